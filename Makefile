@@ -1,0 +1,47 @@
+# Two commands set up everything they need: `make demo` runs the main job, `make test` runs the tests.
+# The only requirements are Python 3.11 or newer (PYTHON=python3.12 to choose one) and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+export FLWR_TELEMETRY_ENABLED = 0
+export FLWR_DISABLE_UPDATE_CHECK = 1
+export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
+
+.PHONY: setup demo test test-all lint format bench clean
+
+setup: $(STAMP)
+
+# Re-installs only when pyproject.toml changed since the last successful installation.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "fedsyn needs Python 3.11 or newer; found %s. Set PYTHON=..." % sys.version.split()[0])'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing fedsyn and every extra into $(VENV) (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet -e '.[all,dev]'
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/fedsyn run configs/demo.yaml --out runs/demo
+
+test: setup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-all: setup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'slow or not slow'
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup
+	@for f in benchmarks/bench_*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,54 @@
+"""The client half of central AIM: the one data holder, who selects and whose marginals are measured.
+
+Maddock et al. 2024, Algorithm 2 (after McKenna et al. 2022). The server half is `strategies/aim.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedsyn.aggregation import Contribution
+from fedsyn.errors import ProtocolError
+from fedsyn.protocol.client import Call, TableClient, answers, indices, marginal_contribution, positive
+from fedsyn.protocol.messages import Arrays
+from fedsyn.selection import Candidates, ModelView, expected_noise, l1_distances
+
+
+class AimClient(TableClient):
+    """Holds the whole table."""
+
+    @answers("select")
+    def select(self, call: Call) -> tuple[Arrays, dict[str, Any]]:
+        """Line 13: one clique by the exponential mechanism; returns its candidate index.
+
+        Sensitivity: one row moves ||M_q(D) - n p_q||_1 by at most 1 (n is a public or released number), so the score
+        by at most w_q; the mechanism uses the largest w_q of the eligible cliques.
+        """
+        candidates = Candidates.of(self.workload, self.domain)
+        eligible = indices(call.params.get("eligible"), len(candidates), "eligible")
+        if not eligible:
+            raise ProtocolError("parameter 'eligible' names no clique")
+        epsilon = positive(call.params.get("epsilon"), "epsilon")
+        sigma = positive(call.params.get("sigma"), "sigma")
+        view = ModelView.of(self.domain, call.arrays)
+        weights = candidates.weights[eligible]
+        cliques = [candidates.cliques[i] for i in eligible]
+        distances = l1_distances(self.codes, self.domain, cliques, view, self.size)
+        best = self.ledger.exponential(
+            weights * (distances - expected_noise(sigma, candidates.cells[eligible])),
+            epsilon=epsilon,
+            sensitivity=float(weights.max()),
+            name="select",
+            round=call.round,
+            source=call.source,
+        )
+        return [], {"chosen": [eligible[best]]}
+
+    @answers("measure")
+    def measure(self, call: Call) -> Contribution:
+        """Lines 9 and 14: the exact marginals that are asked for; each is a count, L2 sensitivity 1."""
+        candidates = Candidates.of(self.workload, self.domain)
+        asked = indices(call.params.get("cliques"), len(candidates), "cliques")
+        one_way = [(name,) for name in self.domain] if call.params.get("one_way") is True else []
+        cliques = one_way + [candidates.cliques[i] for i in asked]
+        return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))

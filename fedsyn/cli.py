@@ -1,0 +1,201 @@
+"""The command line: `fedsyn run | schema draft | partition | mechanisms | datasets`.
+
+Exit codes: 0 success, 1 the run failed, 2 bad configuration or bad data, with one message and no traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from fedsyn import __version__
+from fedsyn.errors import FedsynError, InputError
+
+app = typer.Typer(
+    name="fedsyn",
+    help="Federated, differentially private synthetic tables.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+schema_app = typer.Typer(help="Schemas: the public description of a table.", no_args_is_help=True)
+app.add_typer(schema_app, name="schema")
+
+out_console = Console()
+err_console = Console(stderr=True)
+
+ConfigArgument = Annotated[Path, typer.Argument(help="YAML configuration of the run.", metavar="CONFIG.yaml")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY.KEY=VALUE", help="Override one key; may be repeated.")
+]
+
+
+@app.command()
+def run(
+    config: ConfigArgument,
+    set_: SetOption = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")] = None,
+) -> None:
+    """Run a configuration and leave the synthetic table, the model, the ledger and the metrics in a directory."""
+    from fedsyn.config import load_config
+    from fedsyn.run import default_out
+    from fedsyn.run import run as run_config
+
+    loaded = load_config(config, set_ or ())
+    folder = out or default_out(loaded)
+    rounds = loaded.mechanism.options.get("rounds")
+    title = f"{loaded.mechanism.name} on {Path(loaded.data.source).name}"
+    with _progress(title, rounds if isinstance(rounds, int) else None) as advance:
+        metrics = run_config(loaded, folder, advance)
+    _show_result(folder, metrics)
+
+
+@app.command()
+def partition(
+    config: ConfigArgument,
+    set_: SetOption = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw client sizes and, for clustering, the embedding.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the plot; default: beside nothing, runs/.")] = None,
+) -> None:
+    """Split a configuration's table as its run would, and describe the clients."""
+    from fedsyn.config import load_config
+    from fedsyn.partitioning import describe_partition
+
+    loaded = load_config(config, set_ or ())
+    picture = None
+    if plot:
+        folder = out or Path("runs")
+        folder.mkdir(parents=True, exist_ok=True)
+        picture = folder / f"partition-{loaded.federation.partition.name}.png"
+    with err_console.status("partitioning") if err_console.is_terminal else _nothing():
+        facts = describe_partition(loaded, picture)
+    table = Table(title=f"{loaded.federation.partition.name}, {loaded.federation.clients} clients", show_header=False)
+    for name, value in facts.items():
+        table.add_row(name, f"{value:.6g}" if isinstance(value, float) else str(value))
+    out_console.print(table)
+    if picture is not None:
+        out_console.print(f"plot: {picture} (drawn from the real rows: not private)")
+
+
+@app.command()
+def mechanisms() -> None:
+    """List the mechanisms."""
+    from fedsyn.registry import MECHANISMS
+
+    table = Table("name", "what", "source")
+    for name, entry in MECHANISMS.items():
+        table.add_row(name, entry.summary, entry.source)
+    out_console.print(table)
+
+
+@app.command()
+def datasets() -> None:
+    """List the registered tables, and where they come from."""
+    from fedsyn.data import dataset_names, describe
+
+    table = Table("name", "rows", "label", "from")
+    for name in dataset_names():
+        entry = describe(name)
+        table.add_row(name, *_dataset_facts(entry))
+    table.add_row("synthfs", "any", "", "generated (Maddock et al. 2024, appendix B.1.1)")
+    out_console.print(table)
+
+
+@schema_app.command("draft")
+def schema_draft(
+    file: Annotated[str, typer.Argument(help="CSV or Parquet file.", metavar="FILE")],
+    bins: Annotated[int, typer.Option(min=1, help="Bins of numeric columns.")] = 32,
+    label: Annotated[str | None, typer.Option(help="Label column.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the draft; default: standard output.")] = None,
+) -> None:
+    """Propose a schema from a file. What was read from the data is marked; a run refuses it until it is approved."""
+    from fedsyn.data import load_table
+    from fedsyn.schema import draft_schema
+
+    draft = draft_schema(load_table(file), bins=bins)
+    draft = draft if label is None else draft.with_label(label)
+    if out is None:
+        sys.stdout.write(draft.dumps())
+        return
+    draft.save(out)
+    err_console.print(
+        f"{out}: a draft. Replace what is marked 'drafted' by values that are public knowledge, "
+        "then set 'approved: true'."
+    )
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        out_console.print(__version__)
+        raise typer.Exit
+
+
+def _dataset_facts(entry: Any) -> tuple[str, str, str]:
+    return str(getattr(entry, "rows", "")), str(entry.schema_.label or ""), str(entry.origin)
+
+
+@contextmanager
+def _progress(title: str, rounds: int | None) -> Iterator[Any]:
+    """A callback for finished rounds: a bar on a terminal, silence elsewhere."""
+    if not err_console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err_console, transient=True) as bar:
+        task = bar.add_task(title, total=rounds)
+
+        def advance(record: Any) -> None:
+            selected = f": {record.selected[0]}" if record.selected else ""
+            bar.update(task, completed=record.round, description=f"{title}, round {record.round}{selected}")
+
+        yield advance
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def _show_result(folder: Path, metrics: dict[str, float]) -> None:
+    import json
+
+    ledger = json.loads((folder / "ledger.json").read_text(encoding="utf-8"))
+    table = Table(show_header=False)
+    for name, value in metrics.items():
+        table.add_row(name, f"{value:.6g}")
+    table.add_row("epsilon", f"{ledger['epsilon']:.6g} at delta {ledger['delta']:g}")
+    out_console.print(table)
+    if not ledger["private"]:
+        out_console.print(f"[yellow]not private: {'; '.join(ledger['not_private_because'])}[/yellow]", highlight=False)
+    out_console.print(f"synthetic table: {folder / 'synthetic.csv'}", soft_wrap=True)
+    out_console.print(f"report:          {folder / 'report.html'}", soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point: turns fedsyn's errors into one message and an exit code."""
+    try:
+        app(standalone_mode=True)
+    except InputError as error:
+        err_console.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except FedsynError as error:
+        err_console.print(f"failed: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        err_console.print("interrupted")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Flower entry point of the client side.
+
+In a simulation a node is told its `partition-id` and opens that slice of the shared encoded table. In a deployment the
+data holder's own node configuration names its table and the schema it approved:
+
+    flower-supernode ... --node-config 'data="/secure/rows.csv" schema="/secure/schema.yaml" epsilon=1.0 delta=1e-5'
+
+A node with `data` never opens what a server names, refuses seeded noise, and never spends more than its own epsilon and
+delta (default: the run's).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.config import RunConfig, load_config, parse_config
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError
+from fedsyn.flower import ClientApp, Context, bridge, read_state, write_state
+from fedsyn.privacy import PrivacyBudget
+from fedsyn.protocol.client import Holder
+from fedsyn.randomness import Randomness
+from fedsyn.registry import client_class
+
+if TYPE_CHECKING:
+    from flwr.compat.client.client import Client
+
+APP_DIR = Path(__file__).resolve().parent.parent
+
+
+def client_fn(context: Context) -> Client:
+    """The mechanism's client half for this node's data holder."""
+    config = config_of(context.run_config)
+    text = read_state(context)
+    state: dict[str, Any] = json.loads(text) if text else {}
+    node = context.node_config
+    holder = _real_holder(config, node, state) if "data" in node else _simulated_holder(config, context, state)
+    holder.save = lambda kept: write_state(context, json.dumps(kept, separators=(",", ":")))
+    return client_class(config.mechanism.name)(config, holder).to_client()
+
+
+def config_of(run_config: Any) -> RunConfig:
+    """The run's configuration from Flower's run config: `resolved` JSON, or a file of this app with assignments."""
+    return _config(str(run_config.get("resolved", "")), str(run_config.get("config", "")), str(run_config.get("set", "")))
+
+
+@lru_cache(maxsize=4)
+def _config(resolved: str, file: str, assignments: str) -> RunConfig:
+    if resolved:
+        return parse_config(json.loads(resolved))
+    return load_config(APP_DIR / file, [a.strip() for a in assignments.split(";") if a.strip()])
+
+
+def store_of(run_config: Any) -> Path:
+    """Folder of a simulation's encoded table; for `flwr run` typed by hand, one that both sides derive."""
+    if run_config.get("store"):
+        return Path(str(run_config["store"]))
+    import hashlib
+
+    from fedsyn.cache import cache_dir
+
+    named = json.dumps([str(run_config.get(key, "")) for key in ("config", "set")])
+    return cache_dir() / "stores" / hashlib.sha256(named.encode()).hexdigest()[:24]
+
+
+def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]) -> Holder:
+    if "partition-id" not in context.node_config:
+        raise ConfigError("this node has neither 'data' nor 'partition-id' in its node configuration")
+    if config.runtime.engine == "deployment":
+        raise ConfigError("a deployment's node needs 'data' and 'schema' in its node configuration")
+    from fedsyn.data.encoded import open_client_rows
+
+    partition = int(context.node_config["partition-id"])
+    folder = store_of(context.run_config)
+    domain, schema_hash = _stored_schema(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
+    return Holder(
+        partition, open_client_rows(folder, partition), domain, schema_hash, Randomness(config.runtime.seed), state
+    )
+
+
+@lru_cache(maxsize=4)
+def _stored_schema(folder: str, modified: int) -> tuple[Domain, str]:
+    from fedsyn.schema import Schema
+
+    schema = Schema.load(Path(folder) / "schema.yaml")
+    return schema.domain, schema.sha256
+
+
+def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
+    if config.runtime.engine != "deployment":
+        raise ConfigError("this node holds real rows: the run's runtime.engine must be 'deployment'")
+    if config.runtime.seed is not None:
+        raise ConfigError("this node holds real rows and refuses a seeded run")
+    if "schema" not in node:
+        raise ConfigError("a node with 'data' needs the schema that its holder approved, as 'schema'")
+    codes, domain, schema_hash = _load_rows(str(node["data"]), str(node["schema"]), config.data.bins)
+    partition = int(node["partition-id"]) if "partition-id" in node else None
+    budget = PrivacyBudget(
+        min(config.privacy.epsilon, float(node.get("epsilon", config.privacy.epsilon))),
+        min(config.privacy.delta, float(node.get("delta", config.privacy.delta))),
+    )
+    return Holder(partition, codes, domain, schema_hash, Randomness(None), state, budget)
+
+
+@lru_cache(maxsize=2)
+def _load_rows(data: str, schema_file: str, bins: int | None) -> tuple[npt.NDArray[np.integer], Domain, str]:
+    """The holder's own rows, encoded by its own schema; read once per process."""
+    from fedsyn.data.readers import read_table
+    from fedsyn.schema import Schema
+
+    schema = Schema.load(schema_file)
+    schema.require_approved()
+    schema = schema if bins is None else schema.with_bins(bins)
+    return schema.encode(read_table(data, schema)), schema.domain, schema.sha256
+
+
+app = ClientApp(client_fn=client_fn, mods=[bridge])

@@ -1,0 +1,342 @@
+"""The configuration: one pydantic model per YAML node; unknown keys are errors with the nearest valid key.
+
+A configuration is public: every party of a run sees all of it. `RunConfig.sha256` is the hash that requests carry, so
+that a client never answers a server that runs something else than the client was told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from fedsyn.errors import ConfigError, nearest
+
+
+class Node(BaseModel):
+    """Base of all configuration nodes: frozen, and strict about keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MechanismNode(BaseModel):
+    """The mechanism's name; the other keys belong to that mechanism's own `Config`."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class DataNode(Node):
+    """Where the pooled table of a simulation comes from.
+
+    Attributes:
+        source: a registered name (`fedsyn datasets`), `synthfs`, `openml:NAME`, or the path of a CSV or Parquet file.
+        schema_file: YAML schema; required for a path (key `schema` in YAML).
+        bins: overrides the number of equal-width bins of numeric columns.
+        label: overrides the schema's label column.
+        test_fraction: share of rows held out for evaluation.
+        options: keyword arguments of a generated source (SynthFS: beta, clients, rows, features).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    source: str
+    schema_file: str | None = Field(default=None, alias="schema")
+    bins: int | None = Field(default=None, ge=1, le=65535)
+    label: str | None = None
+    test_fraction: float = Field(default=0.1, ge=0, lt=1)
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class PartitionNode(BaseModel):
+    """Name of a partitioner; the other keys are its options."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = "iid"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class FederationNode(Node):
+    """The federation.
+
+    Attributes:
+        clients: number of clients K. A deployment waits until so many SuperNodes are connected.
+        participation: probability p with which a client joins a round's cohort, independently (Poisson sampling).
+        minimum_cohort: fewest clients that a round asks, and fewest that must answer.
+        timeout: seconds that the server waits for the replies to one request; later replies are not used.
+        connect_timeout: seconds that a deployment waits for its clients to connect.
+        partition: how a simulation splits the pooled table; ignored by a deployment.
+    """
+
+    clients: int = Field(default=10, ge=1)
+    participation: float = Field(default=1.0, gt=0, le=1)
+    minimum_cohort: int = Field(default=1, ge=1)
+    timeout: float = Field(default=600.0, gt=0)
+    connect_timeout: float = Field(default=120.0, gt=0)
+    partition: PartitionNode = Field(default_factory=PartitionNode)
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _cohort_fits(self) -> FederationNode:
+        if self.minimum_cohort > self.clients:
+            raise ValueError(
+                f"minimum_cohort ({self.minimum_cohort}) must not exceed clients ({self.clients})"
+            )
+        return self
+
+
+class PrivacyNode(Node):
+    """The guarantee: (epsilon, delta)-differential privacy for one row, added or removed, at one client.
+
+    Attributes:
+        client_sizes: 'public' treats the clients' row counts as public constants; 'private' releases them with noise
+            first and pays for it from the same budget.
+        size_share: share of the zCDP budget that private sizes cost.
+    """
+
+    epsilon: float = Field(gt=0, le=1000)
+    delta: float = Field(gt=0, lt=1)
+    client_sizes: Literal["public", "private"] = "public"
+    size_share: float = Field(default=0.05, gt=0, lt=1)
+
+
+class WorkloadNode(Node):
+    """Workload: `size` random cliques of `degree` attributes (null: all of them), or explicit cliques.
+
+    Attributes:
+        seed: seed of the random choice. The workload is public, so this is no secret.
+        cliques: explicit list of attribute lists; excludes `size`.
+    """
+
+    degree: int = Field(default=3, ge=1, le=8)
+    size: int | None = Field(default=64, ge=1)
+    seed: int = 0
+    cliques: tuple[tuple[str, ...], ...] | None = None
+
+
+class AggregationNode(Node):
+    """How a sum over clients is formed and who adds the noise.
+
+    Attributes:
+        protocol: 'plain': the server receives every client's exact vector and is trusted with it.
+        noise: 'server': one noise on the sum, drawn by the server; 'local': each client adds the full noise itself.
+    """
+
+    protocol: Literal["plain"] = "plain"
+    noise: Literal["server", "local"] = "server"
+
+
+class InferenceNode(Node):
+    """Estimation of the model from noisy marginals (see `fedsyn.inference`).
+
+    Attributes:
+        engine: 'native' (NumPy junction tree) or 'mbi' (Private-PGM, extra `pgm`).
+        solver: 'accelerated' (Bregman proximal gradient) or 'mirror_descent'.
+        iterations: of the fit after every round; null: the mechanism's own default.
+        final_iterations: of the last fit; null: the mechanism's own default.
+        max_cells: largest model, in cells of the junction tree's cliques.
+        max_pass_cost: largest cost of one message-passing sweep, in cells touched.
+    """
+
+    engine: Literal["native", "mbi"] = "native"
+    solver: Literal["accelerated", "mirror_descent"] = "accelerated"
+    iterations: int | None = Field(default=None, ge=1)
+    final_iterations: int | None = Field(default=None, ge=1)
+    max_cells: int = Field(default=1_000_000, ge=1)
+    max_pass_cost: float = Field(default=4_000_000, gt=0)
+
+
+class SynthesisNode(Node):
+    """Rows of the synthetic table; null: as many as the model's estimated total."""
+
+    rows: int | None = Field(default=None, ge=1)
+
+
+class RuntimeNode(Node):
+    """Where the run happens; nothing here changes its result.
+
+    Attributes:
+        engine: 'inprocess', 'ray' (Flower's simulation) or 'deployment' (real SuperNodes).
+        seed: makes the run a reproducible simulation, which is then not private. Refused by a deployment.
+        workers: processes of the in-process engine; 1 is serial.
+        client_cpus: CPUs that Ray reserves for one client.
+        superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
+    """
+
+    engine: Literal["inprocess", "ray", "deployment"] = "inprocess"
+    seed: int | None = Field(default=None, ge=0)
+    workers: int = Field(default=1, ge=1)
+    client_cpus: int = Field(default=1, ge=1)
+    superlink: str | None = None
+
+    @model_validator(mode="after")
+    def _no_seeded_deployment(self) -> RuntimeNode:
+        if self.engine == "deployment" and self.seed is not None:
+            raise ValueError("a deployment refuses a seed: with it, the noise could be recomputed and removed")
+        return self
+
+
+class RunConfig(Node):
+    """A whole run. See the nodes for the keys."""
+
+    mechanism: MechanismNode
+    data: DataNode
+    federation: FederationNode = Field(default_factory=FederationNode)
+    privacy: PrivacyNode
+    workload: WorkloadNode = Field(default_factory=WorkloadNode)
+    aggregation: AggregationNode = Field(default_factory=AggregationNode)
+    inference: InferenceNode = Field(default_factory=InferenceNode)
+    synthesis: SynthesisNode = Field(default_factory=SynthesisNode)
+    evaluation: tuple[str, ...] = ("workload_error",)
+    runtime: RuntimeNode = Field(default_factory=RuntimeNode)
+
+    @field_validator("mechanism", mode="before")
+    @classmethod
+    def _mechanism_name_alone(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of everything that client and server must agree on (the runtime, data and evaluation are not)."""
+        shared = {
+            key: self.to_dict()[key] for key in ("mechanism", "privacy", "workload", "aggregation", "federation")
+        }
+        shared["federation"].pop("partition")
+        return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
+
+    def save(self, path: Path) -> None:
+        path.write_text(yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
+    """All problems of a pydantic error as one message: what, where, what is allowed (with the nearest valid key)."""
+    lines = []
+    for problem in error.errors(include_url=False):
+        path = [str(part) for part in problem["loc"]]
+        name = ".".join(path) or "the document"
+        if problem["type"] == "extra_forbidden":
+            allowed = _keys_at(model, path[:-1])
+            lines.append(
+                f"unknown key '{name}'{nearest(path[-1], allowed)}; allowed here: {', '.join(allowed) or 'none'}"
+            )
+        elif problem["type"] == "missing":
+            lines.append(f"missing key '{name}'")
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"{name}: {message[0].lower() + message[1:]}")
+    return f"{where}: " + "; ".join(lines)
+
+
+def _keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """Valid keys of the node at `path`."""
+    current: Any = model
+    for part in path:
+        field = next(
+            (f for name, f in current.model_fields.items() if part in (name, f.alias)),
+            None,
+        )
+        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            return []
+        current = field.annotation
+    return [field.alias or name for name, field in current.model_fields.items()]
+
+
+def parse_options(model: type[BaseModel], options: dict[str, Any], where: str) -> Any:
+    """An instance of a node model from its options, with readable errors."""
+    try:
+        return model(**options)
+    except ValidationError as error:
+        raise ConfigError(explain(error, model, where)) from None
+
+
+def _set(document: dict[str, Any], assignment: str) -> None:
+    """Applies one `a.b=c` assignment; the value is read as YAML."""
+    path, equals, text = assignment.partition("=")
+    if not equals or not path.strip():
+        raise ConfigError(f"--set {assignment}: expected KEY.KEY=VALUE")
+    keys = path.strip().split(".")
+    node = document
+    for key in keys[:-1]:
+        child = node.setdefault(key, {})
+        if isinstance(child, str) and key in ("mechanism", "partition"):
+            child = node[key] = {"name": child}
+        if child is None:
+            child = node[key] = {}
+        if not isinstance(child, dict):
+            raise ConfigError(f"--set {assignment}: '{key}' is a value, not a group of keys")
+        node = child
+    try:
+        node[keys[-1]] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {assignment}: the value is not valid YAML") from None
+
+
+def parse_config(document: Any, where: str = "config") -> RunConfig:
+    """A checked configuration from a mapping; ConfigError names every problem."""
+    if not isinstance(document, dict):
+        raise ConfigError(f"{where}: expected a mapping of keys, found {type(document).__name__}")
+    try:
+        config = RunConfig(**document)
+    except ValidationError as error:
+        raise ConfigError(explain(error, RunConfig, where)) from None
+    except TypeError:
+        raise ConfigError(f"{where}: every key must be a string") from None
+    from fedsyn.registry import check_config
+
+    check_config(config, where)
+    return config
+
+
+def load_config(path: Path | str, assignments: Sequence[str] = ()) -> RunConfig:
+    """Reads a YAML configuration and applies `--set` assignments. File paths in it are relative to its folder."""
+    file = Path(path)
+    if not file.is_file():
+        raise ConfigError(f"config: no such file: {file}")
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f" at line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{file}: not valid YAML{at}") from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{file}: expected a mapping of keys, found an empty or scalar document")
+    _resolve_paths(document, file.resolve().parent)
+    for assignment in assignments:
+        _set(document, assignment)
+    return parse_config(document, str(file))
+
+
+def _resolve_paths(document: dict[str, Any], folder: Path) -> None:
+    """Makes the file names of the data node absolute where they exist beside the configuration file."""
+    data = document.get("data")
+    if not isinstance(data, dict):
+        return
+    for key in ("source", "schema"):
+        value = data.get(key)
+        if isinstance(value, str) and not Path(value).is_absolute():
+            beside = folder / value
+            looks_like_file = "/" in value or Path(value).suffix in {".csv", ".gz", ".parquet", ".yaml", ".yml"}
+            if looks_like_file and beside.exists():
+                data[key] = str(beside)

@@ -1,0 +1,58 @@
+"""`fedsyn partition`: what a run's clients look like. For simulations; it reads the real rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fedsyn.config import RunConfig
+from fedsyn.evaluation import client_heterogeneity
+from fedsyn.run import partition, randomness_of, split_rows
+from fedsyn.selection import build_workload
+
+
+def describe_partition(config: RunConfig, plot: Path | None = None) -> dict[str, float | int | str]:
+    """Splits the table as the run would; sizes and heterogeneity of the clients, and a picture if asked for.
+
+    Args:
+        config: the run's configuration.
+        plot: PNG file to draw.
+    """
+    from fedsyn.data import load_dataset
+    from partitioners import PartitionInput, make_partitioner
+
+    dataset = load_dataset(
+        config.data.source,
+        schema=config.data.schema_file,
+        bins=config.data.bins,
+        label=config.data.label,
+        options=config.data.options,
+    )
+    dataset.schema.require_approved()
+    codes = dataset.encode()
+    train, _ = split_rows(config, len(codes))
+    native = None if dataset.native_partition is None else dataset.native_partition[train]
+    codes, domain = codes[train], dataset.schema.domain
+    parts = partition(config, codes, dataset.schema, native)
+    sizes = np.array([len(part) for part in parts])
+    workload = build_workload(config.workload, domain)
+    heterogeneity = client_heterogeneity(codes, domain, workload, parts)
+    if plot is not None:
+        from fedsyn.report.plots import plot_partition
+
+        node = config.federation.partition
+        partitioner = make_partitioner(node.name, **node.options)
+        embedding = None
+        if hasattr(partitioner, "embedding"):
+            table = PartitionInput(codes, domain, dataset.schema.label, native)
+            embedding = partitioner.embedding(table, randomness_of(config).ordinary("partition"))
+        plot_partition(parts, embedding=embedding, path=plot)
+    return {
+        "rows": int(sizes.sum()),
+        "clients": len(parts),
+        "smallest": int(sizes.min()),
+        "median": float(np.median(sizes)),
+        "largest": int(sizes.max()),
+        "heterogeneity": float(np.mean(heterogeneity)),
+    }

@@ -1,0 +1,249 @@
+"""The base of every client half: a `NumPyClient` that answers the requests of one mechanism for one data holder.
+
+What leaves a client is decided here and in `clients/`. The base class guards four things, whoever the server is:
+only methods marked with `@answers` can be called from outside; a request must name this protocol version and this
+configuration; every release is charged to the client's own ledger before noise is drawn or counts are handed out; an
+error leaves the client as a kind and a sentence about columns and counts, never as a value of a row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation import Contribution, SumSpec, make_aggregation
+from fedsyn.config import RunConfig
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import BudgetExceeded, FedsynError, ProtocolError
+from fedsyn.flower import NumPyClient
+from fedsyn.marginals import count_sparse_many
+from fedsyn.privacy import Ledger, PrivacyBudget
+from fedsyn.protocol.messages import Arrays, Envelope, Scalar
+from fedsyn.randomness import Randomness, RandomSource
+from fedsyn.registry import mechanism_options
+from fedsyn.selection import build_workload
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+JOIN = "join"
+SIZES = "sizes"
+
+
+def answers(request: str) -> Callable[[Method], Method]:
+    """Marks a method of a `TableClient` as the answer to a request name."""
+
+    def mark(method: Method) -> Method:
+        method.answers = request  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+@dataclass
+class Holder:
+    """What a data holder brings to a run.
+
+    Attributes:
+        partition: its id among the clients; None if the server is to assign one (deployments).
+        codes: (n, d) integer codes of its own rows, in the domain's column order.
+        domain: the schema's domain.
+        schema_hash: hash of the approved schema that encoded the rows.
+        randomness: seeded in a simulation, the operating system's otherwise.
+        state: JSON-able memory that survives between requests (ledger and the mechanism's own).
+        budget: the most that this holder is willing to spend; None: the run's budget.
+        save: called with `state` after every request, answered or refused.
+    """
+
+    partition: int | None
+    codes: npt.NDArray[np.integer]
+    domain: Domain
+    schema_hash: str
+    randomness: Randomness
+    state: dict[str, Any] = field(default_factory=dict)
+    budget: PrivacyBudget | None = None
+    save: Callable[[dict[str, Any]], None] = lambda state: None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request as a client method sees it."""
+
+    round: int
+    params: dict[str, Any]
+    arrays: Arrays
+    source: RandomSource
+
+
+class TableClient(NumPyClient):
+    """Answers a mechanism's requests from one table; subclassed in `clients/`, one method per request name."""
+
+    _methods: ClassVar[dict[str, str]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._methods = {
+            name.answers: attribute
+            for base in reversed(cls.__mro__)
+            for attribute, name in vars(base).items()
+            if hasattr(name, "answers")
+        }
+
+    def __init__(self, config: RunConfig, holder: Holder) -> None:
+        self.config = config
+        self.options = mechanism_options(config)
+        self.holder = holder
+        self.domain = holder.domain
+        self.codes = holder.codes
+        self.workload = build_workload(config.workload, holder.domain)
+        run_budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+        state = holder.state.get("ledger")
+        self.ledger = (
+            Ledger(holder.budget or run_budget, noise_by="client") if state is None else Ledger.from_dict(state)
+        )
+
+    @property
+    def size(self) -> float:
+        """The row count that scores may use: the public one, or the one this client released with noise.
+
+        Raises:
+            ProtocolError: sizes are private and this client has not released its own yet.
+        """
+        if self.config.privacy.client_sizes == "public":
+            return float(len(self.codes))
+        if "size" not in self.holder.state:
+            raise ProtocolError("this client's size is private and was not released yet")
+        return float(self.holder.state["size"])
+
+    # NumPyClient ---------------------------------------------------------------------------------------------------
+
+    def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
+        """Answers one request; never raises. The number of examples is always 0: sizes travel only where allowed."""
+        request = str(config.get("request", ""))[:40]
+        try:
+            envelope = Envelope.from_scalars(config)
+            arrays, params = self._answer(envelope, list(parameters))
+            reply = {"ok": True, "params": json.dumps(params, separators=(",", ":"), sort_keys=True)}
+        except BudgetExceeded as error:
+            arrays, reply = [], {"ok": False, "error": "budget", "message": str(error)}
+        except ProtocolError as error:
+            arrays, reply = [], {"ok": False, "error": "protocol", "message": str(error)}
+        except FedsynError as error:
+            arrays, reply = [], {"ok": False, "error": "client", "message": str(error)}
+        except Exception as error:
+            # A message of an unexpected exception may quote data: only its type leaves the client.
+            arrays, reply = [], {"ok": False, "error": "client", "message": f"unexpected {type(error).__name__}"}
+        # What was charged stays charged, whether or not the request could be answered in the end.
+        self.holder.state["ledger"] = self.ledger.to_dict(compact=True)
+        self.holder.save(self.holder.state)
+        scalars: dict[str, Scalar] = {"request": request, **reply}
+        return arrays, 0, scalars
+
+    def _answer(self, envelope: Envelope, arrays: Arrays) -> tuple[Arrays, dict[str, Any]]:
+        if envelope.config_hash != self.config.sha256:
+            raise ProtocolError("the server runs another configuration than this client was started with")
+        attribute = self._methods.get(envelope.request)
+        if attribute is None:
+            raise ProtocolError(f"this mechanism's client does not answer '{envelope.request[:40]}'")
+        call = Call(
+            envelope.round,
+            dict(envelope.params),
+            arrays,
+            self.holder.randomness.generator(
+                "client", -1 if self.holder.partition is None else self.holder.partition, envelope.round, envelope.request
+            ),
+        )
+        if envelope.kind == "ask":
+            answer = getattr(self, attribute)(call)
+            arrays, params = answer if isinstance(answer, tuple) else (answer, {})
+        elif envelope.kind == "sum":
+            spec = SumSpec.from_params(call.params.pop("sum", None))
+            contribution = getattr(self, attribute)(call)
+            if not isinstance(contribution, Contribution):
+                raise ProtocolError(f"'{envelope.request[:40]}' is not a sum")
+            if contribution.length != spec.length:
+                raise ProtocolError("the server lays the sum out for another domain or other cliques")
+            aggregation = make_aggregation(self.config.aggregation)
+            arrays = aggregation.contribute(contribution, spec, self.ledger, call.source, envelope)
+            params = {}
+        else:
+            raise ProtocolError(f"unknown kind of request '{envelope.kind[:40]}'")
+        return arrays, params
+
+    # Requests that every mechanism understands -----------------------------------------------------------------------
+
+    @answers(JOIN)
+    def join(self, call: Call) -> tuple[Arrays, dict[str, Any]]:
+        """Tells the server which partition this is and, where sizes are public, how many rows it has."""
+        expected = call.params.get("schema")
+        if expected != self.holder.schema_hash:
+            raise ProtocolError("the server's schema is not the one this client approved (their hashes differ)")
+        rows = len(self.codes) if self.config.privacy.client_sizes == "public" else None
+        return [], {"partition": self.holder.partition, "rows": rows}
+
+    @answers(SIZES)
+    def sizes(self, call: Call) -> tuple[Arrays, dict[str, Any]]:
+        """Releases this client's row count once with Gaussian noise.
+
+        Sensitivity: one row changes the count by exactly 1. The noisy count is kept and used in every later score, so
+        that the scores depend on the true count through this one release only.
+        """
+        if "size" not in self.holder.state:
+            sigma = _positive(call.params.get("sigma"), "sigma")
+            noisy = self.ledger.gaussian(
+                np.array([len(self.codes)]),
+                sigma=sigma,
+                sensitivity=1.0,
+                name=SIZES,
+                round=call.round,
+                source=call.source,
+            )
+            self.holder.state["size"] = max(1.0, float(noisy[0]))
+        return [], {"rows": self.holder.state["size"]}
+
+
+def _positive(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ProtocolError(f"parameter '{name}' must be a positive number")
+    return float(value)
+
+
+def indices(value: Any, length: int, name: str) -> list[int]:
+    """A checked list of distinct integers in [0, length), from a request or reply."""
+    valid = isinstance(value, Sequence) and not isinstance(value, str)
+    if not valid or any(isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < length for i in value):
+        raise ProtocolError(f"parameter '{name}' must be a list of integers from 0 to {length - 1}")
+    if len(set(value)) != len(value):
+        raise ProtocolError(f"parameter '{name}' repeats an entry")
+    return list(value)
+
+
+positive = _positive
+
+
+def marginal_contribution(
+    codes: npt.NDArray[np.integer], domain: Domain, cliques: Sequence[Clique], active: Sequence[int]
+) -> Contribution:
+    """A client's exact part of a sum of marginals: counts over the cliques in `active`, zero for the others.
+
+    Args:
+        codes: (n, d) the client's rows.
+        domain: its domain.
+        cliques: layout of the sum, one marginal after the other.
+        active: indices of the cliques that this client contributes to, ascending.
+    """
+    offsets = np.cumsum([0, *(domain.size(q) for q in cliques)], dtype=np.int64)
+    sparse = count_sparse_many(codes, domain, [cliques[i] for i in active])
+    cells = [offsets[i] + marginal.cells for i, marginal in zip(active, sparse, strict=True)]
+    counts = [marginal.counts for marginal in sparse]
+    empty = np.zeros(0, np.int64)
+    return Contribution(
+        np.concatenate([empty, *cells]),
+        np.concatenate([empty, *counts]),
+        count=len(active),
+        active=tuple(active),
+        length=int(offsets[-1]),
+    )

@@ -1,0 +1,193 @@
+"""Requests of a mechanism, replies of its clients, and how both are encoded.
+
+A request is `Ask` or `Sum`. Both travel as one Flower message per client: a list of arrays, and a flat mapping of
+scalars that holds the envelope (protocol version, config hash, request name, round) and `params`, a JSON text.
+Nothing is ever pickled. The bytes of an array are NumPy's own format, read with pickling disabled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.errors import ProtocolError
+
+PROTOCOL_VERSION = 1
+Scalar = bool | int | float | str | bytes
+Arrays = list[npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request whose replies reach the server one by one: each must already be private.
+
+    Attributes:
+        cohort: partition ids of the clients that are asked.
+        name: method of the client half that answers.
+        params: public JSON-able parameters.
+        arrays: public arrays, the same for every client (for instance the current model).
+    """
+
+    cohort: tuple[int, ...]
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Sequence[npt.NDArray[Any]] = ()
+
+    kind = "ask"
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A request of which the server learns only the sum over the cohort plus Gaussian noise.
+
+    Attributes:
+        cohort: partition ids of the clients that are asked.
+        name: method of the client half that answers with its contribution.
+        shapes: shapes of the arrays that are summed; a contribution is laid out as their concatenation.
+        sigma: standard deviation of the noise on the sum, in units of the summed values (records, for counts).
+        count: largest number of these arrays that one row can touch, each with L2 sensitivity `sensitivity`.
+        sensitivity: L2 sensitivity of one array.
+        params: public JSON-able parameters.
+        arrays: public arrays, the same for every client.
+        argument: why one row touches only `count` of the arrays, where that is fewer than all of them.
+    """
+
+    cohort: tuple[int, ...]
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    sigma: float
+    count: int
+    sensitivity: float = 1.0
+    params: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Sequence[npt.NDArray[Any]] = ()
+    argument: str = ""
+
+    kind = "sum"
+
+    @property
+    def sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self.shapes]
+
+    @property
+    def length(self) -> int:
+        return sum(self.sizes)
+
+
+Request = Ask | Sum
+
+
+@dataclass(frozen=True)
+class Summed:
+    """Answer to a `Sum`.
+
+    Attributes:
+        arrays: noisy sums, float64, in the shapes that were asked for.
+        sigmas: standard deviation of the noise that each array carries (larger than asked for with local noise).
+        contributors: partition ids whose contribution is in the sum, ascending.
+    """
+
+    arrays: Arrays
+    sigmas: tuple[float, ...]
+    contributors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What every message carries beside its arrays."""
+
+    request: str
+    kind: str
+    round: int
+    config_hash: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    version: int = PROTOCOL_VERSION
+
+    def to_scalars(self) -> dict[str, Scalar]:
+        return {
+            "version": self.version,
+            "request": self.request,
+            "kind": self.kind,
+            "round": self.round,
+            "config": self.config_hash,
+            "params": json.dumps(dict(self.params), separators=(",", ":"), sort_keys=True),
+        }
+
+    @classmethod
+    def from_scalars(cls, scalars: Mapping[str, Any]) -> Envelope:
+        """Reads and checks an envelope; ProtocolError names the field at fault, never its value."""
+        for key, kind in (("request", str), ("kind", str), ("config", str), ("params", str), ("round", int)):
+            if not isinstance(scalars.get(key), kind):
+                raise ProtocolError(f"message field '{key}' is missing or not a {kind.__name__}")
+        version = scalars.get("version")
+        if version != PROTOCOL_VERSION:
+            raise ProtocolError(
+                f"the peer speaks protocol version {version if isinstance(version, int) else 'unknown'}, "
+                f"this side speaks {PROTOCOL_VERSION}: install the same fedsyn on both"
+            )
+        try:
+            params = json.loads(scalars["params"])
+        except json.JSONDecodeError:
+            raise ProtocolError("message field 'params' is not JSON") from None
+        if not isinstance(params, dict):
+            raise ProtocolError("message field 'params' is not a JSON object")
+        return cls(scalars["request"], scalars["kind"], scalars["round"], scalars["config"], params)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One client's checked reply."""
+
+    partition: int
+    arrays: Arrays
+    params: Mapping[str, Any]
+
+
+# Contributions to a sum --------------------------------------------------------------------------------------------
+
+
+def encode_sparse(cells: npt.NDArray[np.integer], values: npt.NDArray[np.integer]) -> Arrays:
+    """A sparse integer vector as two arrays: gaps between sorted cells, and values, in the smallest unsigned types.
+
+    Args:
+        cells: (m,) strictly increasing flat positions.
+        values: (m,) non-negative integers.
+    """
+    gaps = np.diff(cells, prepend=0) if len(cells) else np.zeros(0, np.int64)
+    return [gaps.astype(_smallest(gaps)), values.astype(_smallest(values))]
+
+
+def decode_sparse(arrays: Sequence[npt.NDArray[Any]], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Inverse of `encode_sparse`, checked against the length of the summed vector; ProtocolError if malformed."""
+    if len(arrays) != 2:
+        raise ProtocolError(f"a sparse vector has 2 arrays, the reply has {len(arrays)}")
+    gaps, values = arrays
+    for part in (gaps, values):
+        if part.ndim != 1 or part.dtype.kind not in "ui":
+            raise ProtocolError("a sparse vector must hold one-dimensional integer arrays")
+    if gaps.shape != values.shape or len(gaps) > length:
+        raise ProtocolError("a sparse vector's cells and values do not match")
+    if len(gaps) and (int(gaps.min()) < 0 or int(gaps.max()) > length or int(values.min()) < 0):
+        raise ProtocolError("a sparse vector holds negative or oversized entries")
+    if len(gaps) and int(values.max()) >= 2**53:
+        raise ProtocolError("a sparse vector holds negative or oversized entries")
+    cells = np.cumsum(gaps, dtype=np.int64)
+    if len(cells) and (cells[-1] >= length or (len(cells) > 1 and int(gaps[1:].min()) < 1)):
+        raise ProtocolError(f"a sparse vector's cells must increase and stay below {length}")
+    return cells, values.astype(np.int64)
+
+
+def _smallest(values: npt.NDArray[np.integer]) -> np.dtype[Any]:
+    return np.dtype(np.min_scalar_type(int(values.max()) if len(values) else 0))
+
+
+def split_vector(vector: npt.NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> Arrays:
+    """Views of a flat vector in the given shapes, in order."""
+    sizes = [math.prod(shape) for shape in shapes]
+    bounds = np.cumsum([0, *sizes])
+    return [vector[bounds[i] : bounds[i + 1]].reshape(shape) for i, shape in enumerate(shapes)]

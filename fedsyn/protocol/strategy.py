@@ -1,0 +1,479 @@
+"""The base of every server half: a Flower `Strategy` that is driven by a generator of requests.
+
+A mechanism writes `protocol()` in the order of its paper's pseudo-code and yields `Ask` and `Sum` requests; the base
+class turns each into one `send_and_receive` on whatever Grid it is given, checks the replies, and sends the answer
+back into the generator. A reply that is late, missing or malformed costs that client only, and is recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from fedsyn.aggregation import make_aggregation
+from fedsyn.config import Node, RunConfig
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError, ProtocolError, RunError
+from fedsyn.flower import (
+    ArrayRecord,
+    ConfigRecord,
+    Grid,
+    Message,
+    MetricRecord,
+    Result,
+    Strategy,
+    array_record,
+    content_bytes,
+    pack,
+    read_reply,
+)
+from fedsyn.inference import Model
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, PrivacyStatement, Release, accountant_for, sigma_for_rho
+from fedsyn.protocol.messages import Arrays, Ask, Envelope, Reply, Request, Sum, Summed
+from fedsyn.randomness import Randomness
+from fedsyn.registry import mechanism_options
+from fedsyn.selection import build_workload
+
+Protocol = Generator[Request, Any, None]
+Parsed = TypeVar("Parsed")
+
+
+@dataclass
+class RoundRecord:
+    """What happened in one round; one line of rounds.jsonl. Holds nothing that was not released."""
+
+    round: int
+    cohort: list[int] = field(default_factory=list)
+    dropped: dict[int, str] = field(default_factory=dict)
+    selected: list[str] = field(default_factory=list)
+    sigma: float | None = None
+    epsilon: float | None = None
+    bytes_down: int = 0
+    bytes_up: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add_seconds(self, phase: str, seconds: float) -> None:
+        self.seconds[phase] = round(self.seconds.get(phase, 0.0) + seconds, 6)
+
+
+@dataclass(frozen=True)
+class Client:
+    """What the server knows of a client: its node on the Grid and its row count (public, or released with noise)."""
+
+    partition: int
+    node: int
+    rows: float | None
+
+
+Observer = Callable[[RoundRecord], None]
+
+
+class MechanismStrategy(Strategy):
+    """Server half of a mechanism.
+
+    Class attributes that a mechanism sets:
+        Config: pydantic model of its options (keys of the `mechanism` node beside `name`).
+        central: whether one data holder has all rows (a yardstick, not a federation).
+        accountant: 'zcdp' (selection steps or scales chosen on the way), or 'gaussian' (Gaussian noise only, scales
+            fixed in advance).
+
+    Args:
+        config: the run's configuration.
+        domain: the schema's domain.
+        schema_hash: hash of the schema, which every client must have approved.
+        randomness: the server's source of randomness.
+        observer: called with the record of each finished round.
+    """
+
+    Config: ClassVar[type[Node]] = Node
+    central: ClassVar[bool] = False
+    accountant: ClassVar[str] = "zcdp"
+
+    def __init__(
+        self,
+        config: RunConfig,
+        domain: Domain,
+        schema_hash: str,
+        *,
+        randomness: Randomness,
+        observer: Observer | None = None,
+    ) -> None:
+        self.run = config
+        self.config: Any = mechanism_options(config)
+        self.domain = domain
+        self.schema_hash = schema_hash
+        self.randomness = randomness
+        self.workload = build_workload(config.workload, domain)
+        self.budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+        self.aggregation = make_aggregation(config.aggregation)
+        self.ledger = Ledger(
+            self.budget,
+            accountant_for(self.accountant, self.budget),
+            self.statement().with_sampler(randomness.label),
+            assumptions={
+                "client_sizes": config.privacy.client_sizes,
+                "aggregation": config.aggregation.protocol,
+                "noise": config.aggregation.noise,
+                "amplification_by_sampling": False,
+                "seeded": randomness.seeded,
+            },
+            noise_by="server",
+        )
+        if randomness.seeded:
+            self.ledger.not_private(randomness.label)
+        self.model: Model | None = None
+        self.clients: dict[int, Client] = {}
+        self.records: list[RoundRecord] = [RoundRecord(0)]
+        self._observer = observer
+        self._grid: Grid | None = None
+        self._pending: tuple[Sequence[int], str, str, Mapping[str, Any], Arrays] | None = None
+        self._received: dict[int, Reply] = {}
+
+    # What a mechanism defines ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def protocol(self) -> Protocol:
+        """The mechanism: yields requests, receives answers, leaves its result in `self.model`.
+
+        The answer to an `Ask` is `dict[partition, Reply]`; to a `Sum` it is `Summed`, with no contributors when too
+        few clients answered: then nothing was opened and nothing was charged.
+        """
+
+    @abstractmethod
+    def statement(self) -> PrivacyStatement:
+        """The privacy statement of this mechanism under this configuration."""
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        """Refuses a configuration that this mechanism cannot run; ConfigError says why."""
+
+    # What a mechanism uses ---------------------------------------------------------------------------------------------
+
+    @property
+    def round(self) -> int:
+        return self.records[-1].round
+
+    @property
+    def record(self) -> RoundRecord:
+        return self.records[-1]
+
+    def begin_round(self, t: int) -> None:
+        """Closes the current round's record and starts that of round t."""
+        if t == self.record.round:
+            return
+        self._close_round()
+        self.records.append(RoundRecord(t))
+
+    def everyone(self) -> tuple[int, ...]:
+        return tuple(sorted(self.clients))
+
+    def sample(self, participation: float) -> tuple[int, ...]:
+        """A round's cohort: each client with probability `participation`, independently, at least the minimum.
+
+        A cohort below the minimum is drawn again. Sampling is not used for privacy amplification, so conditioning on
+        a large enough cohort costs nothing. With p = 1 nothing is drawn.
+        """
+        everyone = self.everyone()
+        if participation >= 1.0:
+            return everyone
+        source = self.randomness.ordinary("cohort", self.round)
+        for _ in range(10_000):
+            cohort = tuple(k for k in everyone if source.random() < participation)
+            if len(cohort) >= max(1, self.run.federation.minimum_cohort):
+                self.record.cohort = list(cohort)
+                return cohort
+        raise RunError(
+            f"federation: with participation {participation} and {len(everyone)} clients a cohort of at least "
+            f"{self.run.federation.minimum_cohort} does not come about; raise participation or lower minimum_cohort"
+        )
+
+    def rows(self, partitions: Iterable[int]) -> float:
+        """Total row count of some clients, from their public or released sizes."""
+        return float(sum(self.clients[k].rows or 0.0 for k in partitions))
+
+    def accept(self, replies: Mapping[int, Reply], parse: Callable[[Reply], Parsed]) -> dict[int, Parsed]:
+        """Parses replies to an `Ask`; a reply that `parse` refuses with ProtocolError drops its client."""
+        accepted = {}
+        for partition in sorted(replies):
+            try:
+                accepted[partition] = parse(replies[partition])
+            except ProtocolError as error:
+                self.drop(partition, str(error))
+        return accepted
+
+    def drop(self, partition: int, reason: str) -> None:
+        self.record.dropped[partition] = reason
+
+    def timed(self, phase: str) -> _Timer:
+        """Context manager that adds the seconds of a block to the round's record."""
+        return _Timer(self.record, phase)
+
+    # Driving ----------------------------------------------------------------------------------------------------------
+
+    def start(  # type: ignore[override]
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int = 0,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Any = None,
+    ) -> Result:
+        """Runs the mechanism to its end on a Grid. The model is in `self.model`, and in the result's arrays.
+
+        The number of rounds is the mechanism's own; the other arguments exist for Flower's signature.
+        """
+        self._grid = grid
+        self._timeout = timeout or self.run.federation.timeout
+        self._connect()
+        generator = self.protocol()
+        answer: Any = None
+        while True:
+            try:
+                request = generator.send(answer)
+            except StopIteration:
+                break
+            answer = self._ask(request) if isinstance(request, Ask) else self._sum(request)
+        self._close_round()
+        if self.model is None:
+            raise RunError("no round got enough replies: there is nothing to estimate a model from")
+        result = Result()
+        result.arrays = array_record(list(self.model.to_arrays().values()))
+        return result
+
+    def _ask(self, request: Ask) -> dict[int, Reply]:
+        return self._exchange(request.cohort, request.name, "ask", request.params, list(request.arrays))
+
+    def _sum(self, request: Sum) -> Summed:
+        return self.aggregation.run(
+            request,
+            exchange=self._exchange,
+            drop=self.drop,
+            minimum=self.run.federation.minimum_cohort,
+            ledger=self.ledger,
+            source=self.randomness.generator("server", self.round, request.name),
+            round=self.round,
+        )
+
+    def _exchange(
+        self, cohort: Sequence[int], name: str, kind: str, params: Mapping[str, Any], arrays: Arrays
+    ) -> dict[int, Reply]:
+        """One message to each client of the cohort, and the replies that can be used."""
+        assert self._grid is not None
+        start = time.perf_counter()
+        self._pending = (cohort, name, kind, params, arrays)
+        messages = list(self.configure_train(self.round, ArrayRecord(), ConfigRecord(), self._grid))
+        replies = self._grid.send_and_receive(messages, timeout=self._timeout)
+        self.aggregate_train(self.round, replies)
+        self.record.add_seconds(name, time.perf_counter() - start)
+        return self._received
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The messages of the request that is under way."""
+        assert self._pending is not None
+        cohort, name, kind, params, payload = self._pending
+        scalars = Envelope(name, kind, server_round, self.run.sha256, params).to_scalars()
+        shared = array_record(payload)
+        for partition in cohort:
+            message = grid.create_message(
+                pack(shared, scalars), "train", self.clients[partition].node, str(server_round), self._timeout
+            )
+            self.record.bytes_down += content_bytes(message)
+            yield message
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Reads the replies to the request that is under way; whoever is missing or malformed is dropped from it."""
+        assert self._pending is not None
+        cohort, name = self._pending[:2]
+        expected = {self.clients[partition].node: partition for partition in cohort}
+        received: dict[int, Reply] = {}
+        refused: set[int] = set()
+        for message in replies:
+            partition = expected.get(message.metadata.src_node_id)
+            if partition is None or partition in received:
+                continue
+            self.record.bytes_up += content_bytes(message)
+            try:
+                received[partition] = self._read(partition, name, message)
+            except ProtocolError as error:
+                refused.add(partition)
+                self.drop(partition, str(error))
+        for partition in cohort:
+            if partition not in received and partition not in refused:
+                self.drop(partition, f"no reply to '{name}' within {self._timeout:g} s")
+        self._received = dict(sorted(received.items()))
+        return None, None
+
+    @staticmethod
+    def _read(partition: int, name: str, message: Message) -> Reply:
+        arrays, scalars = read_reply(message)
+        if scalars.get("ok") is not True:
+            kind, text = scalars.get("error"), scalars.get("message")
+            if isinstance(kind, str) and isinstance(text, str):
+                raise ProtocolError(f"{kind[:20]}: {text[:300]}")
+            raise ProtocolError("the reply is neither an answer nor an error")
+        if scalars.get("request") != name:
+            raise ProtocolError("the reply answers another request")
+        try:
+            params = json.loads(scalars["params"])
+        except (KeyError, TypeError, ValueError):
+            raise ProtocolError("the reply's parameters are not JSON") from None
+        if not isinstance(params, dict):
+            raise ProtocolError("the reply's parameters are not a JSON object")
+        return Reply(partition, arrays, params)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """No evaluation on clients: it would be a release of its own."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        return None
+
+    def summary(self) -> None:
+        """Nothing is logged: the statement and the settings stand in the run's ledger and configuration."""
+
+    # Connecting -------------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        """Asks every node who it is. Afterwards `self.clients` maps partition ids to nodes and row counts."""
+        nodes = self._wait_for_nodes()
+        self.clients = {-1 - i: Client(-1 - i, node, None) for i, node in enumerate(nodes)}
+        replies = self._exchange(list(self.clients), "join", "ask", {"schema": self.schema_hash}, [])
+        reasons = list(self.record.dropped.values())
+        joined: dict[int, Client] = {}
+        unnamed = []
+        for provisional, reply in sorted(replies.items(), key=lambda item: -item[0]):
+            try:
+                partition, rows = _read_join(reply, self.run.privacy.client_sizes == "public")
+            except ProtocolError as error:
+                reasons.append(str(error))
+                continue
+            node = self.clients[provisional].node
+            if partition is None:
+                unnamed.append((node, rows))
+            elif partition in joined:
+                reasons.append(f"two nodes claim partition {partition}; the second is not used")
+            else:
+                joined[partition] = Client(partition, node, rows)
+        free = (k for k in range(len(nodes)) if k not in joined)
+        for (node, rows), partition in zip(unnamed, free, strict=False):
+            joined[partition] = Client(partition, node, rows)
+        self.clients = dict(sorted(joined.items()))
+        self.record.dropped = {}
+        self.record.notes += [f"not joined: {reason}" for reason in reasons]
+        minimum = max(1, self.run.federation.minimum_cohort)
+        if len(joined) < minimum:
+            detail = f" ({reasons[0]})" if reasons else ""
+            raise RunError(f"only {len(joined)} of {len(nodes)} clients joined, the minimum is {minimum}{detail}")
+        self.record.cohort = list(self.clients)
+        if self.run.privacy.client_sizes == "private":
+            self._release_sizes()
+
+    def _wait_for_nodes(self) -> list[int]:
+        """Node ids, once as many as the configuration's clients are connected (central mechanisms: one)."""
+        assert self._grid is not None
+        wanted = 1 if self.central else self.run.federation.clients
+        deadline = time.monotonic() + self.run.federation.connect_timeout
+        while True:
+            nodes = sorted(self._grid.get_node_ids())
+            if len(nodes) >= wanted:
+                return nodes
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"{len(nodes)} of {wanted} clients connected within "
+                    f"{self.run.federation.connect_timeout:g} s (federation.connect_timeout)"
+                )
+            time.sleep(0.5)
+
+    def _release_sizes(self) -> None:
+        """Private sizes: every client releases its own row count once, paid from the run's budget.
+
+        One row sits at one client, so the releases of all clients together cost one of them (parallel composition).
+        """
+        sigma = size_sigma(self.run, self.budget)
+        self.ledger.promise(Release("sizes", 0, GAUSSIAN, 1.0, sigma=sigma, noise_by="each client"))
+        replies = self._exchange(list(self.clients), "sizes", "ask", {"sigma": sigma}, [])
+        for partition, reply in replies.items():
+            rows = reply.params.get("rows")
+            if isinstance(rows, int | float) and 0 < rows < float("inf"):
+                self.clients[partition] = Client(partition, self.clients[partition].node, float(rows))
+        for partition in [k for k, client in self.clients.items() if client.rows is None]:
+            del self.clients[partition]
+        if len(self.clients) < max(1, self.run.federation.minimum_cohort):
+            raise RunError("too few clients released their size")
+
+    def _close_round(self) -> None:
+        if self._observer is not None:
+            self._observer(self.record)
+
+
+def size_sigma(config: RunConfig, budget: PrivacyBudget) -> float:
+    """Noise of the released row counts: `privacy.size_share` of rho, as one Gaussian release of sensitivity 1."""
+    return sigma_for_rho(config.privacy.size_share * budget.rho)
+
+
+def rho_for_mechanism(config: RunConfig, budget: PrivacyBudget) -> float:
+    """The zCDP budget that is left for the mechanism itself."""
+    share = config.privacy.size_share if config.privacy.client_sizes == "private" else 0.0
+    return budget.rho * (1.0 - share)
+
+
+def public_facts(config: RunConfig) -> str:
+    """The `public` line of a privacy statement under this configuration."""
+    sizes = (
+        "and the clients' row counts"
+        if config.privacy.client_sizes == "public"
+        else "(row counts are private: each client releases its own once, with noise)"
+    )
+    return f"schema with bounds and bins, workload, configuration, who takes part in which round, {sizes}"
+
+
+def _read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:
+    partition, rows = reply.params.get("partition"), reply.params.get("rows")
+    if partition is not None and (not isinstance(partition, int) or partition < 0):
+        raise ProtocolError("the partition id is not a non-negative integer")
+    if public and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 0):
+        raise ProtocolError("the row count is not a non-negative integer")
+    return partition, float(rows) if public and rows is not None else None
+
+
+def require(condition: bool, message: str) -> None:
+    """ConfigError with the message unless the condition holds (for `MechanismStrategy.check`)."""
+    if not condition:
+        raise ConfigError(message)
+
+
+class _Timer:
+    def __init__(self, record: RoundRecord, phase: str) -> None:
+        self.record, self.phase = record, phase
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.record.add_seconds(self.phase, time.perf_counter() - self.start)
+
+
+__all__ = [
+    "Client",
+    "MechanismStrategy",
+    "Observer",
+    "Protocol",
+    "RoundRecord",
+    "public_facts",
+    "require",
+    "rho_for_mechanism",
+    "size_sigma",
+]

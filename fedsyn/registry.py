@@ -1,0 +1,99 @@
+"""The one place, besides the two Flower entry points, that knows the mechanisms by name."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from fedsyn.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from fedsyn.config import RunConfig
+    from fedsyn.protocol.client import TableClient
+    from fedsyn.protocol.strategy import MechanismStrategy
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A mechanism: its two halves as `module:class`, and one line for `fedsyn mechanisms`."""
+
+    strategy: str
+    client: str
+    summary: str
+    source: str
+
+
+MECHANISMS: dict[str, Entry] = {
+    "aim": Entry(
+        "strategies.aim:Aim",
+        "clients.aim:AimClient",
+        "central AIM, the yardstick: one data holder holds every row",
+        "FLAIM Algorithm 2 (McKenna et al. 2022)",
+    ),
+    "augflaim": Entry(
+        "strategies.flaim:AugFlaim",
+        "clients.flaim:AugFlaimClient",
+        "AugFLAIM (Private): clients select locally, penalised by a private proxy of heterogeneity",
+        "Maddock et al. 2024, Algorithm 1",
+    ),
+}
+
+
+def register(name: str, strategy: str, client: str, summary: str = "", source: str = "") -> None:
+    """Adds a mechanism under `name`; both halves as 'module:class' (see docs/adding_a_mechanism.md)."""
+    if name in MECHANISMS:
+        raise ConfigError(f"mechanism '{name}' is registered already")
+    MECHANISMS[name] = Entry(strategy, client, summary, source)
+
+
+def _entry(name: str) -> Entry:
+    if name not in MECHANISMS:
+        raise ConfigError(
+            f"mechanism.name: unknown mechanism '{name}'{nearest(name, MECHANISMS)}; "
+            f"available: {', '.join(sorted(MECHANISMS))}"
+        )
+    return MECHANISMS[name]
+
+
+def _load(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def strategy_class(name: str) -> type[MechanismStrategy]:
+    loaded: type[MechanismStrategy] = _load(_entry(name).strategy)
+    return loaded
+
+
+def client_class(name: str) -> type[TableClient]:
+    loaded: type[TableClient] = _load(_entry(name).client)
+    return loaded
+
+
+def mechanism_options(config: RunConfig) -> Any:
+    """The mechanism's own checked options (an instance of its `Config`)."""
+    return _options(config.mechanism.name, json.dumps(config.mechanism.options, sort_keys=True))
+
+
+@lru_cache(maxsize=32)
+def _options(name: str, options: str) -> Any:
+    from fedsyn.config import parse_options
+
+    return parse_options(strategy_class(name).Config, json.loads(options), f"mechanism ({name})")
+
+
+def check_config(config: RunConfig, where: str) -> None:
+    """Checks what the models of `fedsyn.config` cannot know: names, options of plug-ins, combinations."""
+    mechanism_options(config)
+    strategy_class(config.mechanism.name).check(config)
+    if config.runtime.engine != "deployment":
+        # A SuperNode never partitions, and the base install need not hold what partitioners import.
+        from fedsyn.evaluation import validate_metrics
+        from partitioners import make_partitioner
+
+        make_partitioner(config.federation.partition.name, **config.federation.partition.options)
+        # Whether the table has a label is known once its schema is read; `run.prepare` checks that.
+        validate_metrics(config.evaluation, has_test=config.data.test_fraction > 0, label="unknown yet")

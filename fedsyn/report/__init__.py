@@ -1,0 +1,5 @@
+"""Reports of runs."""
+
+from fedsyn.report.html import write_report
+
+__all__ = ["write_report"]

@@ -1,0 +1,87 @@
+"""report.html: one self-contained page about a run, made from the files beside it. It holds no plot of real data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
+table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{border-bottom:1px solid #ddd;padding:.2rem .8rem .2rem 0;
+text-align:left;vertical-align:top}td.n{text-align:right;font-variant-numeric:tabular-nums}
+.warn{background:#fff3cd;border-left:4px solid #d39e00;padding:.6rem 1rem}pre{background:#f6f6f6;padding:.8rem;overflow:auto}
+"""
+
+
+def write_report(out: Path) -> Path:
+    """Writes report.html into a run directory from its config.yaml, ledger.json, metrics.json and rounds.jsonl."""
+    ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
+    metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    rounds = [json.loads(line) for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    config = (out / "config.yaml").read_text(encoding="utf-8")
+    warning = ""
+    if not ledger["private"]:
+        reasons = "; ".join(ledger["not_private_because"])
+        warning = f'<p class="warn"><b>This run is not private:</b> {escape(reasons)}.</p>'
+    statement = [(key.replace("_", " "), value) for key, value in (ledger["statement"] or {}).items()]
+    total = (
+        f"<p>Spent: rho = {ledger['rho']:.6g}, which is epsilon = {ledger['epsilon']:.6g} at delta = {ledger['delta']:g} "
+        f"(budget: epsilon = {ledger['budget']['epsilon']:g}).</p>"
+    )
+    parts = [
+        f"<h1>{escape(out.name)}</h1>{warning}",
+        "<h2>Metrics</h2>",
+        _table(("metric", "value"), ((name, f"{value:.6g}") for name, value in metrics.items())),
+        "<h2>Privacy</h2>",
+        _table(("", ""), statement),
+        total,
+        _table(
+            ("round", "release", "mechanism", "scale", "count", "rho", "noise by"),
+            (_release(release) for release in ledger["releases"]),
+        ),
+        "<h2>Rounds</h2>",
+        _table(("round", "cohort", "dropped", "selected", "kB up", "kB down", "seconds"), map(_round, rounds)),
+        f"<h2>Configuration</h2><pre>{escape(config)}</pre>",
+    ]
+    page = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(out.name)}</title>'
+        f"<style>{_STYLE}</style><body>{''.join(parts)}</body></html>"
+    )
+    path = out / "report.html"
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _release(release: Mapping[str, Any]) -> Sequence[str]:
+    scale = f"sigma {release['sigma']:.5g}" if "sigma" in release else f"epsilon {release['epsilon']:.5g}"
+    return (
+        str(release["round"]),
+        release["name"],
+        release["mechanism"],
+        scale,
+        str(release["count"]),
+        f"{release['rho']:.4g}",
+        release["noise_by"],
+    )
+
+
+def _round(record: Mapping[str, Any]) -> Sequence[str]:
+    dropped = "; ".join(f"{k}: {reason}" for k, reason in record["dropped"].items())
+    return (
+        str(record["round"]),
+        str(len(record["cohort"])),
+        dropped or "0",
+        ", ".join(record["selected"]),
+        f"{record['bytes_up'] / 1e3:.1f}",
+        f"{record['bytes_down'] / 1e3:.1f}",
+        f"{sum(record['seconds'].values()):.2f}",
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    header = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{header}</tr>{body}</table>"

@@ -1,0 +1,406 @@
+"""From a configuration to a run directory.
+
+A run has three steps, and each engine differs only in where the second one happens: `prepare` loads, checks, splits
+and stores the tables; `serve` drives the mechanism over a Grid; `finish` samples, measures and writes.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
+from fedsyn.flower import Grid, InProcessGrid
+from fedsyn.launch import run_on_superlink, run_simulation
+from fedsyn.inference import Model
+from fedsyn.protocol.strategy import MechanismStrategy, RoundRecord
+from fedsyn.randomness import Randomness
+from fedsyn.registry import strategy_class
+from fedsyn.schema import Schema
+
+Progress = Callable[[RoundRecord], None]
+APP_DIR = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `prepare` left in a folder: the schema, and for a simulation the encoded tables.
+
+    Attributes:
+        folder: holds schema.yaml and, for a simulation, the clients' shared table and test.npy.
+        schema: the run's schema.
+        simulated: whether the folder holds tables (a deployment's server has none).
+        clients: number of clients.
+        name: of the data source, for reports.
+    """
+
+    folder: Path
+    schema: Schema
+    simulated: bool
+    clients: int
+    name: str
+
+    @classmethod
+    def load(cls, folder: Path) -> Prepared:
+        facts = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
+        return cls(folder, Schema.load(folder / "schema.yaml"), facts["simulated"], facts["clients"], facts["name"])
+
+    def save(self) -> Prepared:
+        self.schema.save(self.folder / "schema.yaml")
+        facts = {"simulated": self.simulated, "clients": self.clients, "name": self.name}
+        (self.folder / "prepared.json").write_text(json.dumps(facts), encoding="utf-8")
+        return self
+
+
+def randomness_of(config: RunConfig) -> Randomness:
+    return Randomness(config.runtime.seed)
+
+
+# 1. Prepare --------------------------------------------------------------------------------------------------------
+
+
+def prepare(config: RunConfig, folder: Path) -> Prepared:
+    """Loads and checks everything that the run needs; for a simulation, splits and stores the encoded table.
+
+    Raises:
+        InputError: bad configuration, schema or data.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if config.runtime.engine == "deployment":
+        return _prepare_deployment(config, folder)
+    from fedsyn.data import load_dataset, write_encoded
+
+    dataset = load_dataset(
+        config.data.source,
+        schema=config.data.schema_file,
+        bins=config.data.bins,
+        label=config.data.label,
+        options=config.data.options,
+    )
+    dataset.schema.require_approved()
+    codes = dataset.encode()
+    train, test = split_rows(config, len(codes))
+    native = None if dataset.native_partition is None else dataset.native_partition[train]
+    parts = partition(config, codes[train], dataset.schema, native)
+    _check_evaluation(config, dataset.schema, len(test))
+    write_encoded(folder, codes[train], dataset.schema.domain, parts)
+    np.save(folder / "test.npy", codes[test], allow_pickle=False)
+    return Prepared(folder, dataset.schema, True, len(parts), dataset.name).save()
+
+
+def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Indices of the training rows and of the held-out rows."""
+    from fedsyn.data import train_test_split
+
+    train, test = train_test_split(rows, config.data.test_fraction, randomness_of(config).ordinary("split"))
+    if len(train) == 0:
+        raise ConfigError(f"data.test_fraction {config.data.test_fraction} leaves no training row of {rows}")
+    return train, test
+
+
+def partition(
+    config: RunConfig,
+    codes: npt.NDArray[np.integer],
+    schema: Schema,
+    native: npt.NDArray[np.int64] | None,
+) -> list[npt.NDArray[np.int64]]:
+    """Row indices of each client; one client with every row for a central mechanism."""
+    from partitioners import PartitionInput, make_partitioner
+
+    if strategy_class(config.mechanism.name).central:
+        return [np.arange(len(codes))]
+    node = config.federation.partition
+    table = PartitionInput(codes, schema.domain, schema.label, native)
+    partitioner = make_partitioner(node.name, **node.options)
+    return partitioner.split(table, config.federation.clients, randomness_of(config).ordinary("partition"))
+
+
+def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
+    """A deployment's server needs the schema only: the rows stay with their holders."""
+    if config.data.schema_file is not None:
+        schema = Schema.load(config.data.schema_file)
+    else:
+        from fedsyn.data import dataset_names, describe
+
+        if config.data.source not in dataset_names():
+            raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
+        schema = describe(config.data.source).schema_
+    schema = schema if config.data.bins is None else schema.with_bins(config.data.bins)
+    schema.require_approved()
+    if config.evaluation:
+        raise ConfigError(
+            "evaluation: a deployment's server has no rows to evaluate on; set evaluation: [] "
+            "and evaluate the synthetic table where real rows are"
+        )
+    return Prepared(folder, schema, False, config.federation.clients, Path(config.data.source).name).save()
+
+
+def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None:
+    from fedsyn.evaluation import label_values, validate_metrics
+
+    numeric = None if schema.label is None else label_values(schema, schema.label) is not None
+    validate_metrics(
+        config.evaluation,
+        test_rows > 0,
+        schema.label,
+        numeric_label=numeric,
+        has_partition=not strategy_class(config.mechanism.name).central,
+    )
+
+
+# 2. Serve ----------------------------------------------------------------------------------------------------------
+
+
+def serve(config: RunConfig, prepared: Prepared, grid: Grid, out: Path, progress: Progress | None) -> MechanismStrategy:
+    """Drives the mechanism over a Grid; writes rounds.jsonl as rounds finish. The strategy holds model and ledger."""
+    rounds = out / "rounds.jsonl"
+    rounds.write_text("", encoding="utf-8")
+
+    def observe(record: RoundRecord) -> None:
+        with rounds.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(vars(record)) + "\n")
+        if progress is not None:
+            progress(record)
+
+    strategy = strategy_class(config.mechanism.name)(
+        config,
+        prepared.schema.domain,
+        prepared.schema.sha256,
+        randomness=randomness_of(config),
+        observer=observe,
+    )
+    try:
+        strategy.start(grid)
+    finally:
+        write_json(out / "ledger.json", strategy.ledger.report())
+    return strategy
+
+
+# 3. Finish ---------------------------------------------------------------------------------------------------------
+
+
+def finish(config: RunConfig, prepared: Prepared, strategy: MechanismStrategy, out: Path, started: float) -> dict[str, float]:
+    """Samples the synthetic table, computes the metrics and writes the run directory. Returns the metrics."""
+    model = strategy.model
+    assert model is not None
+    rng = randomness_of(config).ordinary("synthesize")
+    rows = config.synthesis.rows or max(1, round(model.total))
+    synthetic = model.sample(rows, rng)
+    table = prepared.schema.decode(synthetic, rng)
+    table.to_csv(out / "synthetic.csv", index=False)
+    save_model(out / "model.npz", model)
+    metrics = evaluate_run(config, prepared, strategy, model, synthetic) if prepared.simulated else {}
+    metrics |= costs(strategy, prepared.clients, started)
+    write_json(out / "metrics.json", metrics)
+    from fedsyn.report import write_report
+
+    write_report(out)
+    return metrics
+
+
+def evaluate_run(
+    config: RunConfig,
+    prepared: Prepared,
+    strategy: MechanismStrategy,
+    model: Model,
+    synthetic: npt.NDArray[np.integer],
+) -> dict[str, float]:
+    """The configured metrics of a simulation."""
+    from fedsyn.data import EncodedTable
+    from fedsyn.evaluation import EvaluationInput, evaluate, label_values
+
+    if not config.evaluation:
+        return {}
+    table = EncodedTable(prepared.folder)
+    parts = [np.arange(table.offsets[k], table.offsets[k + 1]) for k in range(table.clients)]
+    codes = np.concatenate([table.rows(k) for k in range(table.clients)])
+    schema = prepared.schema
+    data = EvaluationInput(
+        train=codes,
+        test=np.load(prepared.folder / "test.npy", allow_pickle=False),
+        domain=schema.domain,
+        workload=strategy.workload,
+        model=model,
+        synthetic=synthetic,
+        partition=None if strategy.central else parts,
+        label=schema.label,
+        label_values=None if schema.label is None else label_values(schema, schema.label),
+    )
+    return evaluate(config.evaluation, data)
+
+
+def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str, float]:
+    """Seconds, peak memory of this process, and megabytes that an average client sent and received."""
+    up = sum(record.bytes_up for record in strategy.records)
+    down = sum(record.bytes_down for record in strategy.records)
+    return {
+        "seconds": round(time.perf_counter() - started, 3),
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MB, 1),
+        "client_mb_up": up / clients / 1e6,
+        "client_mb_down": down / clients / 1e6,
+    }
+
+
+_MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+
+
+def save_model(path: Path, model: Model) -> None:
+    """model.npz: the model's arrays and, as JSON in bytes, its domain. Readable without pickle."""
+    domain = json.dumps({"attributes": model.domain.attributes, "shape": model.domain.shape})
+    arrays: dict[str, Any] = dict(model.to_arrays())
+    np.savez_compressed(path, domain=np.frombuffer(domain.encode(), np.uint8), **arrays)
+
+
+def load_model(path: Path | str) -> Model:
+    """Inverse of `save_model`."""
+    from fedsyn.domain import Domain
+
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    facts = json.loads(arrays.pop("domain").tobytes().decode())
+    return Model.from_arrays(Domain(tuple(facts["attributes"]), tuple(facts["shape"])), arrays)
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1, sort_keys=False, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+# Engines -----------------------------------------------------------------------------------------------------------
+
+
+def run(config: RunConfig, out: Path | str, progress: Progress | None = None) -> dict[str, float]:
+    """Runs a configuration on its engine and leaves the run directory `out`. Returns the metrics.
+
+    Raises:
+        InputError: bad configuration, schema or data; nothing was run.
+        FedsynError: the run failed; what had finished is in `out`.
+    """
+    out = Path(out).resolve()
+    started = time.perf_counter()
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("synthetic.csv", "model.npz", "metrics.json", "ledger.json", "rounds.jsonl", "report.html", "error.json"):
+        (out / name).unlink(missing_ok=True)
+    config.save(out / "config.yaml")
+    store = Path(tempfile.mkdtemp(prefix=".store-", dir=out))
+    try:
+        prepared = prepare(config, store)
+        if config.runtime.engine == "inprocess":
+            return _run_in_process(config, prepared, out, progress, started)
+        return _run_elsewhere(config, prepared, out, progress)
+    finally:
+        shutil.rmtree(store, ignore_errors=True)
+
+
+def _run_in_process(
+    config: RunConfig, prepared: Prepared, out: Path, progress: Progress | None, started: float
+) -> dict[str, float]:
+    from fedsyn.client_app import app
+
+    nodes = [{"partition-id": k, "num-partitions": prepared.clients} for k in range(prepared.clients)]
+    grid = InProcessGrid(
+        app,
+        nodes,
+        run_config_of(config, store=prepared.folder),
+        workers=config.runtime.workers,
+        app_path="fedsyn.client_app:app",
+    )
+    try:
+        strategy = serve(config, prepared, grid, out, progress)
+    finally:
+        grid.close()
+    return finish(config, prepared, strategy, out, started)
+
+
+def _run_elsewhere(config: RunConfig, prepared: Prepared, out: Path, progress: Progress | None) -> dict[str, float]:
+    """Ray and deployments: `flwr run` starts the ServerApp, which serves and finishes; this process watches."""
+    overrides = run_config_of(config, store=prepared.folder, out=out)
+    watch = _Watch(out / "rounds.jsonl", progress)
+    if config.runtime.engine == "ray":
+        log = run_simulation(
+            APP_DIR, overrides, nodes=prepared.clients, client_cpus=config.runtime.client_cpus, poll=watch
+        )
+    else:
+        if config.runtime.superlink is None:
+            raise ConfigError("runtime.superlink: a deployment needs the name of a SuperLink connection of Flower")
+        log = run_on_superlink(APP_DIR, overrides, superlink=config.runtime.superlink, poll=watch)
+    watch()
+    raise_recorded_error(out)
+    if not (out / "metrics.json").is_file():
+        raise RunError(f"the run left no result; the end of its log:\n{log}")
+    result: dict[str, float] = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    return result
+
+
+def run_config_of(config: RunConfig, *, store: Path, out: Path | None = None) -> dict[str, str]:
+    """The Flower run configuration of a run that was prepared: the resolved configuration itself, and where."""
+    return {
+        "resolved": json.dumps(config.to_dict(), separators=(",", ":")),
+        "store": str(store),
+        "out": "" if out is None else str(out),
+    }
+
+
+class _Watch:
+    """Reports the rounds that another process appends to rounds.jsonl."""
+
+    def __init__(self, path: Path, progress: Progress | None) -> None:
+        self.path, self.progress, self.seen = path, progress, 0
+
+    def __call__(self) -> None:
+        if self.progress is None or not self.path.is_file():
+            return
+        lines = self.path.read_text(encoding="utf-8").splitlines()
+        for line in lines[self.seen :]:
+            self.progress(RoundRecord(**json.loads(line)))
+        self.seen = len(lines)
+
+
+def record_error(out: Path, error: Exception) -> None:
+    """Leaves an error for the process that started the run. Unexpected ones leave their type, not their text."""
+    kind = "input" if isinstance(error, InputError) else "run"
+    text = str(error) if isinstance(error, FedsynError) else f"unexpected {type(error).__name__}; see Flower's log"
+    write_json(out / "error.json", {"kind": kind, "message": text})
+
+
+def raise_recorded_error(out: Path) -> None:
+    path = out / "error.json"
+    if path.is_file():
+        error = json.loads(path.read_text(encoding="utf-8"))
+        raise (InputError if error["kind"] == "input" else RunError)(error["message"])
+
+
+def default_out(config: RunConfig, root: Path = Path("runs")) -> Path:
+    """runs/MECHANISM-SOURCE-TIME, a new folder each time."""
+    source = Path(config.data.source).name.split(".")[0].replace(":", "-") or "data"
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    out = root / f"{config.mechanism.name}-{source}-{stamp}"
+    suffix = 1
+    while out.exists():
+        suffix += 1
+        out = root / f"{config.mechanism.name}-{source}-{stamp}-{suffix}"
+    return out
+
+
+__all__: Sequence[str] = [
+    "APP_DIR",
+    "Prepared",
+    "default_out",
+    "finish",
+    "load_model",
+    "prepare",
+    "run",
+    "save_model",
+    "serve",
+]

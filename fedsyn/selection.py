@@ -1,0 +1,190 @@
+"""What a client computes to select a clique: candidates, distances to the model, and AIM's scores.
+
+Used by every mechanism that selects by AIM's utility; the mechanisms differ in what they subtract and who computes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import pi, sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.config import WorkloadNode
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ConfigError, ProtocolError, nearest
+from fedsyn.inference import Model
+from fedsyn.marginals import count
+from fedsyn.workload import Workload, candidate_weights, downward_closure, random_kway
+
+# Marginals of more cells than this are not formed to be read at a few cells: single cells are computed instead.
+_DENSE_CELLS = 4_000_000
+
+
+@lru_cache(maxsize=32)
+def build_workload(node: WorkloadNode, domain: Domain) -> Workload:
+    """The workload that a configuration describes, on this domain; the same on every party.
+
+    Raises:
+        ConfigError: an explicit clique names an unknown attribute.
+    """
+    if node.cliques is None:
+        return random_kway(domain, node.degree, node.size, np.random.default_rng(node.seed))
+    for clique in node.cliques:
+        for name in clique:
+            if name not in domain:
+                raise ConfigError(
+                    f"workload.cliques: unknown attribute '{name}'{nearest(name, domain)}; "
+                    f"the schema has: {', '.join(domain.attributes)}"
+                )
+    if not node.cliques or not all(node.cliques):
+        raise ConfigError("workload.cliques: needs at least one clique, each with at least one attribute")
+    return Workload.uniform(dict.fromkeys(domain.canonical(clique) for clique in node.cliques))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The cliques that a mechanism may select, in one order that every party shares.
+
+    Attributes:
+        cliques: downward closure of the workload, sorted by (number of attributes, domain order).
+        weights: (m,) w_q = sum over workload cliques r of weight_r * |q ∩ r|.
+        cells: (m,) n_q, cells of each clique's marginal.
+    """
+
+    cliques: tuple[Clique, ...]
+    weights: npt.NDArray[np.float64]
+    cells: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, workload: Workload, domain: Domain) -> Candidates:
+        return _candidates(workload, domain)
+
+    def __len__(self) -> int:
+        return len(self.cliques)
+
+
+@lru_cache(maxsize=8)
+def _candidates(workload: Workload, domain: Domain) -> Candidates:
+    cliques = tuple(downward_closure(workload.cliques, domain))
+    weights = candidate_weights(workload, cliques)
+    return Candidates(
+        cliques,
+        np.array([weights[q] for q in cliques]),
+        np.array([float(domain.size(q)) for q in cliques]),
+    )
+
+
+class ModelView:
+    """Marginals of one model as probabilities, each computed once.
+
+    Several clients of a simulation share a process, and all of a round's cohort ask for the same marginals of the same
+    model. `ModelView.of` keeps the last two models of a process, found by the hash of their bytes: sharing saves work
+    and changes no bit of a result.
+    """
+
+    _views: OrderedDict[bytes, ModelView] = OrderedDict()  # noqa: RUF012 - a cache, shared on purpose
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._marginals: dict[Clique, npt.NDArray[np.float64]] = {}
+
+    @classmethod
+    def of(cls, domain: Domain, arrays: Sequence[npt.NDArray[np.generic]]) -> ModelView:
+        """The view of a model that arrived as arrays (see `pack_model`)."""
+        digest = hashlib.sha256(repr(domain).encode())
+        for array in arrays:
+            digest.update(repr((array.dtype.str, array.shape)).encode())
+            digest.update(np.ascontiguousarray(array).data)
+        key = digest.digest()
+        view = cls._views.get(key)
+        if view is None:
+            view = cls._views[key] = cls(unpack_model(domain, arrays))
+            while len(cls._views) > 2:
+                cls._views.popitem(last=False)
+        return view
+
+    def probabilities(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.float64]]:
+        """Flat marginal distributions of the cliques, in order."""
+        missing = [q for q in dict.fromkeys(cliques) if q not in self._marginals]
+        for clique, marginal in zip(missing, self.model.project_many(missing), strict=True):
+            self._marginals[clique] = marginal.ravel() / self.model.total
+        return [self._marginals[q] for q in cliques]
+
+
+def l1_distances(
+    codes: npt.NDArray[np.integer], domain: Domain, cliques: Sequence[Clique], view: ModelView, size: float
+) -> npt.NDArray[np.float64]:
+    """||M_q(D_k) - size * p_q||_1 for each clique q, in records.
+
+    Only the cells that the rows touch are read: the model's mass elsewhere is one minus what was touched. `size` is a
+    public or already released number, so one row changes each distance by at most 1.
+
+    Args:
+        codes: (n, d) a client's rows.
+        domain: its domain.
+        cliques: m cliques.
+        view: the current model.
+        size: row count to scale the model to.
+
+    Returns:
+        (m,) float64.
+    """
+    distances = np.empty(len(cliques))
+    small = [i for i, q in enumerate(cliques) if domain.size(q) <= _DENSE_CELLS]
+    marginals = dict(zip(small, view.probabilities([cliques[i] for i in small]), strict=True))
+    dense = [i for i in small if domain.size(cliques[i]) <= 4 * len(codes)]
+    for i, counts in zip(dense, count(codes, domain, [cliques[i] for i in dense]), strict=True):
+        distances[i] = np.abs(counts.ravel() - size * marginals[i]).sum()
+    columns: dict[str, npt.NDArray[np.int64]] = {}
+    for i in sorted(set(range(len(cliques))) - set(dense)):
+        flat = _flat_cells(codes, domain, cliques[i], columns)
+        cells, counts = np.unique(flat, return_counts=True)
+        if i in marginals:
+            touched = marginals[i][cells]
+        else:
+            shape = domain.shape_of(cliques[i])
+            touched = view.model.probability_at(cliques[i], np.stack(np.unravel_index(cells, shape), axis=1))
+        outside = max(0.0, 1.0 - float(touched.sum()))
+        distances[i] = np.abs(counts - size * touched).sum() + size * outside
+    return distances
+
+
+def _flat_cells(
+    codes: npt.NDArray[np.integer], domain: Domain, clique: Clique, columns: dict[str, npt.NDArray[np.int64]]
+) -> npt.NDArray[np.int64]:
+    """(n,) flat cell of each row in the clique's marginal; `columns` keeps the columns already widened."""
+    flat = np.zeros(len(codes), np.int64)
+    for name, axis in zip(clique, domain.axes(clique), strict=True):
+        if name not in columns:
+            columns[name] = codes[:, axis].astype(np.int64)
+        flat *= domain[name]
+        flat += columns[name]
+    return flat
+
+
+def expected_noise(sigma: float, cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """AIM's penalty sqrt(2/pi) * sigma * n_q: the expected L1 norm of Gaussian noise on a marginal, in records."""
+    return sqrt(2.0 / pi) * sigma * cells
+
+
+def pack_model(model: Model) -> list[npt.NDArray[np.generic]]:
+    """A model as arrays for a message: the names as one JSON text in bytes, then the arrays in that order."""
+    arrays = model.to_arrays()
+    names = np.frombuffer(json.dumps(list(arrays)).encode(), np.uint8)
+    return [names, *arrays.values()]
+
+
+def unpack_model(domain: Domain, arrays: Sequence[npt.NDArray[np.generic]]) -> Model:
+    """Inverse of `pack_model`; ProtocolError if the arrays are not a model of this domain."""
+    try:
+        names = json.loads(np.asarray(arrays[0], np.uint8).tobytes().decode())
+        return Model.from_arrays(domain, dict(zip(names, arrays[1:], strict=True)))
+    except Exception as error:
+        raise ProtocolError(f"the request's model cannot be read ({type(error).__name__})") from None

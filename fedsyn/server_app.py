@@ -1,0 +1,49 @@
+"""Flower entry point of the server side: the same for a simulation on Ray and for a deployment."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from fedsyn.client_app import config_of, store_of
+from fedsyn.errors import ConfigError
+from fedsyn.flower import Context, Grid, ServerApp
+from fedsyn.run import Prepared, default_out, finish, prepare, record_error, serve
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Runs the configured mechanism over the Grid and writes the run directory.
+
+    The run configuration names either a configuration of this app (`config`, with `set` assignments separated by
+    semicolons) or carries a resolved one with a prepared store (as `fedsyn run` does).
+    """
+    started = time.perf_counter()
+    run_config = context.run_config
+    out = Path(str(run_config["out"])) if run_config.get("out") else None
+    try:
+        config = config_of(run_config)
+        out = (out or default_out(config)).resolve()
+        out.mkdir(parents=True, exist_ok=True)
+        if run_config.get("store"):
+            prepared = Prepared.load(Path(str(run_config["store"])))
+        else:
+            config.save(out / "config.yaml")
+            prepared = prepare(config, store_of(run_config))
+            nodes = len(list(grid.get_node_ids()))
+            if prepared.simulated and nodes < prepared.clients:
+                raise ConfigError(
+                    f"federation.clients is {prepared.clients}, the federation has {nodes} nodes: run with "
+                    f"--federation-config 'num-supernodes={prepared.clients}', or set=federation.clients={nodes}"
+                )
+        strategy = serve(config, prepared, grid, out, None)
+        metrics = finish(config, prepared, strategy, out, started)
+        print(f"fedsyn: {out}")
+        for name, value in metrics.items():
+            print(f"fedsyn: {name} = {value:.6g}")
+    except Exception as error:
+        if out is not None:
+            record_error(out, error)
+        raise

@@ -1,0 +1,1 @@
+"""Server half of each mechanism, one file per family."""

@@ -1,0 +1,263 @@
+"""The server half of the FLAIM family. The client half is `clients/flaim.py`.
+
+Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedsyn.config import InferenceNode, Node
+from fedsyn.domain import Clique
+from fedsyn.errors import ProtocolError
+from fedsyn.inference import EstimateConfig, Measurement, estimate
+from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, PrivacyStatement, Release, Scales, flaim_scales
+from fedsyn.protocol.client import indices
+from fedsyn.protocol.messages import Ask, Reply, Sum, Summed
+from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, rho_for_mechanism
+from fedsyn.selection import Candidates, pack_model
+from fedsyn.structure import Structure, estimate_config
+
+
+class FlaimConfig(Node):
+    """Options of the FLAIM family.
+
+    Attributes:
+        rounds: T, global rounds.
+        local_rounds: s, cliques that a client selects per round.
+        ratio: r, share of the budget for Gaussian noise; the rest is for selection.
+        totals: what a sum of marginals is divided by before it meets sums over other clients: 'sizes' (the contributing
+            clients' public or released row counts) or 'marginal' (its own noisy total, as printed).
+        iterations: of the fit after each round. A cohort is a sample of the federation, so a converged fit also fits
+            the sampling error: few iterations regularise.
+        final_iterations: of the last fit.
+        local_iterations: of a client's local fits (s > 1 only).
+    """
+
+    rounds: int = Field(default=10, ge=1)
+    local_rounds: int = Field(default=1, ge=1)
+    ratio: float = Field(default=0.9, gt=0, lt=1)
+    totals: Literal["sizes", "marginal"] = "sizes"
+    iterations: int = Field(default=30, ge=1)
+    final_iterations: int = Field(default=30, ge=1)
+    local_iterations: int = Field(default=20, ge=1)
+
+    def local_fit(self, node: InferenceNode) -> EstimateConfig:
+        return estimate_config(node, self.local_iterations)
+
+
+class AugFlaim(MechanismStrategy):
+    """AugFLAIM (Private): clients select locally, the server measures what they selected in noisy sums.
+
+    Each round a cohort of clients scores the candidates against the current model, subtracts a proxy of its own
+    heterogeneity, and releases s choices; then the cohort's exact marginals (all one-way ones, and of each client those
+    it chose) are summed, perturbed, and fitted.
+
+    Departures from the paper, and why (docs/mechanisms.md has them all): the model is scaled to a public or released
+    size n_k before a client compares its marginals with it; a sum is divided by the contributors' sizes rather than by
+    its own noisy total, whose noise grows with the number of cells; the first round sums its one-way marginals before
+    it selects, so that no client ever selects against the uniform model (the number of releases is unchanged); for
+    s > 1 the local measurements are charged.
+
+    Privacy statement.
+    Unit: one row, added or removed, at one client.
+    Public: schema, workload, configuration, who answers, the clients' row counts (`client_sizes: private` pays for them).
+    Trusted not to collude: as `aggregation` says; with `plain` and server noise, the server itself.
+    The server sees: every client's choices one by one; noisy sums; with `plain` also every exact contribution.
+    A client sees: the current model and the list of eligible cliques, both functions of released values.
+    Cost of each release: per round, s choices at epsilon_t^2/8 each; d + s marginals at 1/(2 sigma_t^2) each, and s - 1
+    local ones. A row sits at one client, so what other clients release costs it nothing.
+    Sampler: the operating system's; seeded (not private) in a simulation with a seed.
+    """
+
+    Config = FlaimConfig
+
+    def protocol(self) -> Protocol:
+        self.candidates = Candidates.of(self.workload, self.domain)
+        self.structure = Structure(self.domain, self.run.inference)
+        self.measurements: list[Measurement] = []
+        scales = self.scales()
+        for t in range(1, self.config.rounds + 1):
+            self.begin_round(t)
+            self.record.sigma, self.record.epsilon = scales.sigma, scales.epsilon
+            cohort = self.sample(self.run.federation.participation)  # line 2
+            starting = self.model is None
+            if starting:  # line 11 comes first once, so that there is a model to select against
+                sums = yield self.sum_of(cohort, [], scales, one_way=True)
+                self.measured(sums, [], {})
+                self.estimate()
+                if self.model is None:
+                    continue
+            replies = yield self.ask(cohort, scales)
+            choices = self.accept(replies, self.read_choices)  # lines 3-10
+            self.charge_choices(choices, scales)
+            union = self.fitting_union(choices)
+            sums = yield self.sum_of(cohort, union, scales, one_way=not starting)  # lines 11-15
+            self.measured(sums, union, choices)
+            self.estimate(last=t == self.config.rounds)  # line 16
+
+    def scales(self) -> Scales:
+        """Lemma 4.1, with every local release charged (see `flaim_scales`)."""
+        return flaim_scales(
+            rho_for_mechanism(self.run, self.budget),
+            self.config.rounds,
+            self.config.local_rounds,
+            len(self.domain),
+            self.config.ratio,
+            "private",
+        )
+
+    def ask(self, cohort: Sequence[int], scales: Scales) -> Ask:
+        """Lines 3-10 as a request: every client of the cohort selects among the cliques that the model can take."""
+        assert self.model is not None
+        # One-way marginals are measured in every round and filtered from the choice (line 5).
+        eligible = [
+            i
+            for i in self.structure.which_fit(self.candidates.cliques)
+            if len(self.candidates.cliques[i]) > 1
+        ]
+        self.open = frozenset(eligible)
+        if not eligible:
+            return Ask((), "select")
+        arrays = pack_model(self.model)
+        params: dict[str, Any] = {
+            "eligible": eligible,
+            "sigma": scales.sigma,
+            "epsilon": scales.epsilon,
+            "model_arrays": len(arrays),
+        }
+        if self.config.local_rounds > 1:
+            params["measured"] = [list(m.clique) for m in self.measurements]
+            params["sigmas"] = [m.sigma for m in self.measurements]
+            arrays = [*arrays, *(m.values for m in self.measurements)]
+        return Ask(tuple(cohort), "select", params, arrays)
+
+    def read_choices(self, reply: Reply) -> list[int]:
+        chosen = indices(reply.params.get("chosen"), len(self.candidates), "chosen")
+        if not chosen or len(chosen) > self.config.local_rounds or not self.open.issuperset(chosen):
+            raise ProtocolError("the reply does not choose as many eligible cliques as it was asked for")
+        return chosen
+
+    def charge_choices(self, choices: Mapping[int, list[int]], scales: Scales) -> None:
+        """The releases that clients made on their own. A row sits at one client: only that client's count for it."""
+        if not choices:
+            return
+        weight = float(max(self.candidates.weights[i] for i in self.open))
+        self.ledger.promise(
+            Release(
+                "select",
+                self.round,
+                EXPONENTIAL,
+                2.0 * weight,
+                epsilon=scales.epsilon,
+                count=self.config.local_rounds,
+                noise_by="each client",
+                argument="a row sits at one client, whose choices alone depend on it",
+            )
+        )
+        if self.config.local_rounds > 1:
+            self.ledger.promise(
+                Release(
+                    "local measure",
+                    self.round,
+                    GAUSSIAN,
+                    1.0,
+                    sigma=scales.sigma,
+                    count=self.config.local_rounds - 1,
+                    noise_by="each client",
+                    argument="each local measurement steers the client's next choice, which is released",
+                )
+            )
+
+    def fitting_union(self, choices: Mapping[int, list[int]]) -> list[int]:
+        """The distinct choices that the model can take together, those with more records behind them first.
+
+        Which clique was chosen by whom is released already, so leaving one out is post-processing, and what is left
+        out is not measured.
+        """
+        support: dict[int, float] = {}
+        for partition, chosen in choices.items():
+            for i in chosen:
+                support[i] = support.get(i, 0.0) + self.rows([partition])
+        ranked = sorted(support, key=lambda i: (-support[i], i))
+        kept = self.structure.add_while_fitting([self.candidates.cliques[i] for i in ranked])
+        return sorted(ranked[j] for j in kept)
+
+    def sum_of(self, cohort: Sequence[int], union: Sequence[int], scales: Scales, *, one_way: bool) -> Sum:
+        """Lines 11-15 as a request: one-way marginals of the whole cohort, chosen ones of those who chose them."""
+        cliques = self.layout(union, one_way)
+        own = min(len(union), self.config.local_rounds)
+        self.asked = cliques
+        return Sum(
+            tuple(cohort) if cliques else (),
+            "measure",
+            tuple(self.domain.shape_of(q) for q in cliques),
+            scales.sigma,
+            count=max(1, (len(self.domain) if one_way else 0) + own),
+            params={"cliques": list(union), "one_way": one_way},
+            argument="a client contributes only to the one-way marginals and to the cliques that it chose",
+        )
+
+    def layout(self, union: Sequence[int], one_way: bool) -> list[Clique]:
+        ones = [(name,) for name in self.domain] if one_way else []
+        return ones + [self.candidates.cliques[i] for i in union]
+
+    def measured(self, sums: Summed, union: Sequence[int], choices: Mapping[int, list[int]]) -> None:
+        """Lines 15-16: brings every sum to the federation's total, and its noise with it.
+
+        A sum over N_q records becomes `sum * N / N_q` with standard deviation `sigma * N / N_q`: the weight N_q / sigma
+        of line 16 in units of the federation's total N.
+        """
+        if not sums.contributors:
+            if self.asked:
+                self.record.notes.append("too few contributions: nothing was opened in this round's sum")
+            return
+        federation = self.rows(self.clients)
+        ones = len(self.asked) - len(union)
+        chooser = {i: {k for k, chosen in choices.items() if i in chosen} for i in union}
+        for j, (clique, values, sigma) in enumerate(zip(self.asked, sums.arrays, sums.sigmas, strict=True)):
+            behind = sums.contributors if j < ones else set(sums.contributors) & chooser[union[j - ones]]
+            records = self.rows(behind) if self.config.totals == "sizes" else float(np.sum(values))
+            if records < 1.0:
+                continue  # nobody who chose it answered (or, as printed, noise alone): it says nothing
+            scale = federation / records
+            self.measurements.append(Measurement(clique, values * scale, sigma * scale))
+        self.record.selected = [" × ".join(self.candidates.cliques[i]) for i in union]
+
+    def estimate(self, last: bool = False) -> None:
+        """Line 16: the model that fits all measurements so far, started from the previous one."""
+        if not self.measurements:
+            return
+        node = self.run.inference
+        iterations = (
+            node.final_iterations or self.config.final_iterations
+            if last
+            else node.iterations or self.config.iterations
+        )
+        with self.timed("estimate"):
+            self.model = estimate(
+                self.domain,
+                self.measurements,
+                total=max(1.0, self.rows(self.clients)),
+                config=estimate_config(node, iterations),
+                warm_start=self.model,
+            )
+
+    def statement(self) -> PrivacyStatement:
+        seen = self.aggregation.who_sees_what()
+        local = self.config.local_rounds
+        return PrivacyStatement(
+            public=public_facts(self.run),
+            trust=seen["trust"],
+            server_sees=f"each client's {local} choice(s) per round, by the exponential mechanism; {seen['server']}",
+            client_sees="the current model and the eligible cliques of each round: functions of released values",
+            cost=(
+                f"per round and row: {local} choice(s) at epsilon_t^2/8; {len(self.domain)} one-way marginals, "
+                f"{local} chosen and {local - 1} local marginal(s) at 1/(2 sigma_t^2); noise drawn by {seen['noise']}"
+            ),
+            sampler="see the run",
+        )
