@@ -177,7 +177,8 @@ def _show_result(folder: Path, metrics: dict[str, float]) -> None:
     table.add_row("epsilon", f"{ledger['epsilon']:.6g} at delta {ledger['delta']:g}")
     out_console.print(table)
     if not ledger["private"]:
-        out_console.print(f"[yellow]not private: {'; '.join(ledger['not_private_because'])}[/yellow]", highlight=False)
+        reasons = "; ".join(ledger["not_private_because"])
+        out_console.print(f"[yellow]do not release this table ({reasons})[/yellow]", highlight=False)
     out_console.print(f"synthetic table: {folder / 'synthetic.csv'}", soft_wrap=True)
     out_console.print(f"report:          {folder / 'report.html'}", soft_wrap=True)
 

@@ -36,7 +36,7 @@ APP_DIR = Path(__file__).resolve().parent.parent
 
 def client_fn(context: Context) -> Client:
     """The mechanism's client half for this node's data holder."""
-    config = config_of(context.run_config)
+    config = config_of(context.run_config, int(context.node_config.get("num-partitions", 0)))
     text = read_state(context)
     state: dict[str, Any] = json.loads(text) if text else {}
     node = context.node_config
@@ -45,16 +45,27 @@ def client_fn(context: Context) -> Client:
     return client_class(config.mechanism.name)(config, holder).to_client()
 
 
-def config_of(run_config: Any) -> RunConfig:
-    """The run's configuration from Flower's run config: `resolved` JSON, or a file of this app with assignments."""
-    return _config(str(run_config.get("resolved", "")), str(run_config.get("config", "")), str(run_config.get("set", "")))
+def config_of(run_config: Any, nodes: int = 0) -> RunConfig:
+    """The run's configuration from Flower's run config: `resolved` JSON, or a file of this app with assignments.
+
+    Args:
+        run_config: of the context.
+        nodes: number of simulated nodes. `flwr run` typed by hand decides it before this app is asked, so a simulation
+            that was not prepared by `fedsyn run` has that many clients, whatever its file says.
+    """
+    texts = [str(run_config.get(key, "")) for key in ("resolved", "config", "set")]
+    return _config(texts[0], texts[1], texts[2], nodes)
 
 
 @lru_cache(maxsize=4)
-def _config(resolved: str, file: str, assignments: str) -> RunConfig:
+def _config(resolved: str, file: str, assignments: str, nodes: int) -> RunConfig:
     if resolved:
         return parse_config(json.loads(resolved))
-    return load_config(APP_DIR / file, [a.strip() for a in assignments.split(";") if a.strip()])
+    given = [a.strip() for a in assignments.split(";") if a.strip()]
+    config = load_config(APP_DIR / file, given)
+    if nodes and config.runtime.engine != "deployment":
+        config = load_config(APP_DIR / file, [*given, f"federation.clients={nodes}"])
+    return config
 
 
 def store_of(run_config: Any) -> Path:

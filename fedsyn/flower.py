@@ -45,7 +45,10 @@ __all__ = [
     "Result",
     "ServerApp",
     "Strategy",
+    "array_record",
     "bridge",
+    "content_bytes",
+    "new_message",
     "pack",
     "read_reply",
     "read_state",
@@ -62,6 +65,14 @@ _EMPTY = "_empty"  # the key by which Flower's legacy conversion marks "no array
 def pack(arrays: ArrayRecord, scalars: Mapping[str, Any]) -> RecordDict:
     """Content of a request: the arrays of a shared record, and a mapping of its own."""
     return RecordDict({"arrays": arrays, "config": ConfigRecord(dict(scalars))})
+
+
+def new_message(grid: Grid, content: RecordDict, node: int, group: str, ttl: float) -> Message:
+    """A train request to one node."""
+    if isinstance(grid, InProcessGrid):
+        return grid.create_message(content, TRAIN, node, group, ttl)
+    # Elsewhere the run and this side's node are facts of the process, and Flower fills them in.
+    return Message(content, dst_node_id=node, message_type=TRAIN, group_id=group, ttl=ttl)
 
 
 def array_record(arrays: Sequence[npt.NDArray[Any]]) -> ArrayRecord:

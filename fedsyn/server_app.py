@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 from fedsyn.client_app import config_of, store_of
-from fedsyn.errors import ConfigError
 from fedsyn.flower import Context, Grid, ServerApp
 from fedsyn.run import Prepared, default_out, finish, prepare, record_error, serve
 
@@ -18,13 +17,14 @@ def main(grid: Grid, context: Context) -> None:
     """Runs the configured mechanism over the Grid and writes the run directory.
 
     The run configuration names either a configuration of this app (`config`, with `set` assignments separated by
-    semicolons) or carries a resolved one with a prepared store (as `fedsyn run` does).
+    semicolons; the number of simulated nodes decides the number of clients) or carries a resolved one with a prepared
+    store (as `fedsyn run` does).
     """
     started = time.perf_counter()
     run_config = context.run_config
     out = Path(str(run_config["out"])) if run_config.get("out") else None
     try:
-        config = config_of(run_config)
+        config = config_of(run_config, len(list(grid.get_node_ids())))
         out = (out or default_out(config)).resolve()
         out.mkdir(parents=True, exist_ok=True)
         if run_config.get("store"):
@@ -32,12 +32,6 @@ def main(grid: Grid, context: Context) -> None:
         else:
             config.save(out / "config.yaml")
             prepared = prepare(config, store_of(run_config))
-            nodes = len(list(grid.get_node_ids()))
-            if prepared.simulated and nodes < prepared.clients:
-                raise ConfigError(
-                    f"federation.clients is {prepared.clients}, the federation has {nodes} nodes: run with "
-                    f"--federation-config 'num-supernodes={prepared.clients}', or set=federation.clients={nodes}"
-                )
         strategy = serve(config, prepared, grid, out, None)
         metrics = finish(config, prepared, strategy, out, started)
         print(f"fedsyn: {out}")

@@ -42,14 +42,15 @@ class AimConfig(Node):
         ratio: share of the budget for Gaussian noise; the rest is for selection.
         as_printed: start the annealing from the printed sigma_0 (twice the variance that the budget allows).
         iterations: of the fit after each round.
-        final_iterations: of the last fit. A table that one holder has whole gains from convergence.
+        final_iterations: of the last fit. More lower the loss on measured cliques, but drive cells with small noisy counts to 0,
+            which costs likelihood on held-out rows (docs/mechanisms.md has the figures).
     """
 
     rounds: int | None = Field(default=10, ge=1)
     ratio: float = Field(default=0.9, gt=0, lt=1)
     as_printed: bool = False
-    iterations: int = Field(default=100, ge=1)
-    final_iterations: int = Field(default=500, ge=1)
+    iterations: int = Field(default=50, ge=1)
+    final_iterations: int = Field(default=50, ge=1)
 
 
 class Aim(MechanismStrategy):

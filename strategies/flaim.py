@@ -42,8 +42,8 @@ class FlaimConfig(Node):
     local_rounds: int = Field(default=1, ge=1)
     ratio: float = Field(default=0.9, gt=0, lt=1)
     totals: Literal["sizes", "marginal"] = "sizes"
-    iterations: int = Field(default=30, ge=1)
-    final_iterations: int = Field(default=30, ge=1)
+    iterations: int = Field(default=12, ge=1)
+    final_iterations: int = Field(default=12, ge=1)
     local_iterations: int = Field(default=20, ge=1)
 
     def local_fit(self, node: InferenceNode) -> EstimateConfig:

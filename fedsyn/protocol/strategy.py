@@ -28,6 +28,7 @@ from fedsyn.flower import (
     Strategy,
     array_record,
     content_bytes,
+    new_message,
     pack,
     read_reply,
 )
@@ -283,8 +284,8 @@ class MechanismStrategy(Strategy):
         scalars = Envelope(name, kind, server_round, self.run.sha256, params).to_scalars()
         shared = array_record(payload)
         for partition in cohort:
-            message = grid.create_message(
-                pack(shared, scalars), "train", self.clients[partition].node, str(server_round), self._timeout
+            message = new_message(
+                grid, pack(shared, scalars), self.clients[partition].node, str(server_round), self._timeout
             )
             self.record.bytes_down += content_bytes(message)
             yield message
