@@ -1,0 +1,137 @@
+"""The encoded table on disk: one file that thousands of clients share, of which each opens only its own rows.
+
+A folder holds three files:
+    codes.npy     (n, d) codes in C order, permuted so that each client's rows stand one after the other
+    offsets.npy   (K + 1,) int64: client k's rows are offsets[k] .. offsets[k + 1]
+    table.json    format version and domain
+
+A process maps `codes.npy` once, read-only. Mapping reads nothing: the operating system fetches the pages that
+a client's slice touches, and processes share them. One mapping per process rather than one per client,
+because every mapping costs an open file and a process may have few of those.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from fedsyn.domain import Domain
+from fedsyn.errors import DataError
+
+_VERSION = 1
+
+
+class EncodedTable:
+    """An encoded table that is split between clients, open for reading.
+
+    Attributes:
+        domain: the attributes of the codes.
+        offsets: (K + 1,) int64 row offsets of the clients.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        """Opens the folder without reading the codes.
+
+        Raises:
+            DataError: the folder does not hold an encoded table, or one of another version.
+        """
+        folder = Path(folder)
+        try:
+            header = json.loads((folder / "table.json").read_text(encoding="utf-8"))
+            if header.get("version") != _VERSION:
+                raise DataError(f"{folder} holds an encoded table of another version of fedsyn")
+            self.domain = Domain(tuple(header["attributes"]), tuple(header["shape"]))
+            self.offsets: np.ndarray = np.load(folder / "offsets.npy", allow_pickle=False)
+            # mmap does not work on an empty array.
+            mode: Literal["r"] | None = "r" if self.offsets[-1] and len(self.domain) else None
+            codes: np.ndarray = np.load(folder / "codes.npy", mmap_mode=mode, allow_pickle=False)
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{folder} does not hold an encoded table ({type(error).__name__})") from None
+        if codes.shape != (int(self.offsets[-1]), len(self.domain)):
+            raise DataError(f"{folder} holds a damaged encoded table")
+        self._codes = codes.view(np.ndarray)  # slicing a memmap is ten times slower than a plain view
+        self._codes.flags.writeable = False
+
+    @property
+    def clients(self) -> int:
+        """Number of clients K."""
+        return len(self.offsets) - 1
+
+    def rows(self, client: int) -> np.ndarray:
+        """(n_k, d) read-only codes of one client: a view that touches no other client's rows.
+
+        Raises:
+            DataError: no such client.
+        """
+        if not 0 <= client < self.clients:
+            raise DataError(f"there is no client {client}: the table is split between {self.clients}")
+        return self._codes[self.offsets[client] : self.offsets[client + 1]]
+
+
+def write_encoded(
+    folder: str | Path, codes: np.ndarray, domain: Domain, partition: Sequence[np.ndarray]
+) -> EncodedTable:
+    """Writes a table once for all clients.
+
+    Args:
+        folder: made if it does not exist. A table already there is replaced; who has it open keeps the old
+            one.
+        codes: (n, d) integer codes.
+        domain: the attributes of `codes`.
+        partition: row indices of each client. Clients may be empty; rows of no client are not written.
+
+    Returns:
+        The table, open for reading.
+
+    Raises:
+        ValueError: `codes` does not fit the domain.
+        IndexError: a row index out of range.
+    """
+    if codes.ndim != 2 or codes.shape[1] != len(domain):
+        raise ValueError(f"codes of shape {codes.shape} do not fit a domain of {len(domain)} attributes")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [np.asarray(rows, dtype=np.int64) for rows in partition]
+    offsets = np.cumsum([0, *(len(rows) for rows in parts)], dtype=np.int64)
+    order = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+    _replace(folder / "codes.npy", np.ascontiguousarray(codes[order]))
+    _replace(folder / "offsets.npy", offsets)
+    header = {"version": _VERSION, "attributes": list(domain.attributes), "shape": list(domain.shape)}
+    text = folder / "table.json.part"
+    text.write_text(json.dumps(header), encoding="utf-8")
+    text.replace(folder / "table.json")
+    return EncodedTable(folder)
+
+
+def open_client_rows(folder: str | Path, client: int) -> np.ndarray:
+    """(n_k, d) read-only codes of one client; the table is mapped once per process, however many clients it
+    holds.
+
+    Raises:
+        DataError: no such client, or see `EncodedTable`.
+    """
+    path = Path(folder) / "table.json"
+    try:
+        stamp = path.stat()
+    except OSError:
+        raise DataError(f"{folder} does not hold an encoded table") from None
+    return _opened(str(folder), stamp.st_mtime_ns, stamp.st_ino).rows(client)
+
+
+@lru_cache(maxsize=8)
+def _opened(folder: str, modified: int, inode: int) -> EncodedTable:
+    """One open table per folder and version of its files."""
+    return EncodedTable(folder)
+
+
+def _replace(path: Path, array: np.ndarray) -> None:
+    """Writes beside and renames, so that a process that has the old file mapped keeps it."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+    part.replace(path)

@@ -1,0 +1,61 @@
+"""Budget, accounting, ledger and noise: the only place where privacy is spent."""
+
+from fedsyn.privacy.accountant import Accountant, GaussianAccountant, ZcdpAccountant, accountant_for
+from fedsyn.privacy.budget import (
+    PrivacyBudget,
+    Scales,
+    aim_scales,
+    aim_start,
+    epsilon_for_rho,
+    exponential_rho,
+    flaim_rho,
+    flaim_scales,
+    flaim_sensitivity,
+    gaussian_rho,
+    sigma_for_mu,
+    sigma_for_rho,
+)
+from fedsyn.privacy.conversion import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    zcdp_delta,
+    zcdp_epsilon,
+    zcdp_rho,
+)
+from fedsyn.privacy.ledger import Ledger, sampler_of
+from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, Release
+from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
+
+__all__ = [
+    "ADJACENCY",
+    "EXPONENTIAL",
+    "GAUSSIAN",
+    "UNIT",
+    "Accountant",
+    "GaussianAccountant",
+    "Ledger",
+    "PrivacyBudget",
+    "PrivacyStatement",
+    "Release",
+    "Scales",
+    "ZcdpAccountant",
+    "accountant_for",
+    "aim_scales",
+    "aim_start",
+    "epsilon_for_rho",
+    "exponential_rho",
+    "flaim_rho",
+    "flaim_scales",
+    "flaim_sensitivity",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_mu",
+    "gaussian_rho",
+    "sampler_of",
+    "sigma_for_mu",
+    "sigma_for_rho",
+    "zcdp_delta",
+    "zcdp_epsilon",
+    "zcdp_rho",
+]

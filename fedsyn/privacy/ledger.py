@@ -1,0 +1,373 @@
+"""The ledger: every release is entered, and refused beyond the budget, before its noise is drawn.
+
+A ledger speaks for the row that is worst off. On a server that is a row taking part in the largest number of
+releases; on a client, a row of that client's table. Nothing here depends on a plan: totals are sums over the
+entries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsyn.domain import Clique
+from fedsyn.errors import BudgetExceeded
+from fedsyn.privacy import _noise
+from fedsyn.privacy.accountant import Accountant, ZcdpAccountant, accountant_from_dict, affordable
+from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget
+from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, UNKNOWN_SAMPLER, Release, merged
+from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
+from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, OsRandom, RandomSource
+
+_FORMAT = 1
+
+
+class Ledger:
+    """Books releases against a budget and draws their noise.
+
+    Args:
+        budget: the promised (ε, δ).
+        accountant: how costs add up; the zCDP filter with the whole budget when omitted.
+        statement: the mechanism's privacy statement.
+        assumptions: what the guarantee rests on, by name, for ledger.json ("client_sizes": "public", ...).
+        noise_by: name of the party that keeps this ledger and draws its noise ("server", "client", ...).
+
+    Raises:
+        ValueError: if the accountant's capacity would exceed the budget.
+    """
+
+    def __init__(
+        self,
+        budget: PrivacyBudget,
+        accountant: Accountant | None = None,
+        statement: PrivacyStatement | None = None,
+        *,
+        assumptions: Mapping[str, str | bool | int | float] | None = None,
+        noise_by: str = "self",
+    ) -> None:
+        self.budget = budget
+        self.accountant: Accountant = ZcdpAccountant.of(budget) if accountant is None else accountant
+        self.statement = statement
+        self.assumptions = dict(assumptions or {})
+        self.noise_by = noise_by
+        self._releases: list[Release] = []
+        self._costs: list[float] = []
+        self._caveats: list[str] = []
+        full = self.accountant.capacity * (1.0 + ROUNDING_ROOM)
+        if self.accountant.epsilon(full, budget.delta) > budget.epsilon:
+            raise ValueError("the accountant's capacity exceeds the budget")
+
+    # ------------------------------------------------------------------ totals, all from the entries
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        return tuple(self._releases)
+
+    @property
+    def spent(self) -> float:
+        """Sum over the entries, in the accountant's unit (rho or mu²)."""
+        return math.fsum(self._costs)
+
+    @property
+    def remaining(self) -> float:
+        """Capacity less what is spent, in the accountant's unit; never negative."""
+        return max(0.0, self.accountant.capacity - self.spent)
+
+    @property
+    def spent_rho(self) -> float:
+        """Sum of the entries' rho, whatever the accountant."""
+        return math.fsum(release.rho for release in self._releases)
+
+    @property
+    def remaining_rho(self) -> float:
+        """The rho that a further Gaussian release may cost (mu² = 2 rho); never negative."""
+        return self.remaining if isinstance(self.accountant, ZcdpAccountant) else 0.5 * self.remaining
+
+    def epsilon(self, delta: float | None = None) -> float:
+        """The ε that the entries add up to, at `delta` or at the budget's."""
+        return self.accountant.epsilon(self.spent, self.budget.delta if delta is None else delta)
+
+    def can_afford(self, *releases: Release) -> bool:
+        """Whether all of these together would be accepted now."""
+        costs = [self.accountant.cost(release) for release in releases]
+        return affordable(math.fsum([*self._costs, *costs]), self.accountant.capacity)
+
+    # ------------------------------------------------------------------------------------- entries
+
+    def charge(self, release: Release) -> None:
+        """Enters a release.
+
+        Raises:
+            BudgetExceeded: if the sum would exceed the budget; nothing is entered then.
+            ValueError: if the accountant does not cover this kind of release.
+        """
+        cost = self.accountant.cost(release)
+        if not affordable(math.fsum([*self._costs, cost]), self.accountant.capacity):
+            raise BudgetExceeded(
+                f"release '{release.name}' of round {release.round} costs {cost:.6g} {self.accountant.unit}, "
+                f"but only {self.remaining:.6g} of {self.accountant.capacity:.6g} is left for epsilon = "
+                f"{self.budget.epsilon:g} at delta = {self.budget.delta:g}; nothing was released"
+            )
+        self._releases.append(release)
+        self._costs.append(cost)
+
+    def promise(self, release: Release) -> None:
+        """Charges a release whose noise ANOTHER party draws, named in `release.noise_by`.
+
+        A client calls it before it sends an exact vector into a sum that the server (or a committee)
+        perturbs. Its rows are protected only as far as that party keeps the promise; the report says so.
+
+        Raises:
+            BudgetExceeded: as `charge`.
+            ValueError: if `noise_by` names nobody else.
+        """
+        if release.noise_by in ("", "self", self.noise_by):
+            raise ValueError("a promised release must name the other party that draws its noise")
+        if release.sampler == UNKNOWN_SAMPLER:
+            release = replace(release, sampler=f"drawn by {release.noise_by}, not seen here")
+        self.charge(release)
+
+    @overload
+    def gaussian(
+        self,
+        values: NDArray[Any],
+        *,
+        sigma: float,
+        source: RandomSource,
+        name: str,
+        round: int,
+        sensitivity: float = ...,
+        count: int | None = ...,
+        cliques: Sequence[Clique] = ...,
+        argument: str = ...,
+    ) -> NDArray[np.float64]: ...
+
+    @overload
+    def gaussian(
+        self,
+        values: Sequence[NDArray[Any]],
+        *,
+        sigma: float,
+        source: RandomSource,
+        name: str,
+        round: int,
+        sensitivity: float = ...,
+        count: int | None = ...,
+        cliques: Sequence[Clique] = ...,
+        argument: str = ...,
+    ) -> list[NDArray[np.float64]]: ...
+
+    def gaussian(
+        self,
+        values: NDArray[Any] | Sequence[NDArray[Any]],
+        *,
+        sigma: float,
+        source: RandomSource,
+        name: str,
+        round: int,
+        sensitivity: float = 1.0,
+        count: int | None = None,
+        cliques: Sequence[Clique] = (),
+        argument: str = "",
+    ) -> NDArray[np.float64] | list[NDArray[np.float64]]:
+        """Charges, then adds N(0, sigma²) to every value.
+
+        Args:
+            values: one array, or several arrays each of which one row changes by at most `sensitivity` in L2
+                norm. Pass counts as integers: their noisy values then carry no trace in the low-order bits
+                (fedsyn.privacy._noise).
+            sigma: standard deviation, in records.
+            source: of the noise, from `Randomness.generator`.
+            name: of the request.
+            round: t.
+            sensitivity: L2, of one array.
+            count: the largest number of these arrays that one row has a part in; all of them when omitted. A
+                smaller number needs an `argument`.
+            cliques: names for the record.
+            argument: why one row has a part in only `count` of the arrays.
+
+        Returns:
+            New float64 array(s) in the shape of `values`; a list for a sequence.
+
+        Raises:
+            BudgetExceeded: before anything is drawn.
+            ValueError: for non-finite values, no arrays, or a `count` that is not argued.
+        """
+        arrays = [values] if isinstance(values, np.ndarray) else [np.asarray(array) for array in values]
+        if not arrays:
+            raise ValueError("there is nothing to release")
+        if any(array.dtype.kind not in "iubf" for array in arrays):
+            raise ValueError("values to release must be real numbers")
+        if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in arrays):
+            raise ValueError("values to release must be finite")  # noise would not hide an infinity
+        count = len(arrays) if count is None else count
+        if count < len(arrays) and not argument.strip():
+            raise ValueError(
+                f"a row counted in {count} of {len(arrays)} released arrays needs an argument why"
+            )
+        release = Release(
+            name,
+            round,
+            GAUSSIAN,
+            sensitivity,
+            sigma=sigma,
+            count=count,
+            noise_by=self.noise_by,
+            sampler=sampler_of(source),
+            cliques=tuple(cliques),
+            argument=argument,
+        )
+        self.charge(release)
+        noisy = [_noise.gaussian(array, sigma, source) for array in arrays]
+        return noisy[0] if isinstance(values, np.ndarray) else noisy
+
+    def exponential(
+        self,
+        scores: NDArray[np.float64] | Sequence[float],
+        *,
+        epsilon: float,
+        sensitivity: float,
+        source: RandomSource,
+        name: str,
+        round: int,
+        count: int = 1,
+        cliques: Sequence[Clique] = (),
+        argument: str = "",
+    ) -> int:
+        """Charges, then chooses index i with probability ∝ `exp(epsilon scores[i] / (2 sensitivity))`.
+
+        Args:
+            scores: (n,); -inf marks a candidate that cannot be chosen. Which ones are eligible must follow
+                from public or already released facts: the mark is not protected.
+            epsilon: of the exponential mechanism.
+            sensitivity: the largest change of any score when one row is added or removed.
+            source: of the noise, from `Randomness.generator`.
+            name: of the request.
+            round: t.
+            count: how often this row's data is used for a choice of this kind; 1 for this one call.
+            cliques: names for the record: the candidates, never the choice alone if that is not released.
+            argument: anything a reader should know about `count` or `sensitivity`.
+
+        Raises:
+            BudgetExceeded: before anything is drawn.
+            ValueError: for NaN or +inf scores, or when no candidate is eligible.
+        """
+        checked = np.asarray(scores, dtype=np.float64)
+        if checked.ndim != 1 or checked.size == 0:
+            raise ValueError("scores must be a non-empty vector")
+        if np.isnan(checked).any() or np.isposinf(checked).any():
+            raise ValueError("scores must be finite, or -inf for a candidate that cannot be chosen")
+        if np.isneginf(checked).all():
+            raise ValueError("no candidate is eligible")
+        release = Release(
+            name,
+            round,
+            EXPONENTIAL,
+            sensitivity,
+            epsilon=epsilon,
+            count=count,
+            noise_by=self.noise_by,
+            sampler=sampler_of(source),
+            cliques=tuple(cliques),
+            argument=argument,
+        )
+        self.charge(release)
+        return _noise.exponential(checked, epsilon, sensitivity, source)
+
+    # --------------------------------------------------------------------------------- state and report
+
+    def not_private(self, reason: str) -> None:
+        """Records that the run as a whole is not private (a baseline that reads exact data, for instance)."""
+        if reason not in self._caveats:
+            self._caveats.append(reason)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Why the result is not private; empty when it is."""
+        seeded = [SEEDED_LABEL] if any(r.sampler == SEEDED_LABEL for r in self._releases) else []
+        return tuple(dict.fromkeys([*seeded, *self._caveats]))
+
+    @property
+    def private(self) -> bool:
+        return not self.caveats
+
+    def to_dict(self, *, compact: bool = False) -> dict[str, Any]:
+        """The state as JSON values, for `from_dict`: a client keeps it between two messages.
+
+        Args:
+            compact: merge entries that differ only in their round, and drop the cliques. Totals do not
+                change.
+        """
+        entries = merged(self._releases) if compact else self._releases
+        return {
+            "format": _FORMAT,
+            "budget": self.budget.to_dict(),
+            "accountant": self.accountant.to_dict(),
+            "noise_by": self.noise_by,
+            "assumptions": dict(self.assumptions),
+            "caveats": list(self._caveats),
+            "statement": None if self.statement is None else self.statement.to_dict(),
+            "releases": [release.to_dict() for release in entries],
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Ledger:
+        """Rebuilds a ledger; every cost is computed anew from the entries and charged again.
+
+        Raises:
+            BudgetExceeded: if the entries exceed the budget: the state was tampered with or belongs to
+                another budget.
+            ValueError: for an unknown format.
+        """
+        if state.get("format") != _FORMAT:
+            raise ValueError(f"unknown ledger format; this version reads {_FORMAT}")
+        budget = PrivacyBudget(state["budget"]["epsilon"], state["budget"]["delta"])
+        statement = state.get("statement")
+        ledger = cls(
+            budget,
+            accountant_from_dict(state["accountant"]),
+            None if statement is None else PrivacyStatement.from_dict(statement),
+            assumptions=state["assumptions"],
+            noise_by=state["noise_by"],
+        )
+        for reason in state["caveats"]:
+            ledger.not_private(reason)
+        for entry in state["releases"]:
+            ledger.charge(Release.from_dict(entry))
+        return ledger
+
+    def report(self) -> dict[str, Any]:
+        """What ledger.json holds: statement, every release, totals, and whether the result is private."""
+        samplers = sorted({release.sampler for release in self._releases})
+        others = sorted({r.noise_by for r in self._releases} - {self.noise_by})
+        return {
+            "statement": None if self.statement is None else self.statement.to_dict(),
+            "unit": UNIT if self.statement is None else self.statement.unit,
+            "adjacency": ADJACENCY,
+            "private": self.private,
+            "not_private_because": list(self.caveats),
+            "sampler": samplers,
+            "noise_by": self.noise_by,
+            "noise_promised_by": others,
+            "assumptions": dict(self.assumptions),
+            "accountant": self.accountant.name,
+            "accountant_unit": self.accountant.unit,
+            "budget": self.budget.to_dict(),
+            "capacity": self.accountant.capacity,
+            "spent": self.spent,
+            "remaining": self.remaining,
+            "rho": self.spent_rho,
+            "epsilon": self.epsilon(),
+            "delta": self.budget.delta,
+            "releases": [release.to_dict() for release in self._releases],
+        }
+
+
+def sampler_of(source: object) -> str:
+    """The sampler that a release is entered with: anything but the operating system counts as seeded."""
+    return OS_LABEL if isinstance(source, OsRandom) else SEEDED_LABEL

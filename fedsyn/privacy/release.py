@@ -1,0 +1,121 @@
+"""Release: one entry of the ledger, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedsyn.domain import Clique
+from fedsyn.privacy.budget import exponential_rho, gaussian_rho
+
+GAUSSIAN = "gaussian"
+EXPONENTIAL = "exponential"
+UNKNOWN_SAMPLER = "unknown"
+
+
+@dataclass(frozen=True)
+class Release:
+    """One entry: `count` releases of one kind that the same row takes part in.
+
+    Attributes:
+        name: the request, as the mechanism calls it ("measure", "select", ...).
+        round: t; 0 before the first round.
+        mechanism: "gaussian" or "exponential".
+        sensitivity: L2 sensitivity of the vector (gaussian) or of the largest score (exponential) to one row.
+        sigma: standard deviation in records (gaussian only).
+        epsilon: parameter of the exponential mechanism (exponential only).
+        count: the largest number of such releases that ONE row takes part in. Releases that a row has no part
+            in (other clients' choices, marginals its client did not send) cost it nothing: parallel
+            composition.
+        noise_by: who draws the noise and so has to be trusted to draw it.
+        sampler: where the noise comes from, as far as the keeper of the ledger knows.
+        cliques: what was released, for the reader; no cost depends on it.
+        argument: why `count` is smaller than the number of released vectors; empty when it is not.
+        until: last round of an entry that stands for several rounds (`Ledger.to_dict(compact=True)`).
+    """
+
+    name: str
+    round: int
+    mechanism: str
+    sensitivity: float = 1.0
+    sigma: float | None = None
+    epsilon: float | None = None
+    count: int = 1
+    noise_by: str = "self"
+    sampler: str = UNKNOWN_SAMPLER
+    cliques: tuple[Clique, ...] = ()
+    argument: str = ""
+    until: int | None = None
+
+    def __post_init__(self) -> None:
+        _positive("sensitivity", self.sensitivity)
+        if self.count < 1 or self.count != int(self.count):
+            raise ValueError("count must be an integer of at least 1")
+        for name in ("round", "count"):  # NumPy integers would not survive JSON
+            object.__setattr__(self, name, int(getattr(self, name)))
+        if self.mechanism == GAUSSIAN and self.sigma is not None and self.epsilon is None:
+            _positive("sigma", self.sigma)
+        elif self.mechanism == EXPONENTIAL and self.epsilon is not None and self.sigma is None:
+            _positive("epsilon", self.epsilon)
+        else:
+            raise ValueError("a release is 'gaussian' with a sigma or 'exponential' with an epsilon")
+
+    @property
+    def rho(self) -> float:
+        """zCDP of the entry: `count Δ² / (2 sigma²)` or `count epsilon² / 8`."""
+        if self.sigma is not None:
+            return self.count * gaussian_rho(self.sigma, self.sensitivity)
+        return self.count * exponential_rho(_positive("epsilon", self.epsilon))
+
+    @property
+    def mu2(self) -> float | None:
+        """Gaussian DP of the entry, squared: `count Δ² / sigma²`; None for the exponential mechanism."""
+        return None if self.sigma is None else 2.0 * self.rho
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; what is unset is left out. `rho` is for the reader: `from_dict` computes it anew."""
+        entry: dict[str, Any] = {
+            "name": self.name,
+            "round": self.round,
+            "until": self.until,
+            "mechanism": self.mechanism,
+            "sensitivity": self.sensitivity,
+            "sigma": self.sigma,
+            "epsilon": self.epsilon,
+            "count": self.count,
+            "rho": self.rho,
+            "noise_by": self.noise_by,
+            "sampler": self.sampler,
+            "cliques": [list(clique) for clique in self.cliques] or None,
+            "argument": self.argument or None,
+        }
+        return {key: value for key, value in entry.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> Release:
+        known = {key: value for key, value in entry.items() if key != "rho"}
+        known["cliques"] = tuple(tuple(clique) for clique in known.get("cliques", ()))
+        return cls(**known)
+
+
+def merged(releases: Sequence[Release]) -> list[Release]:
+    """Entries that differ only in round and cliques become one whose count is the sum."""
+    groups: dict[Release, list[Release]] = {}
+    for release in releases:
+        key = replace(release, round=0, until=None, count=1, cliques=())
+        groups.setdefault(key, []).append(release)
+    result = []
+    for key, members in groups.items():
+        first = min(r.round for r in members)
+        last = max(r.round if r.until is None else r.until for r in members)
+        count = sum(r.count for r in members)
+        result.append(replace(key, round=first, until=None if last == first else last, count=count))
+    return result
+
+
+def _positive(name: str, value: float | None) -> float:
+    if value is None or not 0.0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite")
+    return float(value)

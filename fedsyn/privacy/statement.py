@@ -1,0 +1,64 @@
+"""The privacy statement that ends each mechanism's docstring and opens each run's ledger.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+
+#: Whose presence the guarantee hides. Every ledger and statement names it.
+UNIT = "one row, added or removed, at one client"
+ADJACENCY = "two federations are neighbours when one row of one client's table is added or removed"
+
+_TITLES = {
+    "unit": "Unit",
+    "public": "Public",
+    "trust": "Trusted not to collude",
+    "server_sees": "The server sees",
+    "client_sees": "A client sees",
+    "cost": "Cost of each release",
+    "sampler": "Sampler",
+}
+
+
+@dataclass(frozen=True)
+class PrivacyStatement:
+    """What a mechanism promises, under which assumptions; a fixed form, to be compared line by line.
+
+    Attributes:
+        public: what is not protected (schema, bounds, workload, configuration, client row counts, ...).
+        trust: which parties must keep to the protocol and not pool what they see.
+        server_sees: everything that reaches the server.
+        client_sees: everything that reaches a client.
+        cost: what each kind of release costs, in rho or mu, and how many of them one row takes part in.
+        sampler: where the noise comes from; `Randomness.label`.
+        unit: whose presence is hidden.
+    """
+
+    public: str
+    trust: str
+    server_sees: str
+    client_sees: str
+    cost: str
+    sampler: str
+    unit: str = UNIT
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not str(getattr(self, field.name)).strip():
+                raise ValueError(f"a privacy statement must say something under '{_TITLES[field.name]}'")
+
+    def with_sampler(self, label: str) -> PrivacyStatement:
+        """The same statement for the sampler of this run."""
+        return replace(self, sampler=label)
+
+    def render(self) -> str:
+        """Seven lines, 'Title: text', in the fixed order."""
+        return "\n".join(f"{title}: {getattr(self, name)}" for name, title in _TITLES.items())
+
+    def to_dict(self) -> dict[str, str]:
+        values = asdict(self)
+        return {name: values[name] for name in _TITLES}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, str]) -> PrivacyStatement:
+        return cls(**{name: values[name] for name in _TITLES})

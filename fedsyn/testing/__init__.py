@@ -1,0 +1,1 @@
+"""What tests of mechanisms share: awkward tables, and the conformance check."""

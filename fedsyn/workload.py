@@ -1,0 +1,130 @@
+"""Workloads: the weighted cliques whose marginals the synthetic table should answer well, and their
+candidates.
+
+A workload is public: it is configuration and never depends on the data.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsyn.domain import Clique, Domain
+
+# Up to so many cliques, sampling ranks all of them; above, it draws until enough distinct ones are found.
+_ENUMERABLE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Weighted cliques.
+
+    Attributes:
+        cliques: attribute names of each query, in domain order.
+        weights: one positive weight per clique.
+    """
+
+    cliques: tuple[Clique, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cliques", tuple(tuple(clique) for clique in self.cliques))
+        object.__setattr__(self, "weights", tuple(float(weight) for weight in self.weights))
+        if len(self.cliques) != len(self.weights):
+            raise ValueError(f"{len(self.cliques)} cliques but {len(self.weights)} weights")
+        if not all(math.isfinite(weight) and weight > 0 for weight in self.weights):
+            raise ValueError("workload weights must be positive and finite")
+        if any(len(set(clique)) != len(clique) for clique in self.cliques):
+            raise ValueError("a workload clique repeats an attribute")
+
+    def __len__(self) -> int:
+        return len(self.cliques)
+
+    @classmethod
+    def uniform(cls, cliques: Iterable[Clique]) -> Workload:
+        """The workload of these cliques, each of weight 1."""
+        cliques = tuple(cliques)
+        return cls(cliques, (1.0,) * len(cliques))
+
+
+def all_kway(domain: Domain, k: int) -> Workload:
+    """All cliques of k attributes, weight 1, in lexicographic domain order.
+
+    A domain of fewer than k attributes has one clique instead: all its attributes.
+
+    Raises:
+        ValueError: k < 1.
+    """
+    return Workload.uniform(itertools.combinations(domain.attributes, _degree(domain, k)))
+
+
+def random_kway(domain: Domain, k: int, size: int | None, rng: np.random.Generator) -> Workload:
+    """`size` distinct cliques of k attributes drawn uniformly without replacement, weight 1, in domain order.
+
+    Args:
+        domain: attributes to draw from; fewer than k: as in `all_kway`.
+        k: attributes per clique.
+        size: number of cliques; None, or at least the number of all cliques: all of them.
+        rng: source of randomness (`random` is used).
+
+    Raises:
+        ValueError: k < 1 or size < 1.
+    """
+    degree = _degree(domain, k)
+    if size is not None and size < 1:
+        raise ValueError("a workload needs at least one clique")
+    total = math.comb(len(domain), degree)
+    if size is None or size >= total:
+        return all_kway(domain, k)
+    if total <= _ENUMERABLE:
+        keep = set(np.argsort(rng.random(total), kind="stable")[:size].tolist())
+        ranked = enumerate(itertools.combinations(range(len(domain)), degree))
+        chosen = [axes for rank, axes in ranked if rank in keep]
+    else:
+        distinct: set[tuple[int, ...]] = set()
+        limit = min(size, total // 2)  # far from exhausting them, so rejections stay rare
+        if limit < size:
+            raise ValueError(f"cannot draw {size} of {total} cliques; leave the size empty to take all")
+        while len(distinct) < size:
+            distinct.add(tuple(sorted(np.argsort(rng.random(len(domain)))[:degree].tolist())))
+        chosen = sorted(distinct)
+    return Workload.uniform(tuple(domain.attributes[i] for i in axes) for axes in chosen)
+
+
+def downward_closure(cliques: Iterable[Clique], domain: Domain) -> list[Clique]:
+    """All non-empty subsets of the cliques: AIM's candidates before the size filter.
+
+    Returns:
+        Distinct canonical cliques, sorted by their number of attributes, then by domain order.
+    """
+    subsets: set[tuple[int, ...]] = set()
+    for axes in {tuple(sorted(set(domain.axes(clique)))) for clique in cliques}:
+        for k in range(1, len(axes) + 1):
+            subsets.update(itertools.combinations(axes, k))
+    ordered = sorted(subsets, key=lambda axes: (len(axes), axes))
+    return [tuple(domain.attributes[i] for i in axes) for axes in ordered]
+
+
+def candidate_weights(workload: Workload, candidates: Iterable[Clique]) -> dict[Clique, float]:
+    """AIM's weight of each candidate, w_q = sum over workload cliques r of weight_r * |q ∩ r|.
+
+    The sum is linear in the attributes of q: each attribute contributes the total weight of the workload
+    cliques that hold it. That makes one pass over the workload enough for any number of candidates.
+
+    Source: McKenna et al. 2022 (AIM), Section 4; used by Maddock et al. 2024, Algorithms 1 and 2.
+    """
+    held: dict[str, float] = {}
+    for clique, weight in zip(workload.cliques, workload.weights, strict=True):
+        for name in clique:
+            held[name] = held.get(name, 0.0) + weight
+    return {tuple(q): sum(held.get(name, 0.0) for name in q) for q in candidates}
+
+
+def _degree(domain: Domain, k: int) -> int:
+    if k < 1:
+        raise ValueError("cliques need at least one attribute")
+    return min(k, len(domain))

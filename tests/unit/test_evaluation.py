@@ -1,0 +1,310 @@
+"""Metrics against definitions computed by hand or by brute force over the whole domain."""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score, roc_auc_score
+
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ConfigError
+from fedsyn.evaluation import (
+    METRICS,
+    EvaluationInput,
+    client_heterogeneity,
+    evaluate,
+    label_values,
+    validate_metrics,
+)
+from fedsyn.evaluation import marginals as marginal_metrics
+from fedsyn.evaluation.learning import _area, _classify
+from fedsyn.workload import Workload, all_kway
+
+DOMAIN = Domain(("a", "b", "c", "y"), (3, 4, 2, 2))
+
+
+@dataclass
+class Table:
+    """A distribution given by all its probabilities: what the junction tree must agree with."""
+
+    domain: Domain
+    p: np.ndarray
+    total: float = 50.0
+
+    def project_many(self, cliques: list[Clique]) -> list[np.ndarray]:
+        return [self.total * self._marginal(clique) for clique in cliques]
+
+    def probability_at(self, clique: Clique, cells: np.ndarray) -> np.ndarray:
+        return self._marginal(clique)[tuple(cells.T)]
+
+    def log_likelihood(self, codes: np.ndarray) -> np.ndarray:
+        return np.log(self.p[tuple(codes.T)])
+
+    def _marginal(self, clique: Clique) -> np.ndarray:
+        axes = self.domain.axes(clique)
+        kept = self.p.sum(axis=tuple(i for i in range(self.p.ndim) if i not in axes))
+        return np.transpose(kept, np.argsort(np.argsort(axes)))
+
+
+def draw(rows: int, seed: int = 0, domain: Domain = DOMAIN) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.stack([rng.integers(0, n, rows) ** 2 // n for n in domain.shape], axis=1).astype(np.uint8)
+
+
+def joint(seed: int = 0, domain: Domain = DOMAIN) -> Table:
+    return Table(domain, np.random.default_rng(seed).dirichlet(np.ones(domain.size())).reshape(domain.shape))
+
+
+def histogram(codes: np.ndarray, clique: Clique, domain: Domain = DOMAIN) -> np.ndarray:
+    """Normalised marginal, row by row."""
+    counts = np.zeros(domain.shape_of(clique))
+    for row in codes:
+        counts[tuple(row[list(domain.axes(clique))])] += 1
+    return counts / len(codes)
+
+
+WORKLOAD = Workload((("a", "b"), ("c", "a"), ("b", "c", "y"), ("y",)), (1.0, 2.0, 0.5, 4.0))
+
+
+def by_hand(codes: np.ndarray, other: list[np.ndarray]) -> float:
+    errors = [np.abs(histogram(codes, q) - p).sum() for q, p in zip(WORKLOAD.cliques, other, strict=True)]
+    return sum(w * e for w, e in zip(WORKLOAD.weights, errors, strict=True)) / sum(WORKLOAD.weights)
+
+
+def test_workload_error_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, model = draw(60), joint()
+    data = EvaluationInput(train=train, domain=DOMAIN, workload=WORKLOAD, model=model)
+    expected = by_hand(train, [m / model.total for m in model.project_many(list(WORKLOAD.cliques))])
+    assert evaluate(["workload_error"], data)["workload_error"] == pytest.approx(expected, abs=1e-12)
+    # The way of counting depends on the sizes of the cliques; the result does not.
+    monkeypatch.setattr(marginal_metrics, "_CELLS_AT_ONCE", 1)
+    assert evaluate(["workload_error"], data)["workload_error"] == pytest.approx(expected, abs=1e-12)
+    monkeypatch.setattr(marginal_metrics, "_LARGEST_DENSE", 1)
+    assert evaluate(["workload_error"], data)["workload_error"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_workload_error_of_a_synthetic_table() -> None:
+    train, synthetic = draw(60), draw(35, seed=1)
+    data = EvaluationInput(train=train, domain=DOMAIN, workload=WORKLOAD, synthetic=synthetic)
+    expected = by_hand(train, [histogram(synthetic, q) for q in WORKLOAD.cliques])
+    assert evaluate(["workload_error"], data)["workload_error"] == pytest.approx(expected, abs=1e-12)
+    same = EvaluationInput(train=train, domain=DOMAIN, workload=WORKLOAD, synthetic=np.tile(train, (3, 1)))
+    assert evaluate(["workload_error"], same)["workload_error"] == pytest.approx(0, abs=1e-12)
+    empty = EvaluationInput(train=train, domain=DOMAIN, workload=WORKLOAD, synthetic=train[:0])
+    assert evaluate(["workload_error"], empty)["workload_error"] == pytest.approx(1)
+
+
+def test_workload_error_of_a_clique_with_more_cells_than_an_integer_can_number() -> None:
+    wide = Domain(tuple(f"a{i}" for i in range(12)), (256,) * 12)
+    train = np.random.default_rng(0).integers(0, 256, (30, 12))
+    other = train.copy()
+    other[:6, 0] = (other[:6, 0] + 1) % 256  # in an index of 64 bits the first four columns would be lost
+    workload = Workload.uniform([wide.attributes])
+    data = EvaluationInput(train=train, domain=wide, workload=workload, synthetic=other)
+    assert evaluate(["workload_error"], data)["workload_error"] == pytest.approx(2 * 6 / 30)
+
+
+def test_nll_is_the_mean_over_held_out_rows() -> None:
+    model, test = joint(), draw(20, seed=2)
+    data = EvaluationInput(train=draw(5), domain=DOMAIN, workload=WORKLOAD, model=model, test=test)
+    expected = -sum(math.log(model.p[tuple(row)]) for row in test) / 20
+    assert evaluate(["nll"], data)["nll"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_heterogeneity_is_the_distance_of_each_client_from_the_pooled_table() -> None:
+    train = draw(40)
+    parts = [np.array(rows) for rows in np.split(np.random.default_rng(3).permutation(40), [1, 7, 30])]
+    pooled = [histogram(train, q) for q in WORKLOAD.cliques]
+    expected = [by_hand(train[part], pooled) for part in parts]
+    found = client_heterogeneity(train, DOMAIN, WORKLOAD, parts)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    data = EvaluationInput(train=train, domain=DOMAIN, workload=WORKLOAD, partition=parts)
+    assert evaluate(["heterogeneity"], data)["heterogeneity"] == pytest.approx(np.mean(expected), abs=1e-12)
+
+
+def test_heterogeneity_of_one_client_is_zero_and_of_disjoint_clients_is_twice_the_other_share() -> None:
+    train = np.repeat([[0, 0, 0, 0], [2, 3, 1, 1]], [30, 10], axis=0)
+    workload = all_kway(DOMAIN, 2)
+    assert client_heterogeneity(train, DOMAIN, workload, [np.arange(40)])[0] == 0.0
+    split = client_heterogeneity(train, DOMAIN, workload, [np.arange(30), np.arange(30, 40)])
+    np.testing.assert_allclose(split, [2 * 0.25, 2 * 0.75])
+
+
+def learning(
+    synthetic: np.ndarray, test: np.ndarray, domain: Domain = DOMAIN, **more: object
+) -> EvaluationInput:
+    return EvaluationInput(
+        train=test, domain=domain, workload=WORKLOAD, synthetic=synthetic, test=test, label="y", **more
+    )
+
+
+def labelled(rows: int, classes: int, seed: int, noise: float = 0.2) -> tuple[np.ndarray, Domain]:
+    """Rows whose label follows from the first column, but for a share of noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 30, (rows, 3))
+    y = np.where(rng.random(rows) < noise, rng.integers(0, classes, rows), x[:, 0] * classes // 30)
+    return np.column_stack([x, y]), Domain(("a", "b", "c", "y"), (30, 30, 30, classes))
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_classifier_metrics_agree_with_scikit_learn(classes: int) -> None:
+    synthetic, domain = labelled(2_000, classes, 0)
+    test, _ = labelled(500, classes, 1)
+    data = learning(synthetic, test, domain)
+    found = evaluate(["auc", "f1", "accuracy"], data)
+    predictions = _classify(data)
+    scores = predictions.scores[:, 1] if classes == 2 else predictions.scores
+    assert found["auc"] == pytest.approx(
+        roc_auc_score(test[:, 3], scores, multi_class="ovr", average="macro")
+    )
+    assert found["f1"] == pytest.approx(f1_score(test[:, 3], predictions.predicted, average="macro"))
+    assert found["accuracy"] == np.mean(test[:, 3] == predictions.predicted)
+    # 80% of the labels, and one in `classes` of the others, are what the first column says.
+    assert found["accuracy"] == pytest.approx(0.8 + 0.2 / classes, abs=0.06)
+    assert found["auc"] > 0.8
+    assert evaluate(["auc", "f1", "accuracy"], learning(synthetic, test, domain)) == found
+
+
+def test_area_counts_ties_half() -> None:
+    scores, positive = np.array([0.1, 0.4, 0.4, 0.9]), np.array([False, True, False, True])
+    pairs = itertools.product(scores[positive], scores[~positive])
+    assert _area(scores, positive) == np.mean([(p > n) + 0.5 * (p == n) for p, n in pairs])
+
+
+def test_a_synthetic_label_with_one_value_predicts_it() -> None:
+    test = draw(50, seed=4)
+    synthetic = draw(80)
+    synthetic[:, 3] = 1
+    share = float(np.mean(test[:, 3] == 1))
+    found = evaluate(["auc", "f1", "accuracy"], learning(synthetic, test))
+    assert found == {"auc": 0.5, "f1": pytest.approx(2 * share / (1 + share) / 2), "accuracy": share}
+
+
+def test_a_synthetic_table_without_rows_predicts_the_first_value() -> None:
+    test = draw(50, seed=4)
+    found = evaluate(["auc", "accuracy"], learning(draw(0), test))
+    assert found == {"auc": 0.5, "accuracy": float(np.mean(test[:, 3] == 0))}
+
+
+def test_a_table_of_the_label_alone_predicts_the_most_frequent_value() -> None:
+    domain = Domain(("y",), (3,))
+    synthetic, test = np.repeat([[2], [0]], [6, 4], axis=0), np.array([[2], [2], [0], [1]])
+    data = EvaluationInput(
+        train=test,
+        domain=domain,
+        workload=Workload.uniform([("y",)]),
+        synthetic=synthetic,
+        test=test,
+        label="y",
+    )
+    assert evaluate(["auc", "accuracy"], data) == {"auc": 0.5, "accuracy": 0.5}
+
+
+def test_held_out_rows_of_one_class_and_classes_never_seen() -> None:
+    synthetic, domain = labelled(300, 3, 0)
+    test, _ = labelled(60, 3, 1)
+    alone = evaluate(["auc", "f1", "accuracy"], learning(synthetic, test[test[:, 3] == 1], domain))
+    assert alone["auc"] == 0.5
+    unseen = evaluate(["auc", "accuracy"], learning(synthetic[synthetic[:, 3] != 0], test, domain))
+    assert 0 < unseen["accuracy"] < 1
+    assert 0.5 < unseen["auc"] < 1
+
+
+def test_rmse_is_in_the_unit_of_the_label() -> None:
+    synthetic, domain = labelled(2_000, 10, 0, noise=0)
+    test, _ = labelled(300, 10, 1, noise=0)
+    values = np.arange(10) * 1000.0 + 500
+    exact = evaluate(["rmse"], learning(synthetic, test, domain, label_values=values))["rmse"]
+    assert exact < 0.1 * 1000
+    # What the features do not explain remains: labels in random order have the spread of the values.
+    shuffled = synthetic.copy()
+    shuffled[:, 3] = np.random.default_rng(5).permutation(shuffled[:, 3])
+    loose = evaluate(["rmse"], learning(shuffled, test, domain, label_values=values))["rmse"]
+    assert loose == pytest.approx(np.std(values[test[:, 3]]), rel=0.2)
+
+
+def test_rmse_leaves_missing_labels_out() -> None:
+    synthetic, domain = labelled(500, 3, 0, noise=0)
+    test, _ = labelled(100, 3, 1, noise=0)
+    values = np.array([10.0, 20.0, np.nan])
+    found = evaluate(["rmse"], learning(synthetic, test, domain, label_values=values))["rmse"]
+    assert found < 1
+    known = values[test[:, 3]][test[:, 3] < 2]
+    nothing = synthetic[synthetic[:, 3] == 2]
+    fallback = evaluate(["rmse"], learning(nothing, test, domain, label_values=values))["rmse"]
+    assert fallback == pytest.approx(np.sqrt(np.mean((known - 15) ** 2)))
+
+
+def test_label_values_are_middles_of_bins_or_numeric_categories() -> None:
+    from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
+
+    schema = Schema(
+        columns={
+            "float": NumericColumn(lower=0, upper=10, bins=4, missing=True),
+            "integer": NumericColumn(lower=1, upper=6, bins=3, dtype="integer"),
+            "number": CategoricalColumn(categories=(3, 1)),
+            "text": CategoricalColumn(categories=("u", "v")),
+        }
+    )
+    np.testing.assert_array_equal(label_values(schema, "float"), [1.25, 3.75, 6.25, 8.75, np.nan])
+    np.testing.assert_array_equal(label_values(schema, "integer"), [1.5, 3.5, 5.5])
+    np.testing.assert_array_equal(label_values(schema, "number"), [3, 1])
+    assert label_values(schema, "text") is None
+    for name, column in schema.columns.items():
+        values = label_values(schema, name)
+        assert values is None or values.shape == (column.size,)
+
+
+@pytest.mark.parametrize(
+    ("names", "arguments", "message"),
+    [
+        (["workload_eror"], {}, r"unknown metric 'workload_eror' \(did you mean 'workload_error'\?\)"),
+        (
+            ["workload_error", "nll"],
+            {"has_test": False},
+            r"'nll' needs held-out rows: set data\.test_fraction",
+        ),
+        (["auc"], {"has_test": False}, "'auc' needs held-out rows"),
+        (["f1"], {"label": None}, r"'f1' needs a label: set data\.label"),
+        (["rmse"], {"numeric_label": False}, "'rmse' needs a numeric label"),
+        (["nll"], {"has_model": False}, "'nll' needs a mechanism that estimates a model"),
+        (["heterogeneity"], {"has_partition": False}, "'heterogeneity' needs a simulation"),
+    ],
+)
+def test_a_metric_that_cannot_be_computed_is_refused_beforehand(
+    names: list[str], arguments: dict, message: str
+) -> None:
+    validate_metrics(METRICS, has_test=True, label="y")
+    with pytest.raises(ConfigError, match=message):
+        validate_metrics(names, **{"has_test": True, "label": "y", **arguments})
+
+
+def test_evaluate_refuses_what_the_input_lacks() -> None:
+    bare = EvaluationInput(train=draw(5), domain=DOMAIN, workload=WORKLOAD, test=draw(5), label="y")
+    with pytest.raises(ConfigError, match="'workload_error' needs a synthetic table"):
+        evaluate(["workload_error"], bare)
+    with pytest.raises(ConfigError, match="'auc' needs a synthetic table"):
+        evaluate(["auc"], bare)
+    with pytest.raises(ConfigError, match="'nll' needs"):
+        evaluate(["nll"], bare)
+    with pytest.raises(ConfigError, match="held-out rows"):
+        evaluate(["auc"], learning(draw(5), draw(0)))
+
+
+def test_metrics_of_the_inference_engine_match_brute_force() -> None:
+    from fedsyn.inference import Measurement, estimate
+
+    target = joint(7)
+    cliques = [("a", "b"), ("b", "c"), ("c", "y")]
+    measured = zip(cliques, target.project_many(cliques), strict=True)
+    model = estimate(DOMAIN, [Measurement(q, m, 1.0) for q, m in measured], total=target.total)
+    p = np.exp(model.log_likelihood(np.array(list(np.ndindex(DOMAIN.shape))))).reshape(DOMAIN.shape)
+    brute = Table(DOMAIN, p)
+    train, test = draw(60), draw(30, seed=1)
+    more = {"train": train, "test": test, "domain": DOMAIN, "workload": WORKLOAD}
+    ours = evaluate(["workload_error", "nll"], EvaluationInput(model=model, **more))
+    assert ours == pytest.approx(
+        evaluate(["workload_error", "nll"], EvaluationInput(model=brute, **more)), abs=1e-9
+    )
