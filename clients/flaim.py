@@ -70,7 +70,7 @@ class FlaimClient(TableClient):
 
     def _measure_locally(self, clique: Clique, sigma: float, call: Call, total: float) -> Measurement:
         """Line 9: a noisy marginal that never leaves the client but steers the next choice: a release of its own."""
-        exact = count(self.codes, self.domain, [clique])[0].astype(np.float64)
+        exact = count(self.codes, self.domain, [clique])[0]
         noisy = self.ledger.gaussian(
             exact, sigma=sigma, sensitivity=1.0, name="local measure", round=call.round, source=call.source
         )

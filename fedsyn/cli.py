@@ -120,8 +120,7 @@ def schema_draft(
     from fedsyn.data import load_table
     from fedsyn.schema import draft_schema
 
-    draft = draft_schema(load_table(file), bins=bins)
-    draft = draft if label is None else draft.with_label(label)
+    draft = draft_schema(load_table(file), bins=bins, label=label)
     if out is None:
         sys.stdout.write(draft.dumps())
         return

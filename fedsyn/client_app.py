@@ -31,6 +31,8 @@ from fedsyn.registry import client_class
 if TYPE_CHECKING:
     from flwr.compat.client.client import Client
 
+    from fedsyn.data.encoded import EncodedTable
+
 APP_DIR = Path(__file__).resolve().parent.parent
 
 
@@ -85,22 +87,21 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
         raise ConfigError("this node has neither 'data' nor 'partition-id' in its node configuration")
     if config.runtime.engine == "deployment":
         raise ConfigError("a deployment's node needs 'data' and 'schema' in its node configuration")
-    from fedsyn.data.encoded import open_client_rows
-
     partition = int(context.node_config["partition-id"])
     folder = store_of(context.run_config)
-    domain, schema_hash = _stored_schema(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
+    table, schema_hash = _open_store(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
     return Holder(
-        partition, open_client_rows(folder, partition), domain, schema_hash, Randomness(config.runtime.seed), state
+        partition, table.rows(partition), table.domain, schema_hash, Randomness(config.runtime.seed), state
     )
 
 
 @lru_cache(maxsize=4)
-def _stored_schema(folder: str, modified: int) -> tuple[Domain, str]:
+def _open_store(folder: str, modified: int) -> tuple[EncodedTable, str]:
+    """The clients' shared table, mapped once per process, and the hash of its schema."""
+    from fedsyn.data.encoded import EncodedTable
     from fedsyn.schema import Schema
 
-    schema = Schema.load(Path(folder) / "schema.yaml")
-    return schema.domain, schema.sha256
+    return EncodedTable(folder), Schema.load(Path(folder) / "schema.yaml").sha256
 
 
 def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
@@ -110,7 +111,9 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
         raise ConfigError("this node holds real rows and refuses a seeded run")
     if "schema" not in node:
         raise ConfigError("a node with 'data' needs the schema that its holder approved, as 'schema'")
-    codes, domain, schema_hash = _load_rows(str(node["data"]), str(node["schema"]), config.data.bins)
+    codes, domain, schema_hash = _load_rows(
+        str(node["data"]), str(node["schema"]), config.data.bins, config.data.label
+    )
     partition = int(node["partition-id"]) if "partition-id" in node else None
     budget = PrivacyBudget(
         min(config.privacy.epsilon, float(node.get("epsilon", config.privacy.epsilon))),
@@ -120,7 +123,7 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
 
 
 @lru_cache(maxsize=2)
-def _load_rows(data: str, schema_file: str, bins: int | None) -> tuple[npt.NDArray[np.integer], Domain, str]:
+def _load_rows(data: str, schema_file: str, bins: int | None, label: str | None) -> tuple[npt.NDArray[np.integer], Domain, str]:
     """The holder's own rows, encoded by its own schema; read once per process."""
     from fedsyn.data.readers import read_table
     from fedsyn.schema import Schema
@@ -128,6 +131,7 @@ def _load_rows(data: str, schema_file: str, bins: int | None) -> tuple[npt.NDArr
     schema = Schema.load(schema_file)
     schema.require_approved()
     schema = schema if bins is None else schema.with_bins(bins)
+    schema = schema if label is None else schema.with_label(label)
     return schema.encode(read_table(data, schema)), schema.domain, schema.sha256
 
 

@@ -7,11 +7,12 @@ in-process Grid, and launching `flwr run`.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 # Flower reads these when it is first imported; a framework for private data does not phone home.
@@ -29,7 +30,8 @@ from flwr.compat.client.numpy_client import NumPyClient
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError, RunError
+from fedsyn.protocol.messages import ANSWER, to_json
 
 __all__ = [
     "ArrayRecord",
@@ -56,6 +58,7 @@ __all__ = [
 ]
 
 TRAIN = "train"
+_log = logging.getLogger("fedsyn")
 _EMPTY = "_empty"  # the key by which Flower's legacy conversion marks "no arrays"
 
 
@@ -86,8 +89,8 @@ def read_reply(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Any]
         raise ProtocolError(f"the client's node answered with error code {message.error.code}")
     try:
         records = message.content
-        arrays = [_read_array(a) for key, a in records.array_records["arrays"].items() if key != _EMPTY]
-        return arrays, dict(records.config_records["config"])
+        arrays = [_read_array(a) for key, a in records["arrays"].items() if key != _EMPTY]
+        return arrays, dict(records["config"])
     except Exception as error:
         raise ProtocolError(f"the reply does not decode ({type(error).__name__})") from None
 
@@ -101,16 +104,15 @@ def _read_array(array: Array) -> npt.NDArray[Any]:
     return decoded
 
 
-def content_bytes(message: Message) -> int:
-    """Bytes of a message's payload: array data, and the text of keys and scalars."""
-    if not message.has_content():
-        return 0
+def content_bytes(content: RecordDict) -> int:
+    """Bytes of a payload: array data, and the text of keys and scalars."""
     total = 0
-    for record in message.content.array_records.values():
-        total += sum(len(key) + len(array.data) for key, array in record.items())
-    for config in message.content.config_records.values():
-        for key, value in config.items():
-            total += len(key) + (len(value) if isinstance(value, str | bytes) else 8)
+    for record in content.values():
+        if isinstance(record, ArrayRecord):
+            total += sum(len(key) + len(array.data) for key, array in record.items())
+        else:
+            for key, value in record.items():
+                total += len(key) + (len(value) if isinstance(value, str | bytes) else 8)
     return total
 
 
@@ -120,26 +122,38 @@ def bridge(message: Message, context: Context, call_next: Callable[[Message, Con
     Flower 1.41's message API has the records `arrays` and `config`; the client API behind `NumPyClient` names the
     same two records `fitins.*` on the way in and `fitres.*` on the way out.
     """
-    records = message.content
-    message.content = RecordDict(
-        {"fitins.parameters": records.array_records["arrays"], "fitins.config": records.config_records["config"]}
-    )
-    reply = call_next(message, context)
-    result = reply.content
-    reply.content = RecordDict(
-        {"arrays": result.array_records["fitres.parameters"], "config": result.config_records["fitres.metrics"]}
-    )
+    try:
+        records = message.content
+        message.content = RecordDict(
+            {"fitins.parameters": records["arrays"], "fitins.config": records["config"]}
+        )
+        reply = call_next(message, context)
+        result = reply.content
+        reply.content = RecordDict(
+            {"arrays": result["fitres.parameters"], "config": result["fitres.metrics"]}
+        )
+    except Exception as error:
+        # Flower would send the exception's text to the server, and that of a reader or parser may quote a value.
+        _log.exception("fedsyn: this node could not answer; the server is told the kind of error only")
+        answer = to_json({"ok": False, "error": "client", "message": _told(error)})
+        content = {"arrays": ArrayRecord(), "config": ConfigRecord({ANSWER: answer})}
+        return Message(RecordDict(content), reply_to=message)
     return reply
+
+
+def _told(error: Exception) -> str:
+    """What a server may know of a failure: the text of an error about configuration, the type of any other."""
+    return str(error) if isinstance(error, ConfigError) else f"{type(error).__name__} (see this node's own log)"
 
 
 def read_state(context: Context) -> str | None:
     """The JSON text that a client left in its node's context, or None."""
-    record = context.state.config_records.get("fedsyn")
+    record = context.state.get("fedsyn")
     return str(record["state"]) if record is not None and "state" in record else None
 
 
 def write_state(context: Context, text: str) -> None:
-    context.state.config_records["fedsyn"] = ConfigRecord({"state": text})
+    context.state["fedsyn"] = ConfigRecord({"state": text})
 
 
 # The in-process engine ---------------------------------------------------------------------------------------------
@@ -234,7 +248,7 @@ class InProcessGrid(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         waiting = [self._waiting.pop(i) for i in self.push_messages(messages)]
         if self._pool is not None:
-            return list(self._in_pool(waiting, timeout))
+            return list(self._in_pool(self._pool, waiting, timeout))
         replies = []
         for message in waiting:
             start = time.monotonic()
@@ -250,31 +264,27 @@ class InProcessGrid(Grid):
         context.state = state
         return reply
 
-    def _in_pool(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
-        assert self._pool is not None
-        pending: dict[Future[tuple[Message, RecordDict]], int] = {}
-        for message in messages:
-            node = message.metadata.dst_node_id
-            pending[self._pool.submit(_work, message, self._contexts[node])] = node
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while pending:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            done, _ = wait(pending, timeout=left, return_when=FIRST_COMPLETED)
-            if not done:
-                for future in pending:
-                    future.cancel()
-                return
-            for future in done:
-                node = pending.pop(future)
-                reply, self._contexts[node].state = future.result()
+    def _in_pool(
+        self, pool: ProcessPoolExecutor, messages: list[Message], timeout: float | None
+    ) -> Iterator[Message]:
+        nodes = {
+            pool.submit(_work, message, self._contexts[message.metadata.dst_node_id]): message.metadata.dst_node_id
+            for message in messages
+        }
+        for future in as_completed(nodes):
+            try:
+                reply, state, seconds = future.result()
+            except BrokenProcessPool:
+                raise RunError("a worker process of the in-process engine died (out of memory?)") from None
+            # Also a late client remembers what it did and what it spent.
+            self._contexts[nodes[future]].state = state
+            if timeout is None or seconds <= timeout:
                 yield reply
 
 
 def _copy(message: Message) -> Message:
     """The message as another party would receive it: its own records (the arrays' bytes are immutable)."""
-    content = RecordDict()
-    for key, record in message.content.items():
-        content[key] = type(record)(dict(record))  # type: ignore[arg-type, assignment]
+    content = RecordDict({key: type(record)(dict(record)) for key, record in message.content.items()})
     return Message(content=content, metadata=message.metadata)  # type: ignore[call-overload, no-any-return]
 
 
@@ -282,7 +292,6 @@ def _call(app: ClientApp, message: Message, context: Context) -> tuple[Message, 
     """One node's work: its reply, or an error reply, and its state afterwards."""
     try:
         reply = app(message, context)
-        reply = Message(content=reply.content, metadata=_reply_metadata(message))  # type: ignore[call-overload]
     except Exception as error:
         reply = Message(  # type: ignore[call-overload]
             error=Error(code=0, reason=type(error).__name__), metadata=_reply_metadata(message)
@@ -316,8 +325,9 @@ def _start_worker(app_path: str) -> None:
     _worker_app = getattr(importlib.import_module(module), attribute)
 
 
-def _work(message: Message, context: Context) -> tuple[Message, RecordDict]:
+def _work(message: Message, context: Context) -> tuple[Message, RecordDict, float]:
+    """One node's work in a worker, which got copies of message and context, and its seconds."""
     assert _worker_app is not None
-    with contextlib.suppress(Exception):
-        message = _copy(message)
-    return _call(_worker_app, message, context)
+    start = time.monotonic()
+    reply, state = _call(_worker_app, message, context)
+    return reply, state, time.monotonic() - start

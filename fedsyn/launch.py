@@ -24,7 +24,7 @@ _FINISHED = "finished"
 
 
 def run_simulation(
-    app: Path, run_config: Mapping[str, str], *, nodes: int, client_cpus: int, poll: Callable[[], None]
+    app: Path, run_config: Mapping[str, str], *, nodes: int, client_cpus: int, poll: Callable[[], bool]
 ) -> str:
     """Runs this app on a SuperLink of its own in simulation mode (Ray) and waits for the end.
 
@@ -33,7 +33,7 @@ def run_simulation(
         run_config: Flower run configuration.
         nodes: number of simulated SuperNodes.
         client_cpus: CPUs that Ray reserves for each client.
-        poll: called about three times a second while the run goes on.
+        poll: called about three times a second while the run goes on; true once the run has left its result.
 
     Returns:
         The end of the log.
@@ -49,7 +49,7 @@ def run_simulation(
         shutil.rmtree(home, ignore_errors=True)
 
 
-def run_on_superlink(app: Path, run_config: Mapping[str, str], *, superlink: str, poll: Callable[[], None]) -> str:
+def run_on_superlink(app: Path, run_config: Mapping[str, str], *, superlink: str, poll: Callable[[], bool]) -> str:
     """Runs this app on a SuperLink of the user's Flower configuration and waits for the end."""
     run_id = _submit(app, None, superlink, run_config, [])
     _wait(None, superlink, run_id, poll)
@@ -104,13 +104,15 @@ def _submit(app: Path, home: Path | None, superlink: str, run_config: Mapping[st
     return str(answer["run-id"])
 
 
-def _wait(home: Path | None, superlink: str, run_id: str, poll: Callable[[], None], every: float = 3.0) -> None:
-    """Waits until the run has ended, however it did."""
+def _wait(home: Path | None, superlink: str, run_id: str, poll: Callable[[], bool], every: float = 12.0) -> None:
+    """Waits until the run has ended, however it did.
+
+    Asking costs a process of about two CPU seconds, so it is done seldom until there is a result.
+    """
     asked = time.monotonic()
     while True:
-        poll()
         time.sleep(0.3)
-        if time.monotonic() - asked < every:
+        if time.monotonic() - asked < (1.0 if poll() else every):
             continue
         answer = _flwr(["list", superlink, "--run-id", run_id, "--format", "json"], home)
         runs = answer.get("runs") or []
@@ -121,9 +123,13 @@ def _wait(home: Path | None, superlink: str, run_id: str, poll: Callable[[], Non
 
 def _flwr(arguments: list[str], home: Path | None) -> dict[str, object]:
     """Calls the `flwr` command line and reads its JSON."""
-    done = subprocess.run(
-        [_tool("flwr"), *arguments], env=_environment(home), capture_output=True, text=True, timeout=120, check=False
-    )
+    command = [_tool("flwr"), *arguments]
+    try:
+        done = subprocess.run(
+            command, env=_environment(home), capture_output=True, text=True, timeout=300, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise RunError(f"'flwr {arguments[0]}' did not answer within 300 s") from None
     start = done.stdout.find("{")
     if start >= 0:
         try:

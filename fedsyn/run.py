@@ -138,6 +138,7 @@ def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
             raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
         schema = describe(config.data.source).schema_
     schema = schema if config.data.bins is None else schema.with_bins(config.data.bins)
+    schema = schema if config.data.label is None else schema.with_label(config.data.label)
     schema.require_approved()
     if config.evaluation:
         raise ConfigError(
@@ -358,13 +359,14 @@ class _Watch:
     def __init__(self, path: Path, progress: Progress | None) -> None:
         self.path, self.progress, self.seen = path, progress, 0
 
-    def __call__(self) -> None:
-        if self.progress is None or not self.path.is_file():
-            return
-        lines = self.path.read_text(encoding="utf-8").splitlines()
-        for line in lines[self.seen :]:
-            self.progress(RoundRecord(**json.loads(line)))
-        self.seen = len(lines)
+    def __call__(self) -> bool:
+        """Reports what is new; whether the run has left its result or its error."""
+        if self.progress is not None and self.path.is_file():
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+            for line in lines[self.seen :]:
+                self.progress(RoundRecord(**json.loads(line)))
+            self.seen = len(lines)
+        return any((self.path.parent / name).is_file() for name in ("report.html", "error.json"))
 
 
 def record_error(out: Path, error: Exception) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import pi, sqrt
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -85,11 +86,13 @@ class Aim(MechanismStrategy):
             "leave participation at 1",
         )
 
-    def protocol(self) -> Protocol:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.candidates = Candidates.of(self.workload, self.domain)  # lines 3-4
         self.structure = Structure(self.domain, self.run.inference)
         self.measurements: list[Measurement] = []
-        self.rho = rho_for_mechanism(self.run, self.budget)
+
+    def protocol(self) -> Protocol:
         scales = self.first_scales()  # lines 1-2
         self.begin_round(1)
         sums = yield self.sum_of([], scales, one_way=True)  # lines 7-10
@@ -133,10 +136,10 @@ class Aim(MechanismStrategy):
 
     def first_scales(self) -> Scales:
         """Lines 1-2, or the equal division over a fixed number of rounds."""
-        d = len(self.domain)
+        rho, d = rho_for_mechanism(self.run, self.budget), len(self.domain)
         if self.config.rounds is None:
-            return aim_start(self.rho, d, self.config.ratio, as_printed=self.config.as_printed)
-        return aim_scales(self.rho, self.config.rounds, d, self.config.ratio)
+            return aim_start(rho, d, self.config.ratio, as_printed=self.config.as_printed)
+        return aim_scales(rho, self.config.rounds, d, self.config.ratio)
 
     def next_scales(self, scales: Scales) -> tuple[Scales, bool]:
         """Lines 17-20: halves the noise if the last round changed too little; the rest of the budget if little is left."""
@@ -160,7 +163,7 @@ class Aim(MechanismStrategy):
 
     def charge_choice(self, scales: Scales) -> None:
         weight = float(max(self.candidates.weights[i] for i in self.open))
-        self.ledger.promise(
+        self.promise(
             Release("select", self.round, EXPONENTIAL, weight, epsilon=scales.epsilon, noise_by="the data holder")
         )
 

@@ -76,10 +76,13 @@ class AugFlaim(MechanismStrategy):
 
     Config = FlaimConfig
 
-    def protocol(self) -> Protocol:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.candidates = Candidates.of(self.workload, self.domain)
         self.structure = Structure(self.domain, self.run.inference)
         self.measurements: list[Measurement] = []
+
+    def protocol(self) -> Protocol:
         scales = self.scales()
         for t in range(1, self.config.rounds + 1):
             self.begin_round(t)
@@ -147,7 +150,7 @@ class AugFlaim(MechanismStrategy):
         if not choices:
             return
         weight = float(max(self.candidates.weights[i] for i in self.open))
-        self.ledger.promise(
+        self.promise(
             Release(
                 "select",
                 self.round,
@@ -160,7 +163,7 @@ class AugFlaim(MechanismStrategy):
             )
         )
         if self.config.local_rounds > 1:
-            self.ledger.promise(
+            self.promise(
                 Release(
                     "local measure",
                     self.round,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,6 +19,7 @@ from fedsyn.privacy import Ledger
 from fedsyn.randomness import RandomSource
 
 if TYPE_CHECKING:
+    from fedsyn.protocol.client import Call
     from fedsyn.protocol.messages import Arrays, Envelope, Reply, Sum, Summed
 
 
@@ -40,21 +43,18 @@ class SumSpec:
     def of(cls, request: Sum) -> SumSpec:
         return cls(request.shapes, request.sigma, request.sensitivity, request.count)
 
-    def to_params(self) -> dict[str, Any]:
-        return {
-            "shapes": [list(shape) for shape in self.shapes],
-            "sigma": self.sigma,
-            "sensitivity": self.sensitivity,
-            "count": self.count,
-        }
+    def to_text(self) -> str:
+        return json.dumps([self.shapes, self.sigma, self.sensitivity, self.count], separators=(",", ":"))
 
     @classmethod
-    def from_params(cls, params: Any) -> SumSpec:
+    @lru_cache(maxsize=8)
+    def from_text(cls, text: str) -> SumSpec:
         """Reads the facts from a request; ProtocolError if they are malformed."""
         try:
-            shapes = tuple(tuple(int(n) for n in shape) for shape in params["shapes"])
-            spec = cls(shapes, float(params["sigma"]), float(params["sensitivity"]), int(params["count"]))
-        except (TypeError, KeyError, ValueError):
+            shapes, sigma, sensitivity, count = json.loads(text)
+            shapes = tuple(tuple(int(n) for n in shape) for shape in shapes)
+            spec = cls(shapes, float(sigma), float(sensitivity), int(count))
+        except (TypeError, ValueError):
             raise ProtocolError("the description of the sum is malformed") from None
         if any(n < 1 for shape in shapes for n in shape) or not 0 < spec.sigma < math.inf or spec.count < 1:
             raise ProtocolError("the description of the sum is malformed")
@@ -62,7 +62,7 @@ class SumSpec:
             raise ProtocolError("the description of the sum is malformed")
         return spec
 
-    @property
+    @cached_property
     def length(self) -> int:
         return sum(math.prod(shape) for shape in self.shapes)
 
@@ -77,6 +77,7 @@ class Contribution:
         count: number of arrays that this client's rows touch; one row touches each of them once.
         active: indices of the arrays that this client contributes to (the others are zero for a public reason).
         length: number of positions of the summed vector.
+        sensitivity: L2 sensitivity of one array: the client's own knowledge, not what a server claims.
     """
 
     cells: npt.NDArray[np.int64]
@@ -84,6 +85,7 @@ class Contribution:
     count: int
     active: tuple[int, ...]
     length: int
+    sensitivity: float = 1.0
 
     def dense(self) -> npt.NDArray[np.int64]:
         vector = np.zeros(self.length, np.int64)
@@ -104,7 +106,7 @@ class Aggregation(ABC):
 
     @abstractmethod
     def contribute(
-        self, contribution: Contribution, spec: SumSpec, ledger: Ledger, source: RandomSource, envelope: Envelope
+        self, contribution: Contribution, spec: SumSpec, ledger: Ledger, call: Call, envelope: Envelope
     ) -> Arrays:
         """Charges the client's ledger and returns what the client sends."""
 

@@ -7,6 +7,7 @@ every client perturbs its own vector with the full noise and the sum of c client
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from fedsyn.privacy import GAUSSIAN, Ledger, Release
 from fedsyn.protocol.messages import Arrays, Envelope, Sum, Summed, decode_sparse, encode_sparse, split_vector
 from fedsyn.randomness import RandomSource
 
+if TYPE_CHECKING:
+    from fedsyn.protocol.client import Call
+
 
 class PlainAggregation(Aggregation):
     """`aggregation.protocol: plain`."""
@@ -23,12 +27,14 @@ class PlainAggregation(Aggregation):
     name = "plain"
 
     def contribute(
-        self, contribution: Contribution, spec: SumSpec, ledger: Ledger, source: RandomSource, envelope: Envelope
+        self, contribution: Contribution, spec: SumSpec, ledger: Ledger, call: Call, envelope: Envelope
     ) -> Arrays:
         if contribution.count > spec.count:
             raise ProtocolError(
                 f"one row would touch {contribution.count} arrays of the sum, the server accounts for {spec.count}"
             )
+        if contribution.sensitivity > spec.sensitivity:
+            raise ProtocolError("the server accounts for a smaller sensitivity than that of the summed arrays")
         if self.node.noise == "server":
             if contribution.count:
                 ledger.promise(
@@ -52,7 +58,7 @@ class PlainAggregation(Aggregation):
             sensitivity=spec.sensitivity,
             name=envelope.request,
             round=envelope.round,
-            source=source,
+            source=call.source,
         )
         return [np.asarray(contribution.active, np.int64), np.concatenate(noisy)]
 
@@ -68,7 +74,7 @@ class PlainAggregation(Aggregation):
         round: int,
     ) -> Summed:
         spec = SumSpec.of(request)
-        params = {**request.params, "sum": spec.to_params()}
+        params = {**request.params, "sum": spec.to_text()}
         replies = exchange(request.cohort, request.name, "sum", params, list(request.arrays))
         local = self.node.noise == "local"
         total = np.zeros(spec.length, np.float64 if local else np.int64)

@@ -8,9 +8,10 @@ error leaves the client as a kind and a sentence about columns and counts, never
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -23,12 +24,13 @@ from fedsyn.errors import BudgetExceeded, FedsynError, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.marginals import count_sparse_many
 from fedsyn.privacy import Ledger, PrivacyBudget
-from fedsyn.protocol.messages import Arrays, Envelope, Scalar
+from fedsyn.protocol.messages import ANSWER, Arrays, Envelope, to_json
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.registry import mechanism_options
 from fedsyn.selection import build_workload
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+_log = logging.getLogger("fedsyn")
 JOIN = "join"
 SIZES = "sizes"
 
@@ -55,7 +57,7 @@ class Holder:
         randomness: seeded in a simulation, the operating system's otherwise.
         state: JSON-able memory that survives between requests (ledger and the mechanism's own).
         budget: the most that this holder is willing to spend; None: the run's budget.
-        save: called with `state` after every request, answered or refused.
+        save: called with `state` after every request, answered or refused, once there is a release to remember.
     """
 
     partition: int | None
@@ -75,7 +77,12 @@ class Call:
     round: int
     params: dict[str, Any]
     arrays: Arrays
-    source: RandomSource
+    make_source: Callable[[], RandomSource]
+
+    @cached_property
+    def source(self) -> RandomSource:
+        """This client's randomness for this request; made when it is first needed."""
+        return self.make_source()
 
 
 class TableClient(NumPyClient):
@@ -122,11 +129,14 @@ class TableClient(NumPyClient):
 
     def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
         """Answers one request; never raises. The number of examples is always 0: sizes travel only where allowed."""
-        request = str(config.get("request", ""))[:40]
+        request = ""
+        arrays: Arrays
+        reply: dict[str, Any]
         try:
             envelope = Envelope.from_scalars(config)
+            request = envelope.request[:40]
             arrays, params = self._answer(envelope, list(parameters))
-            reply = {"ok": True, "params": json.dumps(params, separators=(",", ":"), sort_keys=True)}
+            reply = {"ok": True, "params": params}
         except BudgetExceeded as error:
             arrays, reply = [], {"ok": False, "error": "budget", "message": str(error)}
         except ProtocolError as error:
@@ -135,12 +145,13 @@ class TableClient(NumPyClient):
             arrays, reply = [], {"ok": False, "error": "client", "message": str(error)}
         except Exception as error:
             # A message of an unexpected exception may quote data: only its type leaves the client.
+            _log.exception("fedsyn: a request could not be answered; the server is told the kind of error only")
             arrays, reply = [], {"ok": False, "error": "client", "message": f"unexpected {type(error).__name__}"}
         # What was charged stays charged, whether or not the request could be answered in the end.
-        self.holder.state["ledger"] = self.ledger.to_dict(compact=True)
-        self.holder.save(self.holder.state)
-        scalars: dict[str, Scalar] = {"request": request, **reply}
-        return arrays, 0, scalars
+        if self.ledger.releases:
+            self.holder.state["ledger"] = self.ledger.to_dict(compact=True)
+            self.holder.save(self.holder.state)
+        return arrays, 0, {ANSWER: to_json({"request": request, **reply})}
 
     def _answer(self, envelope: Envelope, arrays: Arrays) -> tuple[Arrays, dict[str, Any]]:
         if envelope.config_hash != self.config.sha256:
@@ -148,26 +159,23 @@ class TableClient(NumPyClient):
         attribute = self._methods.get(envelope.request)
         if attribute is None:
             raise ProtocolError(f"this mechanism's client does not answer '{envelope.request[:40]}'")
-        call = Call(
-            envelope.round,
-            dict(envelope.params),
-            arrays,
-            self.holder.randomness.generator(
-                "client", -1 if self.holder.partition is None else self.holder.partition, envelope.round, envelope.request
-            ),
-        )
+        partition = -1 if self.holder.partition is None else self.holder.partition
+        key = ("client", partition, envelope.round, envelope.request)
+        call = Call(envelope.round, dict(envelope.params), arrays, lambda: self.holder.randomness.generator(*key))
         if envelope.kind == "ask":
             answer = getattr(self, attribute)(call)
+            if isinstance(answer, Contribution):  # exact counts, which only a sum protects
+                raise ProtocolError(f"'{envelope.request[:40]}' is answered in a sum only")
             arrays, params = answer if isinstance(answer, tuple) else (answer, {})
         elif envelope.kind == "sum":
-            spec = SumSpec.from_params(call.params.pop("sum", None))
+            spec = SumSpec.from_text(str(call.params.pop("sum", None)))
             contribution = getattr(self, attribute)(call)
             if not isinstance(contribution, Contribution):
                 raise ProtocolError(f"'{envelope.request[:40]}' is not a sum")
             if contribution.length != spec.length:
                 raise ProtocolError("the server lays the sum out for another domain or other cliques")
             aggregation = make_aggregation(self.config.aggregation)
-            arrays = aggregation.contribute(contribution, spec, self.ledger, call.source, envelope)
+            arrays = aggregation.contribute(contribution, spec, self.ledger, call, envelope)
             params = {}
         else:
             raise ProtocolError(f"unknown kind of request '{envelope.kind[:40]}'")

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ import numpy.typing as npt
 from fedsyn.errors import ProtocolError
 
 PROTOCOL_VERSION = 1
+ENVELOPE = "envelope"  # the one scalar of a request
+ANSWER = "answer"  # the one scalar of a reply
 Scalar = bool | int | float | str | bytes
 Arrays = list[npt.NDArray[Any]]
 
@@ -109,34 +112,36 @@ class Envelope:
     version: int = PROTOCOL_VERSION
 
     def to_scalars(self) -> dict[str, Scalar]:
-        return {
+        """One JSON text: Flower checks every key of a record, and thousands of clients mean thousands of records."""
+        fields = {
             "version": self.version,
             "request": self.request,
             "kind": self.kind,
             "round": self.round,
             "config": self.config_hash,
-            "params": json.dumps(dict(self.params), separators=(",", ":"), sort_keys=True),
+            "params": dict(self.params),
         }
+        return {ENVELOPE: to_json(fields)}
 
     @classmethod
     def from_scalars(cls, scalars: Mapping[str, Any]) -> Envelope:
         """Reads and checks an envelope; ProtocolError names the field at fault, never its value."""
-        for key, kind in (("request", str), ("kind", str), ("config", str), ("params", str), ("round", int)):
-            if not isinstance(scalars.get(key), kind):
-                raise ProtocolError(f"message field '{key}' is missing or not a {kind.__name__}")
-        version = scalars.get("version")
+        return cls._parse(str(scalars.get(ENVELOPE)))
+
+    @classmethod
+    @lru_cache(maxsize=8)  # clients of a simulation that share a process read the same text one after the other
+    def _parse(cls, text: str) -> Envelope:
+        fields = from_json(text, "envelope")
+        version = fields.get("version")
         if version != PROTOCOL_VERSION:
             raise ProtocolError(
                 f"the peer speaks protocol version {version if isinstance(version, int) else 'unknown'}, "
                 f"this side speaks {PROTOCOL_VERSION}: install the same fedsyn on both"
             )
-        try:
-            params = json.loads(scalars["params"])
-        except json.JSONDecodeError:
-            raise ProtocolError("message field 'params' is not JSON") from None
-        if not isinstance(params, dict):
-            raise ProtocolError("message field 'params' is not a JSON object")
-        return cls(scalars["request"], scalars["kind"], scalars["round"], scalars["config"], params)
+        for key, kind in (("request", str), ("kind", str), ("config", str), ("params", dict), ("round", int)):
+            if not isinstance(fields.get(key), kind) or isinstance(fields.get(key), bool):
+                raise ProtocolError(f"message field '{key}' is missing or not a {kind.__name__}")
+        return cls(fields["request"], fields["kind"], fields["round"], fields["config"], fields["params"])
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,21 @@ class Reply:
     partition: int
     arrays: Arrays
     params: Mapping[str, Any]
+
+
+def to_json(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, separators=(",", ":"), sort_keys=True)
+
+
+def from_json(text: Any, what: str) -> dict[str, Any]:
+    """A JSON object from a message; ProtocolError if it is none."""
+    try:
+        fields = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):  # not JSON, a number of thousands of digits, thousands of levels
+        fields = None
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"the message's {what} is missing or not a JSON object")
+    return fields
 
 
 # Contributions to a sum --------------------------------------------------------------------------------------------

@@ -7,11 +7,10 @@ back into the generator. A reply that is late, missing or malformed costs that c
 
 from __future__ import annotations
 
-import json
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from fedsyn.aggregation import make_aggregation
@@ -34,7 +33,7 @@ from fedsyn.flower import (
 )
 from fedsyn.inference import Model
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, PrivacyStatement, Release, accountant_for, sigma_for_rho
-from fedsyn.protocol.messages import Arrays, Ask, Envelope, Reply, Request, Sum, Summed
+from fedsyn.protocol.messages import ANSWER, Arrays, Ask, Envelope, Reply, Request, Sum, Summed, from_json
 from fedsyn.randomness import Randomness
 from fedsyn.registry import mechanism_options
 from fedsyn.selection import build_workload
@@ -210,6 +209,11 @@ class MechanismStrategy(Strategy):
     def drop(self, partition: int, reason: str) -> None:
         self.record.dropped[partition] = reason
 
+    def promise(self, release: Release) -> None:
+        """Charges a release whose noise a client draws; in a simulation its sampler is known."""
+        known = replace(release, sampler=self.randomness.label) if self.randomness.seeded else release
+        self.ledger.promise(known)
+
     def timed(self, phase: str) -> _Timer:
         """Context manager that adds the seconds of a block to the round's record."""
         return _Timer(self.record, phase)
@@ -282,13 +286,10 @@ class MechanismStrategy(Strategy):
         assert self._pending is not None
         cohort, name, kind, params, payload = self._pending
         scalars = Envelope(name, kind, server_round, self.run.sha256, params).to_scalars()
-        shared = array_record(payload)
+        content = pack(array_record(payload), scalars)  # one for all: every Grid copies what it delivers
+        self.record.bytes_down += len(cohort) * content_bytes(content)
         for partition in cohort:
-            message = new_message(
-                grid, pack(shared, scalars), self.clients[partition].node, str(server_round), self._timeout
-            )
-            self.record.bytes_down += content_bytes(message)
-            yield message
+            yield new_message(grid, content, self.clients[partition].node, str(server_round), self._timeout)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -303,7 +304,7 @@ class MechanismStrategy(Strategy):
             partition = expected.get(message.metadata.src_node_id)
             if partition is None or partition in received:
                 continue
-            self.record.bytes_up += content_bytes(message)
+            self.record.bytes_up += content_bytes(message.content) if message.has_content() else 0
             try:
                 received[partition] = self._read(partition, name, message)
             except ProtocolError as error:
@@ -318,20 +319,17 @@ class MechanismStrategy(Strategy):
     @staticmethod
     def _read(partition: int, name: str, message: Message) -> Reply:
         arrays, scalars = read_reply(message)
-        if scalars.get("ok") is not True:
-            kind, text = scalars.get("error"), scalars.get("message")
+        answer = from_json(scalars.get(ANSWER), "answer")
+        if answer.get("ok") is not True:
+            kind, text = answer.get("error"), answer.get("message")
             if isinstance(kind, str) and isinstance(text, str):
                 raise ProtocolError(f"{kind[:20]}: {text[:300]}")
             raise ProtocolError("the reply is neither an answer nor an error")
-        if scalars.get("request") != name:
+        if answer.get("request") != name:
             raise ProtocolError("the reply answers another request")
-        try:
-            params = json.loads(scalars["params"])
-        except (KeyError, TypeError, ValueError):
-            raise ProtocolError("the reply's parameters are not JSON") from None
-        if not isinstance(params, dict):
+        if not isinstance(answer.get("params"), dict):
             raise ProtocolError("the reply's parameters are not a JSON object")
-        return Reply(partition, arrays, params)
+        return Reply(partition, arrays, answer["params"])
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -404,7 +402,7 @@ class MechanismStrategy(Strategy):
         One row sits at one client, so the releases of all clients together cost one of them (parallel composition).
         """
         sigma = size_sigma(self.run, self.budget)
-        self.ledger.promise(Release("sizes", 0, GAUSSIAN, 1.0, sigma=sigma, noise_by="each client"))
+        self.promise(Release("sizes", 0, GAUSSIAN, 1.0, sigma=sigma, noise_by="each client"))
         replies = self._exchange(list(self.clients), "sizes", "ask", {"sigma": sigma}, [])
         for partition, reply in replies.items():
             rows = reply.params.get("rows")

@@ -1,0 +1,161 @@
+"""Metrics of marginals and likelihood: workload error, heterogeneity, negative log-likelihood."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedsyn.domain import Clique, Domain
+from fedsyn.evaluation.base import EvaluatedModel, EvaluationInput
+from fedsyn.marginals import count
+from fedsyn.workload import Workload
+
+# Dense marginals that are held at the same time; 4 million cells are 32 MB.
+_CELLS_AT_ONCE = 1 << 22
+# A larger clique is compared on the cells that rows touch.
+_LARGEST_DENSE = 1 << 24
+
+
+def workload_error(data: EvaluationInput) -> float:
+    """Weighted mean over the workload of ||M_q(D)/n - M_q(model)/total||_1, between 0 and 2.
+
+    D is the pooled training table. Without a model the synthetic table takes its place. An empty table counts
+    as a marginal of zeros, so its error is 1.
+
+    Source: Maddock et al. 2024, appendix B.3, "Average Workload Error".
+    """
+    if data.model is not None:
+        errors = _model_errors(data.train, data.domain, data.workload.cliques, data.model)
+    else:
+        assert data.synthetic is not None, "workload_error needs a model or a synthetic table"
+        errors = _table_errors(data.train, data.synthetic, data.domain, data.workload.cliques)
+    return _weighted_mean(errors, data.workload)
+
+
+def negative_log_likelihood(data: EvaluationInput) -> float:
+    """Mean of -log p(row) over the held-out rows, natural logarithm; infinite where the model excludes a row.
+
+    Source: Maddock et al. 2024, appendix B.3.
+    """
+    assert data.model is not None and data.test is not None
+    return float(-np.mean(data.model.log_likelihood(data.test)))
+
+
+def heterogeneity(data: EvaluationInput) -> float:
+    """Unweighted mean of `client_heterogeneity` over the clients, between 0 and 2.
+
+    Table 5 of Maddock et al. 2024 prints total variation distances, half of this, over all 1-, 2- and 3-way
+    marginals.
+    """
+    assert data.partition is not None
+    return float(np.mean(client_heterogeneity(data.train, data.domain, data.workload, data.partition)))
+
+
+def client_heterogeneity(
+    codes: np.ndarray, domain: Domain, workload: Workload, parts: Sequence[np.ndarray]
+) -> np.ndarray:
+    """How far each client's table is from the pooled one: the workload mean of tau_k(q).
+
+    tau_k(q) = ||M_q(D_k)/n_k - M_q(D)/n||_1 (Maddock et al. 2024, Section 4.1). Outside the cells that the
+    client's rows touch, the distance is the mass that D has there, so only touched cells are visited: the
+    cost grows with rows times cliques and neither with clients nor with cells.
+
+    Args:
+        codes: (n, d) codes of the pooled table.
+        domain: its attributes.
+        workload: weighted cliques.
+        parts: row indices of each client, none empty.
+
+    Returns:
+        (K,) float64, in the order of `parts`, between 0 and 2.
+    """
+    sizes = np.array([part.size for part in parts], dtype=np.int64)
+    rows = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+    client = np.repeat(np.arange(len(parts)), sizes)
+    ordered = codes[rows]
+    total = np.zeros(len(parts))
+    for clique, weight in zip(workload.cliques, workload.weights, strict=True):
+        _, cell, pooled = np.unique(
+            _cell_ids(ordered, domain, clique), return_inverse=True, return_counts=True
+        )
+        key = np.sort(client * pooled.size + cell)
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        own, touched = np.divmod(key[first], pooled.size)
+        p = pooled[touched] / rows.size
+        p_client = np.diff(first, append=key.size) / sizes[own]
+        # Each client starts from the mass that it does not touch: 1 minus what it does.
+        tau = 1.0 + np.bincount(own, np.abs(p_client - p) - p, minlength=len(parts))
+        total += weight * tau
+    # Rounding can leave a difference of two equal tables slightly below 0.
+    return np.clip(total / math.fsum(workload.weights), 0.0, 2.0)
+
+
+def _model_errors(
+    codes: np.ndarray, domain: Domain, cliques: Sequence[Clique], model: EvaluatedModel
+) -> np.ndarray:
+    """(Q,) L1 distances, in blocks of cliques that fit in memory together."""
+    errors = np.empty(len(cliques))
+    block: list[int] = []
+    for index, clique in enumerate(cliques):
+        cells = domain.size(clique)
+        if cells > _LARGEST_DENSE:
+            errors[index] = _touched_error(codes, domain, clique, model)
+            continue
+        if block and cells + sum(domain.size(cliques[i]) for i in block) > _CELLS_AT_ONCE:
+            errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model)
+            block = []
+        block.append(index)
+    if block:
+        errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model)
+    return errors
+
+
+def _dense_errors(
+    codes: np.ndarray, domain: Domain, cliques: list[Clique], model: EvaluatedModel
+) -> list[float]:
+    pairs = zip(count(codes, domain, cliques), model.project_many(cliques), strict=True)
+    return [float(np.abs(_normalised(real) - _normalised(made)).sum()) for real, made in pairs]
+
+
+def _touched_error(codes: np.ndarray, domain: Domain, clique: Clique, model: EvaluatedModel) -> float:
+    """The same distance from the cells that the table touches: elsewhere it is the model's remaining mass."""
+    _, first, counts = np.unique(_cell_ids(codes, domain, clique), return_index=True, return_counts=True)
+    p = model.probability_at(clique, codes[first][:, domain.axes(clique)])
+    return float(np.abs(counts / max(codes.shape[0], 1) - p).sum() + max(1.0 - p.sum(), 0.0))
+
+
+def _table_errors(
+    real: np.ndarray, made: np.ndarray, domain: Domain, cliques: Sequence[Clique]
+) -> np.ndarray:
+    errors = np.empty(len(cliques))
+    both = np.concatenate([real, made])
+    for index, clique in enumerate(cliques):
+        _, cell = np.unique(_cell_ids(both, domain, clique), return_inverse=True)
+        size = int(cell.max()) + 1 if cell.size else 0
+        p_real = _normalised(np.bincount(cell[: real.shape[0]], minlength=size))
+        p_made = _normalised(np.bincount(cell[real.shape[0] :], minlength=size))
+        errors[index] = np.abs(p_real - p_made).sum()
+    return errors
+
+
+def _cell_ids(codes: np.ndarray, domain: Domain, clique: Clique) -> np.ndarray:
+    """(n,) int64, equal for two rows exactly when they fall into the same cell of the clique."""
+    ids, size = np.zeros(codes.shape[0], dtype=np.int64), 1
+    for axis in domain.axes(clique):
+        if size * domain.shape[axis] > 2**62:  # number the cells that occur, before the index overflows
+            occurring, ids = np.unique(ids, return_inverse=True)
+            size = max(occurring.size, 1)
+        ids = ids * domain.shape[axis] + codes[:, axis]
+        size *= domain.shape[axis]
+    return ids
+
+
+def _normalised(counts: np.ndarray) -> np.ndarray:
+    total = float(counts.sum())
+    return counts / total if total > 0 else np.zeros(counts.shape)
+
+
+def _weighted_mean(values: np.ndarray, workload: Workload) -> float:
+    return float(np.average(values, weights=np.array(workload.weights)))

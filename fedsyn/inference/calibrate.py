@@ -1,0 +1,231 @@
+"""Calibration of a junction tree: exact marginals and log Z from log potentials, in one pass up and one down.
+
+A `Calibrator` is compiled once per clique set: every buffer and view is allocated then, and a pass is a flat list of NumPy
+ufunc calls on them. Going up, a clique's table is shifted by the maximum over each cell of its separator, so ONE exp per
+cell gives the message (log of the sums) and, kept, the conditional distribution that the way down only has to scale:
+no logarithm of a marginal is ever taken, nothing divides by zero, and no cell of a clique is exponentiated twice.
+
+Small tables are combined before they meet a large one (two one-way potentials cost one addition on a three-way clique, not
+two), and marginals are summed out of the smallest table that holds them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedsyn.inference.junction_tree import JunctionTree
+from fedsyn.inference.triangulation import Axes, bits
+
+Op = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def broadcast_shape(axes: Axes, mask: int, into: int) -> tuple[int, ...]:
+    """Shape of the table of `mask` with axes of length one for the other attributes of `into`."""
+    return tuple(axes.sizes[rank] if mask >> rank & 1 else 1 for rank in bits(into))
+
+
+def reduction_steps(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, int, int]]:
+    """Reductions of a C-contiguous table as three-axis views (before, reduced, after), innermost run of axes first.
+
+    NumPy reduces a middle axis of a contiguous three-axis view fast, and several scattered axes at once slowly.
+    """
+    runs: list[tuple[bool, int]] = []
+    for size, keep in zip(shape, kept, strict=True):
+        if runs and runs[-1][0] == keep:
+            runs[-1] = (keep, runs[-1][1] * size)
+        else:
+            runs.append((keep, size))
+    steps = []
+    after = 1
+    for position in range(len(runs) - 1, -1, -1):
+        keep, size = runs[position]
+        if keep:
+            after *= size
+        elif size > 1:
+            steps.append((math.prod(s for _, s in runs[:position]), size, after))
+    return steps
+
+
+def sum_out(table: np.ndarray, axes: Axes, mask: int, keep: int) -> np.ndarray:
+    """Marginal over the attributes of `keep` (a subset of `mask`) of a contiguous table over `mask`; may share memory."""
+    kept = [bool(keep >> rank & 1) for rank in bits(mask)]
+    for before, reduced, after in reduction_steps(axes.shape(mask), kept):
+        table = np.add.reduce(table.reshape(before, reduced, after), 1)
+    return table.reshape(axes.shape(keep))
+
+
+class Calibrator:
+    """Message passing on one junction tree for one tuple of potential cliques.
+
+    Args:
+        tree: junction tree in which every factor is inside some node.
+        factors: distinct non-empty masks, the cliques that carry potentials.
+
+    Attributes:
+        theta: (n,) float64, the log potentials of all factors one after the other; the caller writes, `run` reads.
+        marginals: (n,) float64, probabilities of the factors' cells after `run`, same layout.
+        log_partition: natural log of Z after `run`.
+        passes: how often `run` was called.
+    """
+
+    def __init__(self, tree: JunctionTree, factors: Sequence[int]) -> None:
+        self.tree = tree
+        self.factors = tuple(factors)
+        cells = [tree.axes.cells(mask) for mask in self.factors]
+        self.offsets = np.concatenate([[0], np.cumsum(cells, dtype=np.int64)]).astype(np.int64)
+        self.theta = np.zeros(int(self.offsets[-1]))
+        self.marginals = np.zeros_like(self.theta)
+        self.log_partition = 0.0
+        self.passes = 0
+        self._tables = [np.zeros(tree.axes.shape(mask)) for mask in tree.cliques]
+        self._messages = [np.zeros(tree.axes.shape(mask)) for mask in tree.separators]
+        self._parts: list[tuple[np.ndarray, np.ndarray]] = []
+        self._ops: list[Op] = []
+        self._compile()
+
+    def views(self, flat: np.ndarray) -> list[np.ndarray]:
+        """The factors' tables inside a flat vector laid out like `theta`, without copying."""
+        shapes = [self.tree.axes.shape(mask) for mask in self.factors]
+        bounds = self.offsets.tolist()
+        return [
+            flat[a:b].reshape(shape) for a, b, shape in zip(bounds[:-1], bounds[1:], shapes, strict=True)
+        ]
+
+    def run(self) -> float:
+        """One pass; returns log Z and leaves probabilities in `marginals` and in the node tables."""
+        for function, arguments in self._ops:
+            function(*arguments)
+        self.log_partition = math.fsum(
+            float(part) for pair in self._parts for part in (pair[0].flat[0], pair[1].flat[0])
+        )
+        self.passes += 1
+        return self.log_partition
+
+    def node_table(self, node: int) -> np.ndarray:
+        """Joint probabilities of a node's clique, axes by rank; overwritten by the next `run`."""
+        return self._tables[node]
+
+    def _compile(self) -> None:
+        """Lays out one pass: up from the leaves, then down from the roots."""
+        tree = self.tree
+        held: list[list[int]] = [[] for _ in tree.cliques]
+        for factor, mask in enumerate(self.factors):
+            node = tree.containing(mask)
+            if node < 0:
+                raise ValueError("a potential does not fit into any clique of the tree")
+            held[node].append(factor)
+        scales: list[np.ndarray] = [np.empty(0)] * len(tree.cliques)
+        theta = self.views(self.theta)
+        for node in range(len(tree.cliques) - 1, -1, -1):
+            addends = [(self.factors[f], theta[f]) for f in held[node]]
+            addends += [(tree.separators[c], self._messages[c]) for c in tree.children[node]]
+            self._compile_sum(self._tables[node], tree.cliques[node], addends)
+            scales[node] = self._compile_up(node)
+        marginals = self.views(self.marginals)
+        for node in range(len(tree.cliques)):
+            # _messages[node] holds the separator's marginal on the way down: its message has been used by then.
+            self._ops.append((np.divide, (self._messages[node], scales[node], scales[node])))
+            table = self._tables[node]
+            shape = broadcast_shape(tree.axes, tree.separators[node], tree.cliques[node])
+            self._ops.append((np.multiply, (table, scales[node].reshape(shape), table)))
+            targets = [(self.factors[f], marginals[f]) for f in held[node]]
+            targets += [(tree.separators[c], self._messages[c]) for c in tree.children[node]]
+            self._compile_projections(table, tree.cliques[node], targets)
+
+    def _compile_up(self, node: int) -> np.ndarray:
+        """Shift by the separator's maxima, exp, sum, message; returns the buffer of the sums."""
+        tree, table, message = self.tree, self._tables[node], self._messages[node]
+        clique, separator = tree.cliques[node], tree.separators[node]
+        top, sums = np.zeros_like(message), np.zeros_like(message)
+        shape = broadcast_shape(tree.axes, separator, clique)
+        self._compile_reduction(np.maximum, table, clique, top, separator)
+        self._ops.append((np.subtract, (table, top.reshape(shape), table)))
+        self._ops.append((np.exp, (table, table)))
+        self._compile_reduction(np.add, table, clique, sums, separator)
+        self._ops.append((np.log, (sums, message)))
+        if tree.parents[node] >= 0:
+            self._ops.append((np.add, (message, top, message)))
+        else:
+            log_sum = np.zeros_like(message)
+            self._ops.append((np.copyto, (log_sum, message)))
+            self._parts.append((top, log_sum))
+            self._ops.append((message.fill, (1.0,)))  # the empty separator has probability one
+        return sums
+
+    def _compile_reduction(
+        self, ufunc: np.ufunc, table: np.ndarray, mask: int, out: np.ndarray, keep: int
+    ) -> None:
+        axes = self.tree.axes
+        kept = [bool(keep >> rank & 1) for rank in bits(mask)]
+        steps = reduction_steps(axes.shape(mask), kept)
+        if not steps:
+            self._ops.append((np.copyto, (out.reshape(-1), table.reshape(-1))))
+        for index, (before, reduced, after) in enumerate(steps):
+            target = out if index == len(steps) - 1 else np.zeros(before * after)
+            view = table.reshape(before, reduced, after)
+            self._ops.append((ufunc.reduce, (view, 1, None, target.reshape(before, after))))
+            table = target
+
+    def _compile_sum(self, out: np.ndarray, mask: int, addends: Iterable[tuple[int, np.ndarray]]) -> None:
+        """out = sum of tables over subsets of `mask`, the small ones first added into ones that contain them."""
+        axes = self.tree.axes
+        groups: dict[int, list[np.ndarray]] = {}
+        for part, table in addends:
+            groups.setdefault(part, []).append(table.reshape(-1))
+        inner = mask & ~(1 << (mask.bit_length() - 1))  # the clique without its largest attribute
+        loose = [p for p in groups if p & inner == p]
+        if len(loose) > 1 and inner not in groups:
+            groups[inner] = []
+        order = sorted(groups, key=lambda p: (axes.cells(p), p))
+        pending: dict[int, list[tuple[int, np.ndarray]]] = {
+            part: [(part, t) for t in groups[part]] for part in order
+        }
+        top: list[tuple[int, np.ndarray]] = pending.pop(mask, [])
+        for position, part in enumerate(order):
+            if part == mask:
+                continue
+            terms = pending[part]
+            host = next((p for p in order[position + 1 :] if p != mask and part & p == part), None)
+            if len(terms) > 1:
+                buffer = np.zeros(axes.shape(part))
+                self._compile_additions(buffer, part, terms)
+                terms = [(part, buffer)]
+            (top if host is None else pending[host]).extend(terms)
+        self._compile_additions(out, mask, top)
+
+    def _compile_additions(self, out: np.ndarray, mask: int, terms: list[tuple[int, np.ndarray]]) -> None:
+        views = [t.reshape(broadcast_shape(self.tree.axes, part, mask)) for part, t in terms]
+        if not views:
+            self._ops.append((out.fill, (0.0,)))
+        elif len(views) == 1:
+            self._ops.append((np.copyto, (out, views[0])))
+        else:
+            self._ops.append((np.add, (views[0], views[1], out)))
+            for view in views[2:]:
+                self._ops.append((np.add, (out, view, out)))
+
+    def _compile_projections(
+        self, table: np.ndarray, mask: int, targets: Iterable[tuple[int, np.ndarray]]
+    ) -> None:
+        """Marginals of a node's table, each out of the smallest table already there."""
+        axes = self.tree.axes
+        groups: dict[int, list[np.ndarray]] = {}
+        for part, out in targets:
+            groups.setdefault(part, []).append(out)
+        inner = mask & ~(1 << (mask.bit_length() - 1))
+        if sum(p & inner == p for p in groups) > 1 and inner not in groups:
+            groups[inner] = [np.zeros(axes.shape(inner))]
+        have: list[tuple[int, np.ndarray]] = [(mask, table)]
+        for part in sorted(groups, key=lambda p: (-axes.cells(p), -p.bit_count(), p)):
+            source, values = min(
+                ((m, t) for m, t in have if m & part == part), key=lambda pair: (axes.cells(pair[0]), pair[0])
+            )
+            first, *rest = groups[part]
+            self._compile_reduction(np.add, values, source, first, part)
+            for other in rest:
+                self._ops.append((np.copyto, (other, first)))
+            have.append((part, first))

@@ -1,0 +1,140 @@
+"""The reference engine: Private-PGM's `mbi` package behind the interface of the native one. Imported nowhere else.
+
+Only the fit is mbi's: its potentials become an ordinary `Model`. JAX compiles for every new clique set, which takes
+seconds to minutes; use this engine to check the native one, not to work with.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ConfigError
+from fedsyn.inference.measurements import Merged
+from fedsyn.inference.model import FitInfo, Model, from_rank_order
+from fedsyn.inference.triangulation import axes_of, maximal
+
+if TYPE_CHECKING:
+    from fedsyn.inference.estimation import EstimateConfig
+
+
+@contextmanager
+def _mbi() -> Iterator[Any]:
+    """The mbi package, in double precision while the context lasts: in single its fits stall above 1e5 records."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # mbi's advice on JAX settings that the context below follows
+            import jax
+            import mbi
+    except ImportError as error:
+        raise ConfigError(
+            "inference.engine 'mbi' needs the mbi package: pip install fedsyn[pgm], or use 'native'"
+        ) from error
+    with jax.enable_x64(True):
+        yield mbi
+
+
+def _potential_cliques(domain: Domain, masks: Sequence[int]) -> list[Clique]:
+    return [axes_of(domain).clique(mask) for mask in sorted(maximal(masks))]
+
+
+def _clique_vector(mbi: Any, domain: Domain, cliques: Sequence[Clique], model: Model | None) -> Any:
+    """mbi's form of a model's potentials on the given cliques."""
+    from fedsyn.inference.estimation import start_potentials
+
+    axes = axes_of(domain)
+    tables = start_potentials(domain, [axes.mask(clique) for clique in cliques], model)
+    theirs = mbi.Domain(domain.attributes, domain.shape)
+    factors = {
+        clique: mbi.Factor(theirs.project(clique), np.ascontiguousarray(from_rank_order(domain, clique, table)))
+        for clique, table in zip(cliques, tables, strict=True)
+    }
+    return mbi.CliqueVector(theirs, cliques, factors)
+
+
+def estimate_with_mbi(
+    domain: Domain,
+    merged: Sequence[Merged],
+    total: float,
+    config: EstimateConfig,
+    warm_start: Model | None,
+    structural: Sequence[Clique],
+) -> Model:
+    """Fits with mbi; arguments as the native engine takes them.
+
+    `iterations` is rounded up to a multiple of mbi's block of 50; `tolerance` applies to the decrease over one block.
+    "accelerated" is mbi's UniversalAcceleratedMethod, whose step is fixed.
+
+    Raises:
+        ConfigError: mbi is not installed.
+    """
+    started = time.perf_counter()
+    axes = axes_of(domain)
+    measured = [m for m in merged if m.mask]
+    with _mbi() as mbi:
+        cliques = _potential_cliques(domain, [m.mask for m in measured])
+        theirs = mbi.Domain(domain.attributes, domain.shape)
+        measurements = []
+        for m in measured:
+            clique = axes.clique(m.mask)
+            values = np.ascontiguousarray(from_rank_order(domain, clique, m.values)).ravel()
+            measurements.append(mbi.LinearMeasurement(values, clique, m.sigma))
+        start = _clique_vector(mbi, domain, cliques, warm_start)
+        potentials = {}
+        if config.iterations and cliques:
+            solver = (
+                mbi.estimation.MirrorDescent()
+                if config.solver == "mirror_descent"
+                else mbi.estimation.UniversalAcceleratedMethod()
+            )
+            fitted = solver.estimate(
+                theirs,
+                measurements,
+                known_total=total,
+                iters=config.iterations,
+                tol=config.tolerance or None,
+                warm_start=start,
+            )
+            start = fitted.potentials
+        for clique in start.cliques:
+            factor = start[clique]
+            potentials[tuple(factor.domain.attributes)] = np.asarray(factor.datavector(flatten=False))
+    model = Model(domain, potentials, total, structural_cliques=structural)
+    loss = sum(m.disagreement for m in merged)
+    for m in merged:
+        clique = axes.clique(m.mask)
+        values = from_rank_order(domain, clique, m.values)
+        loss += 0.5 * float(np.add.reduce(((model.project(clique) - values) / m.sigma) ** 2, None))
+    model.info = FitInfo(
+        engine="mbi",
+        solver=config.solver,
+        iterations=config.iterations,
+        passes=0,
+        loss=loss,
+        converged=False,
+        seconds=time.perf_counter() - started,
+    )
+    return model
+
+
+def mbi_marginals(model: Model, cliques: Sequence[Clique]) -> list[np.ndarray]:
+    """Marginals of a native model as mbi computes them from the same potentials, in counts: an independent reference."""
+    domain = model.domain
+    with _mbi() as mbi:
+        vector = _clique_vector(
+            mbi, domain, _potential_cliques(domain, list(model.rank_potentials())), model
+        )
+        return [
+            np.asarray(
+                mbi.marginal_oracles.variable_elimination(vector, tuple(clique), model.total).datavector(
+                    flatten=False
+                )
+            )
+            for clique in cliques
+        ]

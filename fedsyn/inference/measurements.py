@@ -1,0 +1,112 @@
+"""Noisy marginals as estimation sees them: merged per clique, with the least-variance total."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsyn.domain import Clique, Domain
+from fedsyn.inference.triangulation import Axes
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """A noisy marginal.
+
+    Attributes:
+        clique: distinct attributes, in any order; () measures the total.
+        values: noisy COUNTS, of shape `domain.shape_of(clique)` (or flat, in C order).
+        sigma: standard deviation of the noise in each cell, in records; positive.
+    """
+
+    clique: Clique
+    values: np.ndarray
+    sigma: float
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """All measurements of one clique as one: the inverse-variance mean.
+
+    Attributes:
+        mask: the clique.
+        values: mean, axes by rank, C-contiguous.
+        sigma: standard deviation of the mean.
+        disagreement: 1/2 sum_i ||(y_i - mean)/sigma_i||^2, the part of the loss that no model can lower.
+    """
+
+    mask: int
+    values: np.ndarray
+    sigma: float
+    disagreement: float
+
+
+def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
+    """One measurement per clique, sorted by clique; the same bits for every order of the input.
+
+    Measurements of a clique with its attributes permuted count as the same clique. Of several, those with equal sigma and
+    values sorted as bytes fix the order of summation.
+
+    Raises:
+        ValueError: wrong shape, a value that is not finite, or a sigma that is not positive and finite.
+    """
+    groups: dict[int, list[tuple[float, np.ndarray]]] = {}
+    for measurement in measurements:
+        sigma = float(measurement.sigma)
+        if not (math.isfinite(sigma) and sigma > 0):
+            raise ValueError(f"sigma of the measurement of {measurement.clique} must be positive and finite")
+        values = _by_rank(axes, measurement)
+        if not np.isfinite(values).all():
+            raise ValueError(f"the measurement of {measurement.clique} has values that are not finite")
+        groups.setdefault(axes.mask(measurement.clique), []).append((sigma, values))
+    return [_merge_one(mask, groups[mask]) for mask in sorted(groups)]
+
+
+def _by_rank(axes: Axes, measurement: Measurement) -> np.ndarray:
+    clique = tuple(measurement.clique)
+    if len(set(clique)) != len(clique):
+        raise ValueError(f"the measured clique {clique} names an attribute twice")
+    shape = axes.domain.shape_of(clique)
+    values = np.asarray(measurement.values, dtype=np.float64)
+    if values.shape != shape and values.shape != (math.prod(shape),):
+        raise ValueError(f"the measurement of {clique} has shape {values.shape}, its clique has {shape}")
+    order = sorted(range(len(clique)), key=lambda axis: axes.rank[clique[axis]])
+    return np.ascontiguousarray(values.reshape(shape).transpose(order)).reshape(
+        [shape[axis] for axis in order]
+    )
+
+
+def _merge_one(mask: int, group: list[tuple[float, np.ndarray]]) -> Merged:
+    if len(group) == 1:
+        sigma, values = group[0]
+        return Merged(mask, values, sigma, 0.0)
+    group = sorted(group, key=lambda pair: (pair[0], pair[1].tobytes()))
+    # Relative to the smallest sigma, so that very small ones do not overflow.
+    smallest = group[0][0]
+    weights = [(smallest / sigma) ** 2 for sigma, _ in group]
+    weight = math.fsum(weights)
+    mean = sum((w * values for w, (_, values) in zip(weights, group, strict=True)), np.zeros(())) / weight
+    disagreement = math.fsum(
+        0.5 * float(np.add.reduce(((values - mean) / sigma) ** 2, None)) for sigma, values in group
+    )
+    return Merged(mask, np.asarray(mean), smallest / math.sqrt(weight), disagreement)
+
+
+def least_variance_total(merged: Iterable[Merged]) -> float:
+    """Minimum-variance unbiased estimate of the number of records, at least 1; 1 where nothing was measured.
+
+    Each clique's cells sum to the total with variance cells * sigma^2. As in Private-PGM (McKenna et al. 2021).
+    """
+    sums, variances = [], []
+    for measurement in merged:
+        sums.append(float(np.add.reduce(measurement.values, None)))
+        variances.append(measurement.sigma**2 * measurement.values.size)
+    if not sums:
+        return 1.0
+    least = min(variances)
+    weights = [least / variance if variance > 0 else 1.0 for variance in variances]
+    mean = math.fsum(w * s for w, s in zip(weights, sums, strict=True)) / math.fsum(weights)
+    return max(1.0, mean)

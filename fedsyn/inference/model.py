@@ -1,0 +1,320 @@
+"""The estimated distribution: a graphical model with log potentials on cliques, calibrated when first asked."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ProtocolError
+from fedsyn.inference.calibrate import Calibrator
+from fedsyn.inference.junction_tree import JunctionTree, build_tree
+from fedsyn.inference.project import TreeProjector
+from fedsyn.inference.sampling import sample_rows
+from fedsyn.inference.triangulation import axes_of, bits
+from fedsyn.randomness import RandomSource
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class FitInfo:
+    """What one estimation did.
+
+    Attributes:
+        engine: "native" or "mbi".
+        solver: name of the solver.
+        iterations: iterations made.
+        passes: calibrations made, line searches included (0 where the engine does not say).
+        loss: 1/2 sum ||(M(p) - y)/sigma||^2 over the given measurements at the result.
+        converged: whether the tolerance was met before the iterations ran out.
+        seconds: wall time.
+        history: loss at the start and after each iteration (over merged measurements, up to a constant: it excludes
+            the disagreement between repeated measurements of one clique); empty for mbi.
+    """
+
+    engine: str
+    solver: str
+    iterations: int
+    passes: int
+    loss: float
+    converged: bool
+    seconds: float
+    history: tuple[float, ...] = field(default=(), repr=False)
+
+
+class Model:
+    """A distribution over a domain, scaled to `total` records.
+
+    p(x) = exp(sum_q theta_q(x_q)) / Z over the cliques q that carry potentials; an attribute in none of them is uniform.
+    Every answer is deterministic: the same model gives the same bits, in any process and with any number of threads.
+
+    Args:
+        domain: all attributes.
+        potentials: finite log potentials by clique, each of shape `domain.shape_of(clique)`.
+        total: records that the model stands for, positive.
+        structural_cliques: cliques that get a place in the junction tree without a potential, so that projecting onto
+            them is a sum.
+        info: record of the estimation.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        potentials: Mapping[Clique, np.ndarray],
+        total: float,
+        *,
+        structural_cliques: Iterable[Clique] = (),
+        info: FitInfo | None = None,
+    ) -> None:
+        if not (math.isfinite(total) and total > 0):
+            raise ValueError("the total of a model must be positive and finite")
+        self.domain = domain
+        self.total = float(total)
+        self.info = info
+        axes = axes_of(domain)
+        tables: dict[int, np.ndarray] = {}
+        for clique, values in potentials.items():
+            mask = axes.mask(clique)
+            if mask:
+                table = to_rank_order(domain, clique, np.asarray(values, dtype=np.float64))
+                tables[mask] = tables[mask] + table if mask in tables else np.array(table, order="C")
+        if not all(np.isfinite(table).all() for table in tables.values()):
+            raise ValueError("potentials must be finite")
+        self._tables = {mask: tables[mask] for mask in sorted(tables)}
+        self._structural = tuple(sorted({axes.mask(clique) for clique in structural_cliques} - {0}))
+        self._calibrator: Calibrator | None = None
+        self._projector: TreeProjector | None = None
+
+    @classmethod
+    def calibrated(
+        cls,
+        domain: Domain,
+        calibrator: Calibrator,
+        total: float,
+        *,
+        structural_cliques: Iterable[Clique] = (),
+        info: FitInfo | None = None,
+    ) -> Model:
+        """The model of a calibrator that has run on its tree; the calibrator belongs to the model from now on."""
+        model = cls(domain, {}, total, structural_cliques=structural_cliques, info=info)
+        views = calibrator.views(calibrator.theta.copy())
+        model._tables = dict(zip(calibrator.factors, views, strict=True))
+        model._calibrator = calibrator
+        return model
+
+    # ------------------------------------------------------------------ parts
+
+    @property
+    def _tree(self) -> JunctionTree:
+        return build_tree(axes_of(self.domain), [*self._tables, *self._structural])
+
+    @property
+    def cliques(self) -> tuple[Clique, ...]:
+        """Maximal cliques of the junction tree, each in domain order; together they cover the domain."""
+        axes = axes_of(self.domain)
+        return tuple(axes.clique(mask) for mask in self._tree.cliques)
+
+    @property
+    def potentials(self) -> dict[Clique, np.ndarray]:
+        """Copies of the log potentials, cliques and axes in domain order."""
+        axes = axes_of(self.domain)
+        return {
+            axes.clique(mask): from_rank_order(self.domain, axes.clique(mask), table).copy()
+            for mask, table in self._tables.items()
+        }
+
+    def rank_potentials(self) -> dict[int, np.ndarray]:
+        """The log potentials by mask, axes by rank: the form in which the engines hand them on; not to be written to."""
+        return dict(self._tables)
+
+    @property
+    def log_partition(self) -> float:
+        """Natural log of Z = sum_x exp(sum_q theta_q(x_q))."""
+        return self._calibrated().log_partition
+
+    def _calibrated(self) -> Calibrator:
+        if self._calibrator is None:
+            calibrator = Calibrator(self._tree, tuple(self._tables))
+            for view, table in zip(calibrator.views(calibrator.theta), self._tables.values(), strict=True):
+                view[...] = table
+            calibrator.run()
+            self._calibrator = calibrator
+        return self._calibrator
+
+    def _query(self) -> TreeProjector:
+        if self._projector is None:
+            self._projector = TreeProjector(self._calibrated())
+        return self._projector
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Compiled passes hold views into their own buffers, which a pickle would tear apart.
+        return {**self.__dict__, "_calibrator": None, "_projector": None}
+
+    def __repr__(self) -> str:
+        return f"Model({len(self.domain)} attributes, {len(self._tables)} potentials, total={self.total:.6g})"
+
+    # ------------------------------------------------------------------ answers
+
+    def project(self, clique: Sequence[str]) -> np.ndarray:
+        """Marginal over any clique, in counts.
+
+        Args:
+            clique: distinct attributes, in any order; () gives the total.
+
+        Returns:
+            float64 array of shape `domain.shape_of(clique)`, axes in the given order, summing to `total`.
+        """
+        if len(set(clique)) != len(clique):
+            raise ValueError("a clique names an attribute twice")
+        mask = axes_of(self.domain).mask(clique)
+        table = self._query().project(mask) if mask else np.ones(())
+        return np.multiply(from_rank_order(self.domain, clique, table), self.total, order="C")
+
+    def project_many(self, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
+        """`project` for each clique; messages and sums that several of them need are computed once."""
+        return [self.project(clique) for clique in cliques]
+
+    def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
+        """Probabilities of some cells of a clique.
+
+        Forms the whole marginal only where that is cheaper; a clique across the tree costs, per cell, the cells of the
+        separators on the way.
+
+        Args:
+            clique: distinct attributes.
+            cells: (m, len(clique)) integer values, columns in the order of the clique.
+
+        Returns:
+            (m,) float64 probabilities (not counts).
+        """
+        cells = np.asarray(cells)
+        if cells.ndim != 2 or cells.shape[1] != len(clique) or len(set(clique)) != len(clique):
+            raise ValueError("cells must have one column for each of the clique's distinct attributes")
+        axes = axes_of(self.domain)
+        mask = axes.mask(clique)
+        if mask == 0:
+            return np.ones(len(cells))
+        columns = {axes.rank[name]: cells[:, i].astype(np.intp) for i, name in enumerate(clique)}
+        return self._query().at(mask, columns)
+
+    def log_likelihood(self, codes: np.ndarray) -> np.ndarray:
+        """Natural-log probability of each row.
+
+        By potentials, not by ratios of marginals: a row that the model holds nearly impossible gets its (very negative)
+        value and never 0/0.
+
+        Args:
+            codes: (n, d) integers, columns in domain order.
+
+        Returns:
+            (n,) float64.
+        """
+        codes = np.asarray(codes)
+        if codes.ndim != 2 or codes.shape[1] != len(self.domain):
+            raise ValueError("codes must have one column for each attribute of the domain")
+        axes = axes_of(self.domain)
+        out = np.full(len(codes), -self.log_partition)
+        for mask, table in self._tables.items():
+            index = np.zeros(len(codes), dtype=np.int64)
+            for rank in bits(mask):
+                index *= axes.sizes[rank]
+                index += codes[:, axes.order[rank]]
+            out += table.ravel()[index]
+        return out
+
+    def sample(self, n: int, rng: RandomSource) -> np.ndarray:
+        """Synthetic rows whose marginals follow the model's up to rounding.
+
+        Args:
+            n: number of rows.
+            rng: source of randomness; only `random(size)` is called.
+
+        Returns:
+            (n, d) codes in the smallest unsigned integer type that holds every value, columns in domain order.
+        """
+        rows = sample_rows(self._query(), n, rng)
+        dtype = np.min_scalar_type(max(self.domain.shape, default=1) - 1)
+        out = np.empty((n, len(self.domain)), dtype=dtype)
+        for rank, column in enumerate(axes_of(self.domain).order):
+            out[:, column] = rows[:, rank]
+        return out
+
+    # ------------------------------------------------------------------ other forms
+
+    def with_total(self, total: float) -> Model:
+        """The same distribution for another number of records; shares everything computed so far."""
+        if not (math.isfinite(total) and total > 0):
+            raise ValueError("the total of a model must be positive and finite")
+        other = object.__new__(Model)
+        other.__dict__.update(self.__dict__)
+        other.total = float(total)
+        return other
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays for an npz file or a message: `model` (uint8, JSON) and `potentials` (float64), without `info`."""
+        axes = axes_of(self.domain)
+        head = {
+            "format": _FORMAT,
+            "attributes": list(self.domain.attributes),
+            "shape": list(self.domain.shape),
+            "total": self.total.hex(),
+            "cliques": [axes.clique(mask) for mask in self._tables],
+            "structural_cliques": [axes.clique(mask) for mask in self._structural],
+        }
+        tables = [np.zeros(0), *(table.ravel() for table in self._tables.values())]
+        return {
+            "model": np.frombuffer(json.dumps(head).encode(), dtype=np.uint8).copy(),
+            "potentials": np.concatenate(tables),
+        }
+
+    @classmethod
+    def from_arrays(cls, domain: Domain, arrays: Mapping[str, np.ndarray]) -> Model:
+        """The model that `to_arrays` described, bit for bit.
+
+        Raises:
+            ProtocolError: the arrays are malformed or belong to another domain.
+        """
+        try:
+            head = json.loads(np.asarray(arrays["model"], dtype=np.uint8).tobytes())
+            flat = np.asarray(arrays["potentials"], dtype=np.float64).ravel()
+            if head["format"] != _FORMAT:
+                raise ProtocolError(f"unknown model format {head['format']!r}; this version reads {_FORMAT}")
+            if (tuple(head["attributes"]), tuple(head["shape"])) != (domain.attributes, domain.shape):
+                raise ProtocolError("the model belongs to another domain than the schema's")
+            axes = axes_of(domain)
+            cliques = [tuple(clique) for clique in head["cliques"]]
+            sizes = [domain.size(clique) for clique in cliques]
+            if sum(sizes) != len(flat):
+                raise ProtocolError("the model's potentials do not have the size of its cliques")
+            parts = np.split(flat, np.cumsum(sizes)[:-1]) if cliques else []
+            potentials = {}
+            for clique, part in zip(cliques, parts, strict=True):
+                table = part.reshape(axes.shape(axes.mask(clique)))
+                potentials[clique] = from_rank_order(domain, clique, table)
+            structural = [tuple(clique) for clique in head["structural_cliques"]]
+            return cls(domain, potentials, float.fromhex(head["total"]), structural_cliques=structural)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError("the model that was received is malformed") from error
+
+
+def to_rank_order(domain: Domain, clique: Sequence[str], table: np.ndarray) -> np.ndarray:
+    """A view of a table over `clique` with its axes by rank; ValueError for a wrong shape or a repeated attribute."""
+    if len(set(clique)) != len(clique):
+        raise ValueError("a clique names an attribute twice")
+    if table.shape != domain.shape_of(clique):
+        raise ValueError(f"table of shape {table.shape} for a clique of shape {domain.shape_of(clique)}")
+    rank = axes_of(domain).rank
+    return table.transpose(sorted(range(len(clique)), key=lambda axis: rank[clique[axis]]))
+
+
+def from_rank_order(domain: Domain, clique: Sequence[str], table: np.ndarray) -> np.ndarray:
+    """The inverse of `to_rank_order`, a view."""
+    rank = axes_of(domain).rank
+    order = sorted(range(len(clique)), key=lambda axis: rank[clique[axis]])
+    return table.transpose([order.index(axis) for axis in range(len(clique))])

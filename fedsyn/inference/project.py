@@ -1,0 +1,240 @@
+"""Marginals of any clique from a calibrated junction tree, by variable elimination on the tree.
+
+A clique inside a node is summed out of the smallest table that holds it. Any other is assembled at one node (the root of
+the query): every neighbour in whose direction some of its attributes lie sends P(those attributes | separator), a table
+that depends on nothing else in the query, so the queries of one round share them. All factors are probabilities, each at
+most one, so nothing cancels and a conditional on an impossible cell is zero.
+
+Products run through BLAS in blocks of `_BLOCK` summands, and never as a matrix times a vector: OpenBLAS then adds in the
+same order whatever its number of threads, so a result has the same bits in one process and on a worker with one thread.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedsyn.inference.calibrate import Calibrator, broadcast_shape, sum_out
+from fedsyn.inference.junction_tree import JunctionTree
+from fedsyn.inference.plan import Assembly, planner_of
+from fedsyn.inference.triangulation import bits
+
+_BLOCK = 128
+# Cells of the largest intermediate table of a projection; bounds memory.
+_PEAK_CELLS = 1 << 22
+# A multiplication for a single cell costs about this many of a projection's, most of which BLAS does.
+_CELL_COST = 2.0
+# A message with more cells is not kept for later queries.
+_KEPT_CELLS = 1 << 20
+
+
+def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(b, m, k) @ (b, k, n), the same bits for every number of BLAS threads."""
+    batch, rows, inner = left.shape
+    columns = right.shape[2]
+    if inner == 1:
+        return left * right
+    if columns == 1:
+        return np.einsum("bmk,bk->bm", left, right[:, :, 0])[:, :, None]
+    if rows == 1:
+        return np.einsum("bk,bkn->bn", left[:, 0], right)[:, None]
+    out = left[:, :, :_BLOCK] @ right[:, :_BLOCK]
+    for start in range(_BLOCK, inner, _BLOCK):
+        out += left[:, :, start : start + _BLOCK] @ right[:, start : start + _BLOCK]
+    return out
+
+
+def _arranged(table: np.ndarray, mask: int, order: tuple[int, ...]) -> np.ndarray:
+    """The table over `mask` (axes by rank) with its axes in the given order of ranks."""
+    position = {rank: axis for axis, rank in enumerate(bits(mask))}
+    return table.transpose([position[rank] for rank in order])
+
+
+class TreeProjector:
+    """Queries on one calibrated tree; keeps what later queries can use again (small tables only).
+
+    Args:
+        calibrator: after `run`; must not be run again while the projector is in use.
+    """
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        self.tree: JunctionTree = calibrator.tree
+        self.axes = calibrator.tree.axes
+        self.planner = planner_of(calibrator.tree)
+        self._tables = [calibrator.node_table(node) for node in range(len(self.tree.cliques))]
+        self._marginals: dict[tuple[int, int], np.ndarray] = {}
+        self._messages: dict[tuple[int, int, int], np.ndarray] = {}
+
+    def node_marginal(self, node: int, keep: int) -> np.ndarray:
+        """Marginal of a subset of a node's clique, remembered; may be an internal table.
+
+        Attributes are summed out one by one, the largest first, and each step is remembered: subsets share the large
+        steps, and the bits of an answer do not depend on what was asked before.
+        """
+        clique = self.tree.cliques[node]
+        if keep == clique:
+            return self._tables[node]
+        key = (node, keep)
+        if key not in self._marginals:
+            smallest = clique & ~keep
+            wider = keep | (smallest & -smallest)
+            table = self.node_marginal(node, wider)
+            self._marginals[key] = sum_out(table, self.axes, wider, keep)
+        return self._marginals[key]
+
+    def conditional(self, node: int, keep: int, given: int) -> np.ndarray:
+        """P(keep | given) over `keep`, which contains `given`, from a node's table; zero where `given` is impossible."""
+        joint = self.node_marginal(node, keep)
+        margin = self.node_marginal(node, given).reshape(broadcast_shape(self.axes, given, keep))
+        return np.divide(joint, margin, out=np.zeros_like(joint), where=margin > 0)
+
+    def contract(
+        self, left: np.ndarray, left_mask: int, right: np.ndarray, right_mask: int, keep: int
+    ) -> np.ndarray:
+        """Sum over the attributes outside `keep` (all of them in both tables) of the product; axes by rank, a view."""
+        # Sizes from the tables, not from the domain: a table may be a slice.
+        sizes = dict(zip(bits(left_mask), left.shape, strict=True)) | dict(
+            zip(bits(right_mask), right.shape, strict=True)
+        )
+        shared = left_mask & right_mask
+        both, gone = bits(shared & keep), bits(shared & ~keep)
+        only_left, only_right = bits(left_mask & ~shared), bits(right_mask & ~shared)
+        order = both + only_left + only_right
+        b, m, n, k = (
+            math.prod(sizes[rank] for rank in ranks) for ranks in (both, only_left, only_right, gone)
+        )
+        first = _arranged(left, left_mask, both + only_left + gone).reshape(b, m, k)
+        second = _arranged(right, right_mask, both + gone + only_right).reshape(b, k, n)
+        out = matmul(first, second).reshape(tuple(sizes[rank] for rank in order))
+        return out.transpose(np.argsort(order))
+
+    def message(self, node: int, to: int, mask: int) -> np.ndarray:
+        """P(mask | separator) over `mask` and the separator of `node` with its neighbour `to`; axes by rank.
+
+        Args:
+            mask: attributes on `node`'s side of the edge, none of them in the separator.
+        """
+        key = (node, to, mask)
+        found = self._messages.get(key)
+        if found is None:
+            found = self._assemble(node, mask, self.tree.cliques[node] & self.tree.cliques[to])
+            # One attribute given a separator comes up in many queries; larger tables are dropped with the query.
+            if mask.bit_count() == 1 and found.size <= _KEPT_CELLS:
+                self._messages[key] = found
+        return found
+
+    def _assemble(self, node: int, mask: int, given: int) -> np.ndarray:
+        """P(mask | given) for a subset `given` of the node's clique, over both; `given` = 0: the marginal."""
+        plan = self.planner.assembly(node, mask, given)
+        table = self.conditional(node, plan.have, given) if given else self.node_marginal(node, plan.have)
+        messages = [self.message(other, node, part) for other, part, _ in plan.messages]
+        return self._multiply(plan, table, messages, plan.peak)
+
+    def _multiply(
+        self, plan: Assembly, table: np.ndarray, messages: list[np.ndarray], peak: int, sliced: int = 0
+    ) -> np.ndarray:
+        """The product of a plan; in slices along a query attribute where an intermediate table would be too large."""
+        if peak > _PEAK_CELLS and sliced < len(messages) - 1:
+            _, part, link = plan.messages[sliced]
+            position = bits(part | link).index(part.bit_length() - 1)  # the largest attribute the message brings
+            size = messages[sliced].shape[position]
+            step = max(1, size * _PEAK_CELLS // peak)
+            pieces = []
+            for start in range(0, size, step):
+                some = list(messages)
+                some[sliced] = np.take(messages[sliced], range(start, min(start + step, size)), axis=position)
+                pieces.append(self._multiply(plan, table, some, peak * step // size, sliced + 1))
+            return np.concatenate(pieces, axis=bits(plan.after[-1]).index(part.bit_length() - 1))
+        have = plan.have
+        for message, (_, part, link), after in zip(messages, plan.messages, plan.after, strict=True):
+            table = self.contract(table, have, message, part | link, after)
+            have = after
+        return table
+
+    def project(self, mask: int) -> np.ndarray:
+        """Probabilities of all cells of a clique, axes by rank; may be a view of an internal table."""
+        node = self.tree.containing(mask)
+        if node >= 0:
+            return self.node_marginal(node, mask)
+        out, have = np.ones(()), 0
+        for part in self.tree.components(mask):
+            inside = self.tree.containing(part)
+            if inside >= 0:
+                table = self.node_marginal(inside, part)
+            else:
+                table = self._assemble(self.planner.root(part), part, 0)
+            out = self.contract(out, have, table, part, ~0)
+            have |= part
+        return out
+
+    def at(self, mask: int, columns: dict[int, np.ndarray]) -> np.ndarray:
+        """Probabilities of single cells of a clique.
+
+        Args:
+            mask: the clique, not empty.
+            columns: for each rank of `mask`, (m,) integer values.
+
+        Returns:
+            (m,) float64.
+        """
+        out: np.ndarray | None = None
+        for part in self.tree.components(mask):
+            cells = tuple(columns[rank] for rank in bits(part))
+            node = self.tree.containing(part)
+            if node >= 0:
+                values = self.node_marginal(node, part)[cells]
+            else:
+                root = self.planner.root(part)
+                plan = self.planner.assembly(root, part, 0)
+                if plan.cost <= _CELL_COST * plan.per_cell * len(cells[0]):
+                    values = self._assemble(root, part, 0)[cells]
+                else:
+                    values = self._assemble_in_steps(root, part, columns)
+            out = values if out is None else out * values
+        assert out is not None
+        return out
+
+    def _assemble_in_steps(self, root: int, part: int, columns: dict[int, np.ndarray]) -> np.ndarray:
+        """`_assemble_at` a bounded number of cells at a time."""
+        plan = self.planner.assembly(root, part, 0)
+        count = len(next(iter(columns.values())))
+        step = max(1, int(_PEAK_CELLS / plan.per_cell))
+        pieces = []
+        for start in range(0, max(count, 1), step):
+            some = {rank: values[start : start + step] for rank, values in columns.items()}
+            pieces.append(self._assemble_at(root, part, part, 0, some))
+        return np.concatenate(pieces)
+
+    def _gather(self, table: np.ndarray, mask: int, query: int, columns: dict[int, np.ndarray]) -> np.ndarray:
+        """(m, ...) slices of a table over `mask`: the query's attributes fixed at each cell, the others free."""
+        fixed = bits(mask & query)
+        if not fixed:
+            return table[None]
+        arranged = _arranged(table, mask, fixed + bits(mask & ~query))
+        return arranged[tuple(columns[rank] for rank in fixed)]
+
+    def _assemble_at(
+        self, node: int, part: int, query: int, given: int, columns: dict[int, np.ndarray]
+    ) -> np.ndarray:
+        """(m, free attributes of `given`) values of P(part | given) with the query's attributes fixed at each cell."""
+        plan = self.planner.assembly(node, part, given)
+        have = plan.have
+        table = self.conditional(node, have, given) if given else self.node_marginal(node, have)
+        values = self._gather(table, have, query, columns)
+        free = have & ~query
+        for index, (other, below, link) in enumerate(plan.messages):
+            if below.bit_count() == 1:
+                message = self._gather(self.message(other, node, below), below | link, query, columns)
+            else:
+                message = self._assemble_at(other, below, query, link, columns)
+            later = given
+            for _, _, rest in plan.messages[index + 1 :]:
+                later |= rest
+            gone = free & ~later
+            shape = broadcast_shape(self.axes, link & ~query, free)
+            values = values * message.reshape(len(message), *shape)
+            summed = tuple(1 + axis for axis, rank in enumerate(bits(free)) if gone >> rank & 1)
+            values = np.add.reduce(values, summed) if summed else values
+            free &= ~gone
+        return values

@@ -1,0 +1,87 @@
+"""Rows from a calibrated junction tree: expected counts, rounded, clique by clique."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedsyn.inference.project import TreeProjector
+from fedsyn.inference.triangulation import bits
+from fedsyn.randomness import RandomSource
+
+# Cells of the table of rounded counts that is formed at once; bounds memory, changes no result.
+_CHUNK_CELLS = 1 << 22
+
+
+def _rounded_values(probabilities: np.ndarray, counts: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """For each group its values in ascending order, each value as often as expected, up to rounding.
+
+    Systematic rounding: value v of a group of n rows gets floor(n F(v) + u) - floor(n F(v-1) + u) rows, the floor or the
+    ceiling of its expected count, and exactly that count on average over u.
+
+    Args:
+        probabilities: (g, v) non-negative weights of each group's values, not normalised.
+        counts: (g,) rows of each group.
+        offsets: (g,) u in [0, 1).
+    """
+    cdf = np.cumsum(probabilities, axis=1)
+    total = cdf[:, -1:]
+    # A group that the model holds impossible in double precision: uniform.
+    steps = np.arange(1, cdf.shape[1] + 1) / cdf.shape[1]
+    cdf = np.where(total > 0, cdf / np.where(total > 0, total, 1.0), steps)
+    edges = np.floor(cdf * counts[:, None] + offsets[:, None]).astype(np.int64)
+    np.minimum(edges, counts[:, None], out=edges)
+    edges[:, -1] = counts
+    per_value = np.diff(edges, axis=1, prepend=0)
+    values = np.broadcast_to(np.arange(cdf.shape[1]), per_value.shape)
+    return np.repeat(values.ravel(), per_value.ravel())
+
+
+def sample_rows(projector: TreeProjector, n: int, rng: RandomSource) -> np.ndarray:
+    """(n, d) values by rank, drawn down the tree.
+
+    Each attribute is drawn given those of its clique that are there already: the rows that agree on these form a group,
+    the group's expected counts are rounded (`_rounded_values`) and dealt to its rows in random order. This is
+    Private-PGM's `synthetic_data(method='round')` (McKenna, Miklau & Sheldon 2021) with systematic rounding, which holds
+    every count within one of its expectation.
+    """
+    tree = projector.tree
+    sizes = projector.axes.sizes
+    rows = np.zeros((n, len(sizes)), dtype=np.int64, order="F")
+    if n == 0:
+        return rows
+    for node, clique in enumerate(tree.cliques):
+        known = tree.separators[node]
+        for rank in bits(clique & ~known):
+            table = projector.node_marginal(node, known | 1 << rank)
+            # The new attribute to the last axis, the known ones flattened in rank order.
+            axis = bits(known | 1 << rank).index(rank)
+            weights = np.moveaxis(table, axis, -1).reshape(-1, sizes[rank])
+            rows[:, rank] = _draw(weights, _group_of(rows, sizes, known), rng)
+            known |= 1 << rank
+    return rows
+
+
+def _group_of(rows: np.ndarray, sizes: tuple[int, ...], known: int) -> np.ndarray:
+    """(n,) flat index of each row's cell in the table of the known attributes."""
+    index = np.zeros(len(rows), dtype=np.int64)
+    for rank in bits(known):
+        index *= sizes[rank]
+        index += rows[:, rank]
+    return index
+
+
+def _draw(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarray:
+    """(n,) values: each group's rounded expected counts, dealt to its rows in random order."""
+    shuffle = np.asarray(rng.random(len(group)))
+    order = np.lexsort((shuffle, group))
+    cells, counts = np.unique(group, return_counts=True)
+    offsets = np.asarray(rng.random(len(cells)))
+    out = np.empty(len(group), dtype=np.int64)
+    step = max(1, _CHUNK_CELLS // weights.shape[1])
+    done = 0
+    for start in range(0, len(cells), step):
+        part = slice(start, start + step)
+        values = _rounded_values(weights[cells[part]], counts[part], offsets[part])
+        out[order[done : done + len(values)]] = values
+        done += len(values)
+    return out

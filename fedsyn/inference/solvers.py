@@ -1,0 +1,215 @@
+"""First-order solvers of the estimation problem, in the geometry of the model's entropy.
+
+Minimised is f(p) = 1/2 ||r(p)||^2 with r(p) = s * (p - t): p the probabilities of all measured cells, t the measured ones,
+s = total / sigma. A proximal step from p with potentials theta along a gradient g gives the model with potentials
+theta - step * g, so iterates are models and a step costs one calibration. Potentials stay on the measured cliques.
+
+Inner products are `einsum`, not BLAS: a threaded dot product adds in an order that depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsyn.inference.calibrate import Calibrator
+
+# Iterations over which the relative decrease of the loss is compared with the tolerance.
+_WINDOW = 10
+# The last iterations of an accelerated fit are plain steps: they take out what momentum left in steep directions.
+_PLAIN_STEPS = 3
+_MAX_TRIES = 40
+# The step grows by this factor after each accelerated iteration (and at least halves when it was too long).
+_GROWTH = 1.2
+
+
+@dataclass
+class Solution:
+    """What a solver hands back; the calibrator's theta and tables are those of the result.
+
+    Attributes:
+        iterations: iterations made.
+        loss: f at the result.
+        converged: the tolerance was met.
+        history: f before the first and after each iteration.
+    """
+
+    iterations: int
+    loss: float
+    converged: bool
+    history: list[float]
+
+
+def _dot(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.einsum("i,i->", a, b))
+
+
+class Problem:
+    """The residuals as a function of the potentials.
+
+    Args:
+        calibrator: its factors are the measured cliques.
+        target: (n,) measured probabilities, laid out like the calibrator's marginals.
+        scale: (n,) s, positive.
+    """
+
+    def __init__(self, calibrator: Calibrator, target: np.ndarray, scale: np.ndarray) -> None:
+        self.calibrator = calibrator
+        self.scale = scale
+        self._shift = scale * target
+
+    def residual(self, theta: np.ndarray) -> np.ndarray:
+        """(n,) r at the model with these potentials: one calibration."""
+        self.calibrator.theta[...] = theta
+        self.calibrator.run()
+        out = self.scale * self.calibrator.marginals
+        out -= self._shift
+        return out
+
+    def step(self, theta: np.ndarray, residual: np.ndarray, length: float) -> np.ndarray:
+        """theta - length * gradient, where the gradient is s * residual."""
+        out = self.scale * residual
+        out *= -length
+        out += theta
+        return out
+
+    def curvature(self, theta: np.ndarray, residual: np.ndarray) -> float:
+        """1 / (the longest sensible first step): curvature of f along a very short one; 0 at a minimum."""
+        longest = float(self.scale.max(initial=0.0)) ** 2
+        if longest == 0 or not _dot(residual, residual) > 0:
+            return 0.0
+        length = 1e-3 / longest
+        change = self.residual(self.step(theta, residual, length))
+        change -= residual
+        slope = -_dot(residual, change)
+        return _dot(change, change) / (length * slope) if slope > 0 else 0.0
+
+
+def _stalled(history: list[float], tolerance: float) -> bool:
+    """Whether the last iterations lowered the loss by no more than the tolerance, relatively."""
+    if len(history) <= _WINDOW or tolerance <= 0:
+        return False
+    before, after = min(history[:-_WINDOW]), min(history[-_WINDOW:])
+    return before - after <= tolerance * after
+
+
+class _Accelerated:
+    """State of accelerated Bregman proximal gradient: models z, and the average x that carries the guarantee."""
+
+    def __init__(self, problem: Problem, theta: np.ndarray) -> None:
+        self.problem = problem
+        self.z = theta
+        self.residual_z = problem.residual(theta)
+        self.loss_z = 0.5 * _dot(self.residual_z, self.residual_z)
+        self.best = (self.loss_z, theta)
+        self.curvature = problem.curvature(theta, self.residual_z)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forgets the momentum and goes on from the best model so far."""
+        if self.best[0] < self.loss_z:
+            self.loss_z, self.z = self.best
+            self.residual_z = self.problem.residual(self.z)
+        self.residual_x, self.loss_x = self.residual_z, self.loss_z
+        self.weight, self.previous = 1.0, 0.0  # previous curvature 0: no momentum yet
+
+    def _next_weight(self) -> float:
+        """Weight w of the new z in x, from (1 - w) / (w^2 curvature) = 1 / (previous weight^2 previous curvature)."""
+        if not self.previous:
+            return 1.0
+        ratio = self.curvature / (self.previous * self.weight**2)
+        return (math.sqrt(1.0 + 4.0 * ratio) - 1.0) / (2.0 * ratio)
+
+    def advance(self) -> bool:
+        """One iteration; False where rounding hides every descent."""
+        for _ in range(_MAX_TRIES):
+            weight = self._next_weight()
+            y = self.residual_x + weight * (self.residual_z - self.residual_x)
+            z = self.problem.step(self.z, y, 1.0 / (weight * self.curvature))
+            residual = self.problem.residual(z)
+            change = residual - self.residual_z
+            bend, slope = weight * _dot(change, change), -_dot(y, change)
+            if bend <= slope:
+                break
+            self.curvature *= min(8.0, max(2.0, bend / slope)) if slope > 0 else 8.0
+        else:
+            return False
+        self.z, self.residual_z = z, residual
+        self.loss_z = 0.5 * _dot(residual, residual)
+        if self.loss_z < self.best[0]:
+            self.best = (self.loss_z, z)
+        average = self.residual_x + weight * (residual - self.residual_x)
+        loss = 0.5 * _dot(average, average)
+        if loss > self.loss_x:
+            self.restart()
+        else:
+            self.residual_x, self.loss_x = average, loss
+            self.weight, self.previous = weight, self.curvature
+        self.curvature /= _GROWTH
+        return True
+
+
+def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance: float) -> Solution:
+    """Accelerated Bregman proximal gradient with adaptive step and restart.
+
+    Hanzely, Richtarik & Xiao 2021, Algorithm 2 (ABPG with gain adaption, triangle scaling exponent 2), in the geometry of
+    the joint distribution's entropy; with that exponent it is the method of Auslender & Teboulle 2006. The average x has
+    no potentials on the measured cliques, so the result is the best model z, and the last few iterations are plain steps
+    that bring z to x's loss. A step is accepted by the curvature met on it, which for a quadratic loss is the usual upper
+    bound without its cancellation. Momentum restarts when f(x) rises.
+    """
+    state = _Accelerated(problem, theta)
+    history = [state.loss_x]
+    plain = _PLAIN_STEPS if iterations > 3 * _PLAIN_STEPS else 0
+    converged = state.curvature == 0
+    left = 0 if converged else iterations
+    while left > 0:
+        if left <= plain:
+            state.restart()
+        if not state.advance():
+            converged = True
+            break
+        left -= 1
+        history.append(state.loss_x)
+        if left > plain and _stalled(history, tolerance):
+            converged, left = True, plain
+    return _finish(problem, state.best, history, converged)
+
+
+def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, tolerance: float) -> Solution:
+    """Entropic mirror descent with Armijo line search, the step doubled before each (McKenna et al. 2019, Algorithm 1)."""
+    residual = problem.residual(theta)
+    loss = 0.5 * _dot(residual, residual)
+    history = [loss]
+    curvature = problem.curvature(theta, residual)
+    converged = curvature == 0
+    length = 0.0 if converged else 1.0 / curvature
+    while not converged and len(history) <= iterations:
+        length *= 2.0
+        for _ in range(_MAX_TRIES):
+            candidate = problem.step(theta, residual, length)
+            residual_new = problem.residual(candidate)
+            change = residual_new - residual
+            # f(new) - f = r.change + |change|^2/2 and the linear model's decrease is -r.change: ask for half of it.
+            bend, slope = _dot(change, change), -_dot(residual, change)
+            if bend <= slope:
+                break
+            length *= 0.5
+        else:
+            converged = True
+            break
+        theta, residual = candidate, residual_new
+        loss = 0.5 * _dot(residual, residual)
+        history.append(loss)
+        converged = _stalled(history, tolerance)
+    return _finish(problem, (loss, theta), history, converged)
+
+
+def _finish(
+    problem: Problem, best: tuple[float, np.ndarray], history: list[float], converged: bool
+) -> Solution:
+    """Leaves the best model in the calibrator."""
+    problem.residual(best[1])
+    return Solution(len(history) - 1, best[0], converged, history)

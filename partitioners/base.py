@@ -1,0 +1,182 @@
+"""What every partitioner shares: its input, the rules that its result keeps, and the repair of small clients.
+
+A partitioner splits one encoded table into the tables of K simulated clients. It exists for simulations only:
+in a deployment the data holders bring their own rows. Randomness therefore comes from a seeded
+`np.random.Generator`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError, DataError, nearest
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionInput:
+    """One encoded table that is to be split.
+
+    Attributes:
+        codes: (n, d) integer codes, columns in the order of `domain`.
+        domain: attributes and their cardinalities.
+        label: the attribute that label-skew partitioners use unless told otherwise.
+        native: (n,) client id of each row where the source brings its own clients (SynthFS), else None.
+    """
+
+    codes: np.ndarray
+    domain: Domain
+    label: str | None = None
+    native: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.codes.ndim != 2 or self.codes.shape[1] != len(self.domain):
+            raise DataError(
+                f"codes of shape {self.codes.shape} do not fit a domain of {len(self.domain)} columns"
+            )
+        if not np.issubdtype(self.codes.dtype, np.integer):
+            raise DataError(f"codes must be integers, found {self.codes.dtype}")
+        if self.native is not None and self.native.shape != (self.rows,):
+            raise DataError(f"{self.native.size} native client ids for {self.rows} rows")
+
+    @property
+    def rows(self) -> int:
+        return int(self.codes.shape[0])
+
+    def column(self, attribute: str | None, option: str) -> np.ndarray:
+        """(n,) codes of `attribute`, or of the label where it is None.
+
+        Raises:
+            ConfigError: neither is set, or the attribute is unknown; `option` names the option to set.
+        """
+        name = self.label if attribute is None else attribute
+        if name is None:
+            raise ConfigError(
+                f"the table has no label: set federation.partition.{option} to one of its columns"
+            )
+        if name not in self.domain:
+            raise ConfigError(
+                f"federation.partition.{option}: no column '{name}'{nearest(name, self.domain.attributes)}"
+            )
+        return self.codes[:, self.domain.axes((name,))[0]]
+
+
+class Partitioner(BaseModel, ABC):
+    """Base class: the fields of a subclass are the options that the configuration may set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: ClassVar[str]
+
+    def split(self, table: PartitionInput, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """The row indices of each client.
+
+        Args:
+            table: the table to split.
+            clients: number of clients K, at least 1.
+            rng: the only source of randomness; the same state gives the same split.
+
+        Returns:
+            K sorted int64 arrays, none of them empty, that hold every row index exactly once.
+
+        Raises:
+            ConfigError: an option that the table cannot satisfy.
+            DataError: no such split exists, for instance because K is larger than the number of rows.
+        """
+        if clients < 1:
+            raise ConfigError(f"federation.clients must be at least 1, found {clients}")
+        if clients > table.rows:
+            raise DataError(
+                f"K larger than the rows: {clients} clients cannot each hold one of {table.rows} rows; "
+                "set federation.clients lower"
+            )
+        parts = [np.sort(np.asarray(part, dtype=np.int64)) for part in self.assign(table, clients, rng)]
+        check_partition(parts, table.rows, clients)
+        return parts
+
+    @abstractmethod
+    def assign(self, table: PartitionInput, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """The split itself: `split` has checked 1 <= clients <= rows, and sorts and checks the result."""
+
+
+def check_partition(parts: Sequence[np.ndarray], rows: int, clients: int | None = None) -> None:
+    """Raises DataError unless `parts` are sorted int64 arrays, none empty, that hold each row once."""
+    if clients is not None and len(parts) != clients:
+        raise DataError(f"a partition into {clients} clients has {len(parts)} parts")
+    for client, part in enumerate(parts):
+        if part.ndim != 1 or part.dtype != np.int64:
+            raise DataError(f"client {client}: row indices must be a 1-D int64 array")
+        if part.size == 0:
+            raise DataError(f"client {client} of the partition has no rows")
+        if np.any(part[1:] <= part[:-1]):
+            raise DataError(f"client {client}: row indices are not sorted or repeat")
+        if part[0] < 0 or part[-1] >= rows:
+            raise DataError(f"client {client}: a row index outside the {rows} rows of the table")
+    held = np.bincount(np.concatenate(parts), minlength=rows) if parts else np.zeros(rows, dtype=np.int64)
+    if np.any(held != 1):
+        raise DataError(
+            f"a partition must hold each of the {rows} rows once: {int((held == 0).sum())} are missing and "
+            f"{int((held > 1).sum())} are at several clients"
+        )
+
+
+def group_rows(assignment: np.ndarray, clients: int) -> list[np.ndarray]:
+    """The rows of each client, ascending, from the (n,) client index of each row; parts may be empty."""
+    order = np.argsort(assignment, kind="stable")
+    edges = np.cumsum(np.bincount(assignment, minlength=clients))[:-1]
+    return list(np.split(order, edges))
+
+
+def apportion(shares: np.ndarray, total: int) -> np.ndarray:
+    """(K,) int64 sizes that sum to `total`, proportional to `shares`, by largest remainder."""
+    exact = shares / shares.sum() * total
+    sizes = np.floor(exact).astype(np.int64)
+    order = np.argsort(sizes - exact, kind="stable")
+    sizes[order[: total - int(sizes.sum())]] += 1
+    return sizes
+
+
+def fill_small_clients(parts: list[np.ndarray], min_rows: int) -> list[np.ndarray]:
+    """Moves rows from the largest clients until every client has `min_rows`; deterministic.
+
+    Clients below the minimum are filled in index order, one row at a time: the row is the last of the client
+    that is then the largest (the lowest index among equals). Callers pass parts in random order, so the last
+    row is a random one. Everyone else keeps their rows.
+
+    Raises:
+        DataError: the table has fewer than K * min_rows rows.
+    """
+    sizes = np.array([part.size for part in parts], dtype=np.int64)
+    rows, clients = int(sizes.sum()), len(parts)
+    if clients * min_rows > rows:
+        raise DataError(
+            f"{clients} clients with at least {min_rows} rows each need {clients * min_rows} rows; "
+            f"the table has {rows}: lower federation.clients or the partitioner's min_rows"
+        )
+    small = np.flatnonzero(sizes < min_rows)
+    if small.size == 0:
+        return parts
+    # A donor stays above min_rows: while someone lacks a row and K * min_rows <= n, the largest has one to
+    # spare.
+    heap = [(-int(size), client) for client, size in enumerate(sizes) if size > min_rows]
+    heapq.heapify(heap)
+    given: dict[int, list[int]] = {}
+    for client in small:
+        taken = given.setdefault(int(client), [])
+        for _ in range(min_rows - int(sizes[client])):
+            negative, donor = heapq.heappop(heap)
+            taken.append(int(parts[donor][-negative - 1]))
+            sizes[donor] = -negative - 1
+            if sizes[donor] > min_rows:
+                heapq.heappush(heap, (negative + 1, donor))
+    kept = [part[:size] if size < part.size else part for part, size in zip(parts, sizes, strict=True)]
+    return [
+        np.concatenate([part, np.array(given[client], dtype=np.int64)]) if client in given else part
+        for client, part in enumerate(kept)
+    ]

@@ -1,0 +1,29 @@
+"""Native clients: the source of the table already says which client each row belongs to."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedsyn.errors import DataError
+from partitioners.base import Partitioner, PartitionInput, group_rows
+
+
+class Native(Partitioner):
+    """The data set's own clients, in the order of their ids (SynthFS: FLAIM, appendix B.1.1)."""
+
+    name: ClassVar[str] = "native"
+
+    def assign(self, table: PartitionInput, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        if table.native is None:
+            raise DataError(
+                "this table has no client ids of its own, so the native partition is not defined for it; "
+                "choose another federation.partition.name"
+            )
+        ids, index = np.unique(table.native, return_inverse=True)
+        if ids.size != clients:
+            raise DataError(
+                f"the table's own client ids name {ids.size} clients, but federation.clients is {clients}"
+            )
+        return group_rows(index, clients)
