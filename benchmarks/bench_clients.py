@@ -44,7 +44,11 @@ def configuration(clients: int, rounds: int, engine: str) -> RunConfig:
                 "bins": 32,
                 "options": {"beta": 1.0, "rows": 50_000, "clients": 100, "features": 14},
             },
-            "federation": {"clients": clients, "participation": 0.1 if rounds > 1 else 1.0, "partition": "iid"},
+            "federation": {
+                "clients": clients,
+                "participation": 0.1 if rounds > 1 else 1.0,
+                "partition": "iid",
+            },
             "privacy": {"epsilon": 1.0, "delta": 1e-5},
             "evaluation": [],
             "runtime": {"engine": engine, "seed": 0, "client_cpus": 1},

@@ -74,9 +74,7 @@ def compare_losses(domain: Domain, measurements: list[Measurement], with_mbi: bo
         config = EstimateConfig(engine=engine, solver=solver, iterations=iterations, tolerance=0.0)
         model, seconds = timed(lambda config=config: estimate(domain, measurements, config=config))
         assert model.info is not None
-        print(
-            f"  {engine:7s} {solver:15s} {iterations:5d} iterations  loss {model.info.loss:14.2f}  {seconds:8.2f} s"
-        )
+        print(f"  {engine:7s} {solver:15s} {iterations:5d} iterations  loss {model.info.loss:14.2f}  {seconds:8.2f} s")
 
 
 def micro(codes: np.ndarray, domain: Domain, model: Model, rng: np.random.Generator) -> None:
@@ -88,15 +86,24 @@ def micro(codes: np.ndarray, domain: Domain, model: Model, rng: np.random.Genera
     client = codes[:450]
     cliques = list(model.cliques)
     jobs: list[tuple[str, Callable[[], object]]] = [
-        (f"receive and calibrate ({arrays['potentials'].nbytes / 1e3:.0f} kB)", lambda: fresh().log_partition),
-        (f"project {len(candidates)} candidates ({cells / 1e6:.1f}M cells)", lambda: fresh().project_many(candidates)),
+        (
+            f"receive and calibrate ({arrays['potentials'].nbytes / 1e3:.0f} kB)",
+            lambda: fresh().log_partition,
+        ),
+        (
+            f"project {len(candidates)} candidates ({cells / 1e6:.1f}M cells)",
+            lambda: fresh().project_many(candidates),
+        ),
         (
             f"probability_at {len(candidates)} candidates x 450 cells",
             lambda: [model.probability_at(c, client[:, list(domain.axes(c))]) for c in candidates],
         ),
         (f"log_likelihood of {len(codes)} rows", lambda: model.log_likelihood(codes)),
         ("sample 45,000 rows", lambda: model.sample(45_000, np.random.default_rng(0))),
-        (f"model_size and pass_cost of {len(candidates)} candidates", lambda: sizes(domain, cliques, candidates)),
+        (
+            f"model_size and pass_cost of {len(candidates)} candidates",
+            lambda: sizes(domain, cliques, candidates),
+        ),
     ]
     for name, job in jobs:
         print(f"  {name:60s} {timed(job, 3)[1] * 1e3:9.2f}")
@@ -123,7 +130,9 @@ def main() -> int:
     rng = np.random.default_rng(args.seed)
     measurements = measurements_of(codes, domain, args.measurements, args.cells, rng)
     cliques = [m.clique for m in measurements]
-    print(f"{len(cliques)} measurements, model {model_size(domain, cliques)} cells, pass {pass_cost(domain, cliques):.3g}")
+    print(
+        f"{len(cliques)} measurements, model {model_size(domain, cliques)} cells, pass {pass_cost(domain, cliques):.3g}"
+    )
     compare_losses(domain, measurements, args.mbi)
     micro(codes, domain, estimate(domain, measurements), rng)
     return 0

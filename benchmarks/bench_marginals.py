@@ -70,9 +70,7 @@ def by_groupby(frame: pd.DataFrame, domain: Domain, cliques: list[tuple[str, ...
     for clique in cliques:
         sizes = frame.groupby(list(clique), sort=False).size()
         dense = np.zeros(domain.shape_of(clique), dtype=np.int64)
-        dense[tuple(np.asarray(sizes.index.get_level_values(i)) for i in range(len(clique)))] = (
-            sizes.to_numpy()
-        )
+        dense[tuple(np.asarray(sizes.index.get_level_values(i)) for i in range(len(clique)))] = sizes.to_numpy()
         results.append(dense)
     return results
 
@@ -89,9 +87,7 @@ def compare(name: str, target_ms: float | None) -> None:
     histogramdd = median_ms(lambda: by_histogramdd(codes, domain, cliques), 2)
     groupby = median_ms(lambda: by_groupby(frame, domain, cliques), 2)
     cells = sum(domain.size(clique) for clique in cliques)
-    goal = (
-        "" if target_ms is None else f"  target {target_ms:g} ms: {'met' if own <= target_ms else 'MISSED'}"
-    )
+    goal = "" if target_ms is None else f"  target {target_ms:g} ms: {'met' if own <= target_ms else 'MISSED'}"
     print(f"{what}: 64 three-way marginals of {ROWS:,} rows, {cells / 1e6:.1f} million cells")
     print(f"  fedsyn          {own:9.2f} ms{goal}")
     print(f"  np.histogramdd  {histogramdd:9.2f} ms  {histogramdd / own:6.1f} times as long")

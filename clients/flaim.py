@@ -138,5 +138,3 @@ def _measurements(arrays: Arrays, params: dict[str, Any], domain: Domain) -> lis
             raise ProtocolError("a measurement of the request does not fit the domain")
         past.append(Measurement(clique, values.astype(np.float64), positive(sigma, "sigmas")))
     return past
-
-

@@ -34,7 +34,8 @@ err_console = Console(stderr=True)
 
 ConfigArgument = Annotated[Path, typer.Argument(help="YAML configuration of the run.", metavar="CONFIG.yaml")]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY.KEY=VALUE", help="Override one key; may be repeated.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY.KEY=VALUE", help="Override one key; may be repeated."),
 ]
 
 

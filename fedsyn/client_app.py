@@ -90,9 +90,7 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
     partition = int(context.node_config["partition-id"])
     folder = store_of(context.run_config)
     table, schema_hash = _open_store(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
-    return Holder(
-        partition, table.rows(partition), table.domain, schema_hash, Randomness(config.runtime.seed), state
-    )
+    return Holder(partition, table.rows(partition), table.domain, schema_hash, Randomness(config.runtime.seed), state)
 
 
 @lru_cache(maxsize=4)
@@ -111,9 +109,7 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
         raise ConfigError("this node holds real rows and refuses a seeded run")
     if "schema" not in node:
         raise ConfigError("a node with 'data' needs the schema that its holder approved, as 'schema'")
-    codes, domain, schema_hash = _load_rows(
-        str(node["data"]), str(node["schema"]), config.data.bins, config.data.label
-    )
+    codes, domain, schema_hash = _load_rows(str(node["data"]), str(node["schema"]), config.data.bins, config.data.label)
     partition = int(node["partition-id"]) if "partition-id" in node else None
     budget = PrivacyBudget(
         min(config.privacy.epsilon, float(node.get("epsilon", config.privacy.epsilon))),
@@ -123,7 +119,9 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
 
 
 @lru_cache(maxsize=2)
-def _load_rows(data: str, schema_file: str, bins: int | None, label: str | None) -> tuple[npt.NDArray[np.integer], Domain, str]:
+def _load_rows(
+    data: str, schema_file: str, bins: int | None, label: str | None
+) -> tuple[npt.NDArray[np.integer], Domain, str]:
     """The holder's own rows, encoded by its own schema; read once per process."""
     from fedsyn.data.readers import read_table
     from fedsyn.schema import Schema

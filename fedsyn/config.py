@@ -46,6 +46,8 @@ class DataNode(Node):
         bins: overrides the number of equal-width bins of numeric columns.
         label: overrides the schema's label column.
         test_fraction: share of rows held out for evaluation.
+        split_seed: seed of that choice. It is not the run's seed, so that repetitions of an experiment share one
+            training table (and a cached partition of it).
         options: keyword arguments of a generated source (SynthFS: beta, clients, rows, features).
     """
 
@@ -56,6 +58,7 @@ class DataNode(Node):
     bins: int | None = Field(default=None, ge=1, le=65535)
     label: str | None = None
     test_fraction: float = Field(default=0.1, ge=0, lt=1)
+    split_seed: int = Field(default=0, ge=0)
     options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -98,9 +101,7 @@ class FederationNode(Node):
     @model_validator(mode="after")
     def _cohort_fits(self) -> FederationNode:
         if self.minimum_cohort > self.clients:
-            raise ValueError(
-                f"minimum_cohort ({self.minimum_cohort}) must not exceed clients ({self.clients})"
-            )
+            raise ValueError(f"minimum_cohort ({self.minimum_cohort}) must not exceed clients ({self.clients})")
         return self
 
 
@@ -220,9 +221,7 @@ class RunConfig(Node):
     @cached_property
     def sha256(self) -> str:
         """Hash of everything that client and server must agree on (the runtime, data and evaluation are not)."""
-        shared = {
-            key: self.to_dict()[key] for key in ("mechanism", "privacy", "workload", "aggregation", "federation")
-        }
+        shared = {key: self.to_dict()[key] for key in ("mechanism", "privacy", "workload", "aggregation", "federation")}
         shared["federation"].pop("partition")
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
@@ -337,6 +336,12 @@ def _resolve_paths(document: dict[str, Any], folder: Path) -> None:
         value = data.get(key)
         if isinstance(value, str) and not Path(value).is_absolute():
             beside = folder / value
-            looks_like_file = "/" in value or Path(value).suffix in {".csv", ".gz", ".parquet", ".yaml", ".yml"}
+            looks_like_file = "/" in value or Path(value).suffix in {
+                ".csv",
+                ".gz",
+                ".parquet",
+                ".yaml",
+                ".yml",
+            }
             if looks_like_file and beside.exists():
                 data[key] = str(beside)

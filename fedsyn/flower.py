@@ -124,14 +124,10 @@ def bridge(message: Message, context: Context, call_next: Callable[[Message, Con
     """
     try:
         records = message.content
-        message.content = RecordDict(
-            {"fitins.parameters": records["arrays"], "fitins.config": records["config"]}
-        )
+        message.content = RecordDict({"fitins.parameters": records["arrays"], "fitins.config": records["config"]})
         reply = call_next(message, context)
         result = reply.content
-        reply.content = RecordDict(
-            {"arrays": result["fitres.parameters"], "config": result["fitres.metrics"]}
-        )
+        reply.content = RecordDict({"arrays": result["fitres.parameters"], "config": result["fitres.metrics"]})
     except Exception as error:
         # Flower would send the exception's text to the server, and that of a reader or parser may quote a value.
         _log.exception("fedsyn: this node could not answer; the server is told the kind of error only")
@@ -187,7 +183,11 @@ class InProcessGrid(Grid):
         self._run: Any = None
         self._contexts = {
             i + 1: Context(
-                run_id=1, node_id=i + 1, node_config=dict(node), state=RecordDict(), run_config=dict(run_config)
+                run_id=1,
+                node_id=i + 1,
+                node_config=dict(node),
+                state=RecordDict(),
+                run_config=dict(run_config),
             )
             for i, node in enumerate(nodes)
         }
@@ -215,7 +215,12 @@ class InProcessGrid(Grid):
         return self._run
 
     def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
     ) -> Message:
         metadata = Metadata(
             run_id=1,
@@ -228,7 +233,7 @@ class InProcessGrid(Grid):
             ttl=ttl or 43200.0,
             message_type=message_type,
         )
-        return Message(content=content, metadata=metadata)  # type: ignore[call-overload, no-any-return]
+        return Message(content=content, metadata=metadata)
 
     def get_node_ids(self) -> list[int]:
         return list(self._contexts)
@@ -264,9 +269,7 @@ class InProcessGrid(Grid):
         context.state = state
         return reply
 
-    def _in_pool(
-        self, pool: ProcessPoolExecutor, messages: list[Message], timeout: float | None
-    ) -> Iterator[Message]:
+    def _in_pool(self, pool: ProcessPoolExecutor, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         nodes = {
             pool.submit(_work, message, self._contexts[message.metadata.dst_node_id]): message.metadata.dst_node_id
             for message in messages
@@ -285,7 +288,7 @@ class InProcessGrid(Grid):
 def _copy(message: Message) -> Message:
     """The message as another party would receive it: its own records (the arrays' bytes are immutable)."""
     content = RecordDict({key: type(record)(dict(record)) for key, record in message.content.items()})
-    return Message(content=content, metadata=message.metadata)  # type: ignore[call-overload, no-any-return]
+    return Message(content=content, metadata=message.metadata)
 
 
 def _call(app: ClientApp, message: Message, context: Context) -> tuple[Message, RecordDict]:
@@ -293,9 +296,7 @@ def _call(app: ClientApp, message: Message, context: Context) -> tuple[Message, 
     try:
         reply = app(message, context)
     except Exception as error:
-        reply = Message(  # type: ignore[call-overload]
-            error=Error(code=0, reason=type(error).__name__), metadata=_reply_metadata(message)
-        )
+        reply = Message(error=Error(code=0, reason=type(error).__name__), metadata=_reply_metadata(message))
     return reply, context.state
 
 

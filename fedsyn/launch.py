@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from fedsyn.errors import RunError
 
@@ -121,19 +122,17 @@ def _wait(home: Path | None, superlink: str, run_id: str, poll: Callable[[], boo
         asked = time.monotonic()
 
 
-def _flwr(arguments: list[str], home: Path | None) -> dict[str, object]:
+def _flwr(arguments: list[str], home: Path | None) -> dict[str, Any]:
     """Calls the `flwr` command line and reads its JSON."""
     command = [_tool("flwr"), *arguments]
     try:
-        done = subprocess.run(
-            command, env=_environment(home), capture_output=True, text=True, timeout=300, check=False
-        )
+        done = subprocess.run(command, env=_environment(home), capture_output=True, text=True, timeout=300, check=False)
     except subprocess.TimeoutExpired:
         raise RunError(f"'flwr {arguments[0]}' did not answer within 300 s") from None
     start = done.stdout.find("{")
     if start >= 0:
         try:
-            answer: dict[str, object] = json.JSONDecoder().raw_decode(done.stdout[start:])[0]
+            answer: dict[str, Any] = json.JSONDecoder().raw_decode(done.stdout[start:])[0]
         except json.JSONDecodeError:
             pass
         else:

@@ -162,9 +162,7 @@ def count_sparse(codes: np.ndarray, domain: Domain, clique: Sequence[str]) -> Sp
     return count_sparse_many(codes, domain, [clique])[0]
 
 
-def count_sparse_many(
-    codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]
-) -> list[SparseMarginal]:
+def count_sparse_many(codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]) -> list[SparseMarginal]:
     """The non-empty cells of many marginals; all cliques are counted together, so small tables cost little.
 
     Memory grows with rows x cliques, never with the number of cells.

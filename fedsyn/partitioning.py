@@ -47,7 +47,9 @@ def describe_partition(config: RunConfig, plot: Path | None = None) -> dict[str,
         if hasattr(partitioner, "embedding"):
             table = PartitionInput(codes, domain, dataset.schema.label, native)
             embedding = partitioner.embedding(table, randomness_of(config).ordinary("partition"))
-        plot_partition(parts, embedding=embedding, path=plot)
+        label = dataset.schema.label
+        column = None if label is None else codes[:, domain.axes((label,))[0]]
+        plot_partition(parts, embedding=embedding, path=plot, labels=column, label_name=label or "label")
     return {
         "rows": int(sizes.sum()),
         "clients": len(parts),

@@ -210,9 +210,7 @@ def _sign_and_tail(count: int) -> tuple[NDArray[np.uint64], NDArray[np.float64]]
 def _count(size: Size) -> tuple[int, tuple[int, ...] | None]:
     if size is None:
         return 1, None
-    shape = (
-        (operator.index(size),) if not isinstance(size, Sequence) else tuple(operator.index(n) for n in size)
-    )
+    shape = (operator.index(size),) if not isinstance(size, Sequence) else tuple(operator.index(n) for n in size)
     if any(n < 0 for n in shape):
         raise ValueError("size must not be negative")
     return int(np.prod(shape, dtype=np.int64)), shape

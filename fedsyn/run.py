@@ -23,8 +23,8 @@ import numpy.typing as npt
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
 from fedsyn.flower import Grid, InProcessGrid
-from fedsyn.launch import run_on_superlink, run_simulation
 from fedsyn.inference import Model
+from fedsyn.launch import run_on_superlink, run_simulation
 from fedsyn.protocol.strategy import MechanismStrategy, RoundRecord
 from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
@@ -104,7 +104,9 @@ def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt
     """Indices of the training rows and of the held-out rows."""
     from fedsyn.data import train_test_split
 
-    train, test = train_test_split(rows, config.data.test_fraction, randomness_of(config).ordinary("split"))
+    train, test = train_test_split(
+        rows, config.data.test_fraction, Randomness(config.data.split_seed).ordinary("split")
+    )
     if len(train) == 0:
         raise ConfigError(f"data.test_fraction {config.data.test_fraction} leaves no training row of {rows}")
     return train, test
@@ -192,7 +194,9 @@ def serve(config: RunConfig, prepared: Prepared, grid: Grid, out: Path, progress
 # 3. Finish ---------------------------------------------------------------------------------------------------------
 
 
-def finish(config: RunConfig, prepared: Prepared, strategy: MechanismStrategy, out: Path, started: float) -> dict[str, float]:
+def finish(
+    config: RunConfig, prepared: Prepared, strategy: MechanismStrategy, out: Path, started: float
+) -> dict[str, float]:
     """Samples the synthetic table, computes the metrics and writes the run directory. Returns the metrics."""
     model = strategy.model
     assert model is not None
@@ -204,7 +208,8 @@ def finish(config: RunConfig, prepared: Prepared, strategy: MechanismStrategy, o
     save_model(out / "model.npz", model)
     metrics = evaluate_run(config, prepared, strategy, model, synthetic) if prepared.simulated else {}
     metrics |= costs(strategy, prepared.clients, started)
-    write_json(out / "metrics.json", metrics)
+    # Strict JSON knows no infinity (the likelihood of a row that the model rules out): null says "not finite".
+    write_json(out / "metrics.json", {k: v if np.isfinite(v) else None for k, v in metrics.items()})
     from fedsyn.report import write_report
 
     write_report(out)
@@ -275,7 +280,8 @@ def load_model(path: Path | str) -> Model:
 
 
 def write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1, sort_keys=False, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Writes strict JSON; a metric that is not finite must have become null before."""
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
 # Engines -----------------------------------------------------------------------------------------------------------
@@ -291,7 +297,15 @@ def run(config: RunConfig, out: Path | str, progress: Progress | None = None) ->
     out = Path(out).resolve()
     started = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
-    for name in ("synthetic.csv", "model.npz", "metrics.json", "ledger.json", "rounds.jsonl", "report.html", "error.json"):
+    for name in (
+        "synthetic.csv",
+        "model.npz",
+        "metrics.json",
+        "ledger.json",
+        "rounds.jsonl",
+        "report.html",
+        "error.json",
+    ):
         (out / name).unlink(missing_ok=True)
     config.save(out / "config.yaml")
     store = Path(tempfile.mkdtemp(prefix=".store-", dir=out))
@@ -340,8 +354,7 @@ def _run_elsewhere(config: RunConfig, prepared: Prepared, out: Path, progress: P
     raise_recorded_error(out)
     if not (out / "metrics.json").is_file():
         raise RunError(f"the run left no result; the end of its log:\n{log}")
-    result: dict[str, float] = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
-    return result
+    return load_metrics(out)
 
 
 def run_config_of(config: RunConfig, *, store: Path, out: Path | None = None) -> dict[str, str]:
@@ -374,6 +387,12 @@ def record_error(out: Path, error: Exception) -> None:
     kind = "input" if isinstance(error, InputError) else "run"
     text = str(error) if isinstance(error, FedsynError) else f"unexpected {type(error).__name__}; see Flower's log"
     write_json(out / "error.json", {"kind": kind, "message": text})
+
+
+def load_metrics(out: Path) -> dict[str, float]:
+    """metrics.json of a run directory, with its nulls as infinities."""
+    metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    return {name: float("inf") if value is None else value for name, value in metrics.items()}
 
 
 def raise_recorded_error(out: Path) -> None:

@@ -36,9 +36,7 @@ class Structure:
             self._cliques[self.domain.canonical(clique)] = None
         sets = [frozenset(q) for q in self._cliques]
         self._cliques = {
-            q: None
-            for q, own in zip(list(self._cliques), sets, strict=True)
-            if not any(own < other for other in sets)
+            q: None for q, own in zip(list(self._cliques), sets, strict=True) if not any(own < other for other in sets)
         }
 
     def fits(self, clique: Clique, share: float = 1.0) -> bool:

@@ -38,9 +38,7 @@ class PartitionInput:
 
     def __post_init__(self) -> None:
         if self.codes.ndim != 2 or self.codes.shape[1] != len(self.domain):
-            raise DataError(
-                f"codes of shape {self.codes.shape} do not fit a domain of {len(self.domain)} columns"
-            )
+            raise DataError(f"codes of shape {self.codes.shape} do not fit a domain of {len(self.domain)} columns")
         if not np.issubdtype(self.codes.dtype, np.integer):
             raise DataError(f"codes must be integers, found {self.codes.dtype}")
         if self.native is not None and self.native.shape != (self.rows,):
@@ -58,9 +56,7 @@ class PartitionInput:
         """
         name = self.label if attribute is None else attribute
         if name is None:
-            raise ConfigError(
-                f"the table has no label: set federation.partition.{option} to one of its columns"
-            )
+            raise ConfigError(f"the table has no label: set federation.partition.{option} to one of its columns")
         if name not in self.domain:
             raise ConfigError(
                 f"federation.partition.{option}: no column '{name}'{nearest(name, self.domain.attributes)}"

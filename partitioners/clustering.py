@@ -92,9 +92,7 @@ class Clustering(Partitioner):
 
     def _embedding_key(self, table: PartitionInput, rng: np.random.Generator | None) -> dict[str, str]:
         if self.seed is None and rng is None:
-            raise ConfigError(
-                "federation.partition.seed is null: the embedding needs the generator of the split"
-            )
+            raise ConfigError("federation.partition.seed is null: the embedding needs the generator of the split")
         seed = self.seed if rng is None or self.seed is not None else int(rng.integers(2**32))
         codes = np.ascontiguousarray(table.codes, dtype="<i8")
         facts = {

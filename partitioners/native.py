@@ -23,7 +23,5 @@ class Native(Partitioner):
             )
         ids, index = np.unique(table.native, return_inverse=True)
         if ids.size != clients:
-            raise DataError(
-                f"the table's own client ids name {ids.size} clients, but federation.clients is {clients}"
-            )
+            raise DataError(f"the table's own client ids name {ids.size} clients, but federation.clients is {clients}")
         return group_rows(index, clients)

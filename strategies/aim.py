@@ -43,8 +43,8 @@ class AimConfig(Node):
         ratio: share of the budget for Gaussian noise; the rest is for selection.
         as_printed: start the annealing from the printed sigma_0 (twice the variance that the budget allows).
         iterations: of the fit after each round.
-        final_iterations: of the last fit. More lower the loss on measured cliques, but drive cells with small noisy counts to 0,
-            which costs likelihood on held-out rows (docs/mechanisms.md has the figures).
+        final_iterations: of the last fit. More iterations lower the loss on measured cliques, but drive cells with
+            small noisy counts to 0, which costs likelihood on held-out rows (docs/mechanisms.md has the figures).
     """
 
     rounds: int | None = Field(default=10, ge=1)
@@ -142,7 +142,7 @@ class Aim(MechanismStrategy):
         return aim_scales(rho, self.config.rounds, d, self.config.ratio)
 
     def next_scales(self, scales: Scales) -> tuple[Scales, bool]:
-        """Lines 17-20: halves the noise if the last round changed too little; the rest of the budget if little is left."""
+        """Lines 17-20: halves the noise if the last round changed little; all of the budget if little is left."""
         if self.config.rounds is not None:
             return scales, self.round == self.config.rounds
         sigma, epsilon = scales.sigma, scales.epsilon
@@ -198,9 +198,7 @@ class Aim(MechanismStrategy):
             return
         node = self.run.inference
         iterations = (
-            node.final_iterations or self.config.final_iterations
-            if last
-            else node.iterations or self.config.iterations
+            node.final_iterations or self.config.final_iterations if last else node.iterations or self.config.iterations
         )
         with self.timed("estimate"):
             self.model = estimate(

@@ -65,7 +65,7 @@ class AugFlaim(MechanismStrategy):
 
     Privacy statement.
     Unit: one row, added or removed, at one client.
-    Public: schema, workload, configuration, who answers, the clients' row counts (`client_sizes: private` pays for them).
+    Public: schema, workload, configuration, who answers, the row counts (`client_sizes: private` pays for them).
     Trusted not to collude: as `aggregation` says; with `plain` and server noise, the server itself.
     The server sees: every client's choices one by one; noisy sums; with `plain` also every exact contribution.
     A client sees: the current model and the list of eligible cliques, both functions of released values.
@@ -118,11 +118,7 @@ class AugFlaim(MechanismStrategy):
         """Lines 3-10 as a request: every client of the cohort selects among the cliques that the model can take."""
         assert self.model is not None
         # One-way marginals are measured in every round and filtered from the choice (line 5).
-        eligible = [
-            i
-            for i in self.structure.which_fit(self.candidates.cliques)
-            if len(self.candidates.cliques[i]) > 1
-        ]
+        eligible = [i for i in self.structure.which_fit(self.candidates.cliques) if len(self.candidates.cliques[i]) > 1]
         self.open = frozenset(eligible)
         if not eligible:
             return Ask((), "select")
@@ -237,9 +233,7 @@ class AugFlaim(MechanismStrategy):
             return
         node = self.run.inference
         iterations = (
-            node.final_iterations or self.config.final_iterations
-            if last
-            else node.iterations or self.config.iterations
+            node.final_iterations or self.config.final_iterations if last else node.iterations or self.config.iterations
         )
         with self.timed("estimate"):
             self.model = estimate(

@@ -6,10 +6,12 @@ every client perturbs its own vector with the full noise and the sum of c client
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.aggregation.base import Aggregation, Contribution, Exchange, SumSpec
 from fedsyn.errors import ProtocolError
@@ -77,7 +79,7 @@ class PlainAggregation(Aggregation):
         params = {**request.params, "sum": spec.to_text()}
         replies = exchange(request.cohort, request.name, "sum", params, list(request.arrays))
         local = self.node.noise == "local"
-        total = np.zeros(spec.length, np.float64 if local else np.int64)
+        total: npt.NDArray[Any] = np.zeros(spec.length, np.float64 if local else np.int64)
         contributors = []
         noises = np.zeros(len(spec.shapes))  # noisy vectors in each array of the sum (local noise)
         for partition in sorted(replies):  # partition order: a float sum must not depend on the order of arrival
@@ -123,26 +125,24 @@ class PlainAggregation(Aggregation):
         return Summed(noisy, (request.sigma,) * len(request.shapes), tuple(contributors))
 
     @staticmethod
-    def _noisy_vector(arrays: Arrays, spec: SumSpec) -> tuple[np.ndarray, np.ndarray]:
-        """A client's locally perturbed vector from its active arrays; ProtocolError if malformed."""
-        vector = np.zeros(spec.length)
-        active = arrays[0] if arrays else np.zeros(0)
-        if active.ndim != 1 or active.dtype.kind not in "ui" or np.any(active >= len(spec.shapes)) or np.any(active < 0):
-            raise ProtocolError("a noisy vector names arrays that are not part of the sum")
-        if len(np.unique(active)) != len(active):
-            raise ProtocolError("a noisy vector repeats an array")
-        if not len(active):
-            return vector, np.zeros(0, np.int64)
-        sizes = [int(np.prod(shape)) for shape in spec.shapes]
-        offsets = np.cumsum([0, *sizes])
-        values = arrays[1] if len(arrays) == 2 else np.zeros(0)
-        if values.shape != (sum(sizes[i] for i in active),) or values.dtype.kind != "f" or not np.all(np.isfinite(values)):
-            raise ProtocolError("a noisy vector has the wrong length or holds values that are not finite")
-        position = 0
-        for i in active:
-            vector[offsets[i] : offsets[i + 1]] = values[position : position + sizes[i]]
-            position += sizes[i]
-        return vector, active
+    def _noisy_vector(arrays: Arrays, spec: SumSpec) -> tuple[npt.NDArray[np.float64], list[int]]:
+        """A client's locally perturbed vector, and the indices of the arrays in it; ProtocolError if malformed."""
+        names = arrays[0] if arrays else np.zeros(0)
+        if names.ndim != 1 or names.dtype.kind not in "ui":
+            raise ProtocolError("a noisy vector does not say which arrays it holds")
+        active = [int(i) for i in names]
+        if len(set(active)) != len(active) or not all(0 <= i < len(spec.shapes) for i in active):
+            raise ProtocolError("a noisy vector names arrays twice or arrays that are not part of the sum")
+        parts = [np.zeros(shape) for shape in spec.shapes]
+        if active:
+            values = arrays[1] if len(arrays) == 2 else np.zeros(0)
+            shapes = [spec.shapes[i] for i in active]
+            expected = sum(math.prod(shape) for shape in shapes)
+            if values.shape != (expected,) or values.dtype.kind != "f" or not np.all(np.isfinite(values)):
+                raise ProtocolError("a noisy vector has the wrong length or holds values that are not finite")
+            for i, part in zip(active, split_vector(values, shapes), strict=True):
+                parts[i] = part
+        return np.concatenate([part.ravel() for part in parts]), active
 
     def who_sees_what(self) -> dict[str, str]:
         if self.node.noise == "local":

@@ -154,9 +154,7 @@ def _load(source: str | Path | pd.DataFrame, schema: Schema | None, options: dic
         text = text.removeprefix("sklearn:")
         known = {n: _SKLEARN_NAMES.get(n, n) for n in ("iris", "wine", "digits", "breast_cancer", "diabetes")}
         if text not in known:
-            raise ConfigError(
-                f"scikit-learn ships no table '{text}'{nearest(text, known)}; known: {', '.join(known)}"
-            )
+            raise ConfigError(f"scikit-learn ships no table '{text}'{nearest(text, known)}; known: {', '.join(known)}")
         text = known[text]
     elif text not in dataset_names():
         names = ["synthfs", *dataset_names()]

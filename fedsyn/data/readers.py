@@ -79,9 +79,7 @@ def _readable(path: Path) -> Iterator[None]:
     except pa.ArrowInvalid:
         raise DataError(f"{path} is not a well-formed Parquet file") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"cannot read {path}: {getattr(error, 'strerror', None) or 'the file is damaged'}"
-        ) from None
+        raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'the file is damaged'}") from None
 
 
 def _read_parquet(path: Path, schema: Schema | None) -> pd.DataFrame:
@@ -120,9 +118,7 @@ def _read_csv(path: Path, schema: Schema | None, separator: str) -> pd.DataFrame
     columns = {}
     for name, column in schema.columns.items():
         series = frame[name]
-        columns[name] = (
-            _own_values(series, column, schema) if isinstance(column, CategoricalColumn) else series
-        )
+        columns[name] = _own_values(series, column, schema) if isinstance(column, CategoricalColumn) else series
     return pd.DataFrame(columns)
 
 

@@ -71,9 +71,7 @@ def synthfs(options: SynthFSOptions) -> tuple[pd.DataFrame, np.ndarray]:
     rng = np.random.default_rng(options.seed)
     ranks = np.arange(1, options.n_zipf + 1)
     mass = ranks ** -float(options.beta)
-    means = rng.choice(ranks, size=(options.clients, options.features), p=mass / mass.sum()).astype(
-        np.float64
-    )
+    means = rng.choice(ranks, size=(options.clients, options.features), p=mass / mass.sum()).astype(np.float64)
     # Client k gets rows k*n/K .. (k+1)*n/K: equal shares up to one row.
     client = np.arange(options.rows, dtype=np.int64) * options.clients // options.rows
     values = means[client] + rng.standard_normal((options.rows, options.features))

@@ -39,9 +39,7 @@ METRICS: dict[str, Metric] = {
             "mean L1 distance over clients and workload, normalised marginals of client and pooled table",
             needs=frozenset({"partition"}),
         ),
-        Metric(
-            "auc", auc, "area under the ROC curve of a classifier trained on synthetic rows", False, _LEARNING
-        ),
+        Metric("auc", auc, "area under the ROC curve of a classifier trained on synthetic rows", False, _LEARNING),
         Metric("f1", f1, "macro F1 score of the same classifier", False, _LEARNING),
         Metric("accuracy", accuracy, "accuracy of the same classifier", False, _LEARNING),
         Metric(
@@ -88,15 +86,12 @@ def validate_metrics(
         "label": None if label is not None else "needs a label: set data.label",
         "label_values": "needs a numeric label" if numeric_label is False else None,
         "model": "needs a mechanism that estimates a model" if has_model is False else None,
-        "partition": "needs a simulation, which splits one table into clients"
-        if has_partition is False
-        else None,
+        "partition": "needs a simulation, which splits one table into clients" if has_partition is False else None,
     }
     for name in names:
         if name not in METRICS:
             raise ConfigError(
-                f"evaluation: unknown metric '{name}'{nearest(name, METRICS)}; "
-                f"available: {', '.join(METRICS)}"
+                f"evaluation: unknown metric '{name}'{nearest(name, METRICS)}; available: {', '.join(METRICS)}"
             )
         for need in sorted(METRICS[name].needs):
             if missing.get(need) is not None:
@@ -119,9 +114,7 @@ def evaluate(names: Iterable[str], data: EvaluationInput) -> dict[str, float]:
         has_partition=data.partition is not None,
     )
     for name in names:
-        if data.synthetic is None and (
-            "synthetic" in METRICS[name].needs or _needs_rows_or_model(name, data)
-        ):
+        if data.synthetic is None and ("synthetic" in METRICS[name].needs or _needs_rows_or_model(name, data)):
             raise ConfigError(f"evaluation: '{name}' needs a synthetic table, which this run does not make")
     return {name: METRICS[name].compute(data) for name in names}
 

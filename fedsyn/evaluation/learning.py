@@ -163,6 +163,5 @@ def _require_sklearn() -> None:
         import sklearn  # noqa: F401
     except ImportError:
         raise ConfigError(
-            "auc, f1, accuracy and rmse need scikit-learn, which is not installed: "
-            "pip install 'fedsyn[evaluation]'"
+            "auc, f1, accuracy and rmse need scikit-learn, which is not installed: pip install 'fedsyn[evaluation]'"
         ) from None

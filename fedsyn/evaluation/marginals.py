@@ -77,9 +77,7 @@ def client_heterogeneity(
     ordered = codes[rows]
     total = np.zeros(len(parts))
     for clique, weight in zip(workload.cliques, workload.weights, strict=True):
-        _, cell, pooled = np.unique(
-            _cell_ids(ordered, domain, clique), return_inverse=True, return_counts=True
-        )
+        _, cell, pooled = np.unique(_cell_ids(ordered, domain, clique), return_inverse=True, return_counts=True)
         key = np.sort(client * pooled.size + cell)
         first = np.flatnonzero(np.diff(key, prepend=-1))
         own, touched = np.divmod(key[first], pooled.size)
@@ -92,9 +90,7 @@ def client_heterogeneity(
     return np.clip(total / math.fsum(workload.weights), 0.0, 2.0)
 
 
-def _model_errors(
-    codes: np.ndarray, domain: Domain, cliques: Sequence[Clique], model: EvaluatedModel
-) -> np.ndarray:
+def _model_errors(codes: np.ndarray, domain: Domain, cliques: Sequence[Clique], model: EvaluatedModel) -> np.ndarray:
     """(Q,) L1 distances, in blocks of cliques that fit in memory together."""
     errors = np.empty(len(cliques))
     block: list[int] = []
@@ -112,9 +108,7 @@ def _model_errors(
     return errors
 
 
-def _dense_errors(
-    codes: np.ndarray, domain: Domain, cliques: list[Clique], model: EvaluatedModel
-) -> list[float]:
+def _dense_errors(codes: np.ndarray, domain: Domain, cliques: list[Clique], model: EvaluatedModel) -> list[float]:
     pairs = zip(count(codes, domain, cliques), model.project_many(cliques), strict=True)
     return [float(np.abs(_normalised(real) - _normalised(made)).sum()) for real, made in pairs]
 
@@ -126,9 +120,7 @@ def _touched_error(codes: np.ndarray, domain: Domain, clique: Clique, model: Eva
     return float(np.abs(counts / max(codes.shape[0], 1) - p).sum() + max(1.0 - p.sum(), 0.0))
 
 
-def _table_errors(
-    real: np.ndarray, made: np.ndarray, domain: Domain, cliques: Sequence[Clique]
-) -> np.ndarray:
+def _table_errors(real: np.ndarray, made: np.ndarray, domain: Domain, cliques: Sequence[Clique]) -> np.ndarray:
     errors = np.empty(len(cliques))
     both = np.concatenate([real, made])
     for index, clique in enumerate(cliques):

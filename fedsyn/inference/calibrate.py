@@ -91,9 +91,7 @@ class Calibrator:
         """The factors' tables inside a flat vector laid out like `theta`, without copying."""
         shapes = [self.tree.axes.shape(mask) for mask in self.factors]
         bounds = self.offsets.tolist()
-        return [
-            flat[a:b].reshape(shape) for a, b, shape in zip(bounds[:-1], bounds[1:], shapes, strict=True)
-        ]
+        return [flat[a:b].reshape(shape) for a, b, shape in zip(bounds[:-1], bounds[1:], shapes, strict=True)]
 
     def run(self) -> float:
         """One pass; returns log Z and leaves probabilities in `marginals` and in the node tables."""
@@ -156,9 +154,7 @@ class Calibrator:
             self._ops.append((message.fill, (1.0,)))  # the empty separator has probability one
         return sums
 
-    def _compile_reduction(
-        self, ufunc: np.ufunc, table: np.ndarray, mask: int, out: np.ndarray, keep: int
-    ) -> None:
+    def _compile_reduction(self, ufunc: np.ufunc, table: np.ndarray, mask: int, out: np.ndarray, keep: int) -> None:
         axes = self.tree.axes
         kept = [bool(keep >> rank & 1) for rank in bits(mask)]
         steps = reduction_steps(axes.shape(mask), kept)
@@ -181,9 +177,7 @@ class Calibrator:
         if len(loose) > 1 and inner not in groups:
             groups[inner] = []
         order = sorted(groups, key=lambda p: (axes.cells(p), p))
-        pending: dict[int, list[tuple[int, np.ndarray]]] = {
-            part: [(part, t) for t in groups[part]] for part in order
-        }
+        pending: dict[int, list[tuple[int, np.ndarray]]] = {part: [(part, t) for t in groups[part]] for part in order}
         top: list[tuple[int, np.ndarray]] = pending.pop(mask, [])
         for position, part in enumerate(order):
             if part == mask:
@@ -208,9 +202,7 @@ class Calibrator:
             for view in views[2:]:
                 self._ops.append((np.add, (out, view, out)))
 
-    def _compile_projections(
-        self, table: np.ndarray, mask: int, targets: Iterable[tuple[int, np.ndarray]]
-    ) -> None:
+    def _compile_projections(self, table: np.ndarray, mask: int, targets: Iterable[tuple[int, np.ndarray]]) -> None:
         """Marginals of a node's table, each out of the smallest table already there."""
         axes = self.tree.axes
         groups: dict[int, list[np.ndarray]] = {}

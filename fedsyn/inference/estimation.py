@@ -45,9 +45,7 @@ class EstimateConfig:
     def __post_init__(self) -> None:
         for name, value, allowed in (("engine", self.engine, ENGINES), ("solver", self.solver, SOLVERS)):
             if value not in allowed:
-                raise ConfigError(
-                    f"inference.{name} must be one of {', '.join(allowed)}{nearest(str(value), allowed)}"
-                )
+                raise ConfigError(f"inference.{name} must be one of {', '.join(allowed)}{nearest(str(value), allowed)}")
         if self.iterations < 0:
             raise ConfigError("inference.iterations must not be negative")
         if not (math.isfinite(self.tolerance) and self.tolerance >= 0):

@@ -116,9 +116,7 @@ def _build(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
             common = (cliques[node] & cliques[other]).bit_count()
             link[other] = max(link[other], (common, 1 - len(order)))
     masks = tuple(cliques[i] for i in order)
-    separators = tuple(
-        masks[node] & masks[parent] if parent >= 0 else 0 for node, parent in enumerate(parents)
-    )
+    separators = tuple(masks[node] & masks[parent] if parent >= 0 else 0 for node, parent in enumerate(parents))
     return JunctionTree(axes, masks, tuple(parents), separators)
 
 
@@ -148,6 +146,4 @@ def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
     for node, parent in enumerate(tree.parents):
         if parent >= 0:
             tables[parent] += 1
-    return math.fsum(
-        cells * (_FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, tables, strict=True)
-    )
+    return math.fsum(cells * (_FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, tables, strict=True))

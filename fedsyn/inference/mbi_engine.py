@@ -127,14 +127,10 @@ def mbi_marginals(model: Model, cliques: Sequence[Clique]) -> list[np.ndarray]:
     """Marginals of a native model as mbi computes them from the same potentials, in counts: an independent reference."""
     domain = model.domain
     with _mbi() as mbi:
-        vector = _clique_vector(
-            mbi, domain, _potential_cliques(domain, list(model.rank_potentials())), model
-        )
+        vector = _clique_vector(mbi, domain, _potential_cliques(domain, list(model.rank_potentials())), model)
         return [
             np.asarray(
-                mbi.marginal_oracles.variable_elimination(vector, tuple(clique), model.total).datavector(
-                    flatten=False
-                )
+                mbi.marginal_oracles.variable_elimination(vector, tuple(clique), model.total).datavector(flatten=False)
             )
             for clique in cliques
         ]

@@ -74,9 +74,7 @@ def _by_rank(axes: Axes, measurement: Measurement) -> np.ndarray:
     if values.shape != shape and values.shape != (math.prod(shape),):
         raise ValueError(f"the measurement of {clique} has shape {values.shape}, its clique has {shape}")
     order = sorted(range(len(clique)), key=lambda axis: axes.rank[clique[axis]])
-    return np.ascontiguousarray(values.reshape(shape).transpose(order)).reshape(
-        [shape[axis] for axis in order]
-    )
+    return np.ascontiguousarray(values.reshape(shape).transpose(order)).reshape([shape[axis] for axis in order])
 
 
 def _merge_one(mask: int, group: list[tuple[float, np.ndarray]]) -> Merged:

@@ -89,9 +89,7 @@ class TreeProjector:
         margin = self.node_marginal(node, given).reshape(broadcast_shape(self.axes, given, keep))
         return np.divide(joint, margin, out=np.zeros_like(joint), where=margin > 0)
 
-    def contract(
-        self, left: np.ndarray, left_mask: int, right: np.ndarray, right_mask: int, keep: int
-    ) -> np.ndarray:
+    def contract(self, left: np.ndarray, left_mask: int, right: np.ndarray, right_mask: int, keep: int) -> np.ndarray:
         """Sum over the attributes outside `keep` (all of them in both tables) of the product; axes by rank, a view."""
         # Sizes from the tables, not from the domain: a table may be a slice.
         sizes = dict(zip(bits(left_mask), left.shape, strict=True)) | dict(
@@ -101,9 +99,7 @@ class TreeProjector:
         both, gone = bits(shared & keep), bits(shared & ~keep)
         only_left, only_right = bits(left_mask & ~shared), bits(right_mask & ~shared)
         order = both + only_left + only_right
-        b, m, n, k = (
-            math.prod(sizes[rank] for rank in ranks) for ranks in (both, only_left, only_right, gone)
-        )
+        b, m, n, k = (math.prod(sizes[rank] for rank in ranks) for ranks in (both, only_left, only_right, gone))
         first = _arranged(left, left_mask, both + only_left + gone).reshape(b, m, k)
         second = _arranged(right, right_mask, both + gone + only_right).reshape(b, k, n)
         out = matmul(first, second).reshape(tuple(sizes[rank] for rank in order))
@@ -214,9 +210,7 @@ class TreeProjector:
         arranged = _arranged(table, mask, fixed + bits(mask & ~query))
         return arranged[tuple(columns[rank] for rank in fixed)]
 
-    def _assemble_at(
-        self, node: int, part: int, query: int, given: int, columns: dict[int, np.ndarray]
-    ) -> np.ndarray:
+    def _assemble_at(self, node: int, part: int, query: int, given: int, columns: dict[int, np.ndarray]) -> np.ndarray:
         """(m, free attributes of `given`) values of P(part | given) with the query's attributes fixed at each cell."""
         plan = self.planner.assembly(node, part, given)
         have = plan.have

@@ -207,9 +207,7 @@ def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, toleran
     return _finish(problem, (loss, theta), history, converged)
 
 
-def _finish(
-    problem: Problem, best: tuple[float, np.ndarray], history: list[float], converged: bool
-) -> Solution:
+def _finish(problem: Problem, best: tuple[float, np.ndarray], history: list[float], converged: bool) -> Solution:
     """Leaves the best model in the calibrator."""
     problem.residual(best[1])
     return Solution(len(history) - 1, best[0], converged, history)

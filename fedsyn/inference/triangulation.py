@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 
 from fedsyn.domain import Clique, Domain
 
+
 def bits(mask: int) -> tuple[int, ...]:
     """Positions of the set bits, ascending."""
     out = []

@@ -61,8 +61,6 @@ def exponential(scores: NDArray[np.float64], epsilon: float, sensitivity: float,
         sensitivity: the largest change of any score by one row.
         source: n Gumbel variables are drawn.
     """
-    with np.errstate(
-        over="ignore"
-    ):  # a candidate that far behind becomes -inf: probability 0 to all precision
+    with np.errstate(over="ignore"):  # a candidate that far behind becomes -inf: probability 0 to all precision
         scaled = (scores - scores.max()) * (epsilon / (2.0 * sensitivity))
     return int(np.argmax(scaled + source.gumbel(size=scores.shape)))

@@ -88,9 +88,7 @@ def epsilon_for_rho(rho: float) -> float:
 
 def sigma_for_mu(mu: float, count: int = 1, sensitivity: float = 1.0) -> float:
     """The sigma of `count` Gaussian releases that cost `mu` together: `sensitivity sqrt(count) / mu`."""
-    return (
-        _positive("sensitivity", sensitivity) * math.sqrt(_at_least_one("count", count)) / _positive("mu", mu)
-    )
+    return _positive("sensitivity", sensitivity) * math.sqrt(_at_least_one("count", count)) / _positive("mu", mu)
 
 
 # ------------------------------------------------------------------------------------- division of a budget
@@ -202,9 +200,7 @@ def flaim_scales(
     return _divide(rho, measured + one_way, steps, ratio)
 
 
-def flaim_rho(
-    scales: Scales, rounds: int, local_rounds: int, attributes: int, variant: Variant = "private"
-) -> float:
+def flaim_rho(scales: Scales, rounds: int, local_rounds: int, attributes: int, variant: Variant = "private") -> float:
     """What FLAIM with these scales really costs a row of a client that is asked in every round."""
     gaussians = rounds * (2 * local_rounds - 1) + _one_way_releases(rounds, attributes, variant)
     return Scales(scales.sigma, scales.epsilon, gaussians, rounds * local_rounds).rho

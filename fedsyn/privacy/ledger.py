@@ -207,9 +207,7 @@ class Ledger:
             raise ValueError("values to release must be finite")  # noise would not hide an infinity
         count = len(arrays) if count is None else count
         if count < len(arrays) and not argument.strip():
-            raise ValueError(
-                f"a row counted in {count} of {len(arrays)} released arrays needs an argument why"
-            )
+            raise ValueError(f"a row counted in {count} of {len(arrays)} released arrays needs an argument why")
         release = Release(
             name,
             round,

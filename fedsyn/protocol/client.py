@@ -23,10 +23,10 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, FedsynError, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.marginals import count_sparse_many
-from fedsyn.privacy import Ledger, PrivacyBudget
+from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
 from fedsyn.protocol.messages import ANSWER, Arrays, Envelope, to_json
 from fedsyn.randomness import Randomness, RandomSource
-from fedsyn.registry import mechanism_options
+from fedsyn.registry import mechanism_options, strategy_class
 from fedsyn.selection import build_workload
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -106,11 +106,10 @@ class TableClient(NumPyClient):
         self.domain = holder.domain
         self.codes = holder.codes
         self.workload = build_workload(config.workload, holder.domain)
-        run_budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+        budget = holder.budget or PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+        accountant = accountant_for(strategy_class(config.mechanism.name).accountant, budget)
         state = holder.state.get("ledger")
-        self.ledger = (
-            Ledger(holder.budget or run_budget, noise_by="client") if state is None else Ledger.from_dict(state)
-        )
+        self.ledger = Ledger(budget, accountant, noise_by="client") if state is None else Ledger.from_dict(state)
 
     @property
     def size(self) -> float:
@@ -146,7 +145,10 @@ class TableClient(NumPyClient):
         except Exception as error:
             # A message of an unexpected exception may quote data: only its type leaves the client.
             _log.exception("fedsyn: a request could not be answered; the server is told the kind of error only")
-            arrays, reply = [], {"ok": False, "error": "client", "message": f"unexpected {type(error).__name__}"}
+            arrays, reply = (
+                [],
+                {"ok": False, "error": "client", "message": f"unexpected {type(error).__name__}"},
+            )
         # What was charged stays charged, whether or not the request could be answered in the end.
         if self.ledger.releases:
             self.holder.state["ledger"] = self.ledger.to_dict(compact=True)

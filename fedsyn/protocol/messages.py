@@ -133,7 +133,7 @@ class Envelope:
     def _parse(cls, text: str) -> Envelope:
         fields = from_json(text, "envelope")
         version = fields.get("version")
-        if version != PROTOCOL_VERSION:
+        if version != PROTOCOL_VERSION or isinstance(version, bool):
             raise ProtocolError(
                 f"the peer speaks protocol version {version if isinstance(version, int) else 'unknown'}, "
                 f"this side speaks {PROTOCOL_VERSION}: install the same fedsyn on both"
@@ -182,7 +182,9 @@ def encode_sparse(cells: npt.NDArray[np.integer], values: npt.NDArray[np.integer
     return [gaps.astype(_smallest(gaps)), values.astype(_smallest(values))]
 
 
-def decode_sparse(arrays: Sequence[npt.NDArray[Any]], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def decode_sparse(
+    arrays: Sequence[npt.NDArray[Any]], length: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Inverse of `encode_sparse`, checked against the length of the summed vector; ProtocolError if malformed."""
     if len(arrays) != 2:
         raise ProtocolError(f"a sparse vector has 2 arrays, the reply has {len(arrays)}")

@@ -32,7 +32,15 @@ from fedsyn.flower import (
     read_reply,
 )
 from fedsyn.inference import Model
-from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, PrivacyStatement, Release, accountant_for, sigma_for_rho
+from fedsyn.privacy import (
+    GAUSSIAN,
+    Ledger,
+    PrivacyBudget,
+    PrivacyStatement,
+    Release,
+    accountant_for,
+    sigma_for_rho,
+)
 from fedsyn.protocol.messages import ANSWER, Arrays, Ask, Envelope, Reply, Request, Sum, Summed, from_json
 from fedsyn.randomness import Randomness
 from fedsyn.registry import mechanism_options
@@ -220,7 +228,7 @@ class MechanismStrategy(Strategy):
 
     # Driving ----------------------------------------------------------------------------------------------------------
 
-    def start(  # type: ignore[override]
+    def start(
         self,
         grid: Grid,
         initial_arrays: ArrayRecord | None = None,

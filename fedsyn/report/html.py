@@ -8,11 +8,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+_COSTS = ("seconds", "peak_mb", "client_mb_up", "client_mb_down")
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
 table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{border-bottom:1px solid #ddd;padding:.2rem .8rem .2rem 0;
 text-align:left;vertical-align:top}td.n{text-align:right;font-variant-numeric:tabular-nums}
-.warn{background:#fff3cd;border-left:4px solid #d39e00;padding:.6rem 1rem}pre{background:#f6f6f6;padding:.8rem;overflow:auto}
+.warn{background:#fff3cd;border-left:4px solid #d39e00;padding:.6rem 1rem}
+pre{background:#f6f6f6;padding:.8rem;overflow:auto}
 """
 
 
@@ -28,13 +30,16 @@ def write_report(out: Path) -> Path:
         warning = f'<p class="warn"><b>This run is not private:</b> {escape(reasons)}.</p>'
     statement = [(key.replace("_", " "), value) for key, value in (ledger["statement"] or {}).items()]
     total = (
-        f"<p>Spent: rho = {ledger['rho']:.6g}, which is epsilon = {ledger['epsilon']:.6g} at delta = {ledger['delta']:g} "
-        f"(budget: epsilon = {ledger['budget']['epsilon']:g}).</p>"
+        f"<p>Spent: rho = {ledger['rho']:.6g}, which is epsilon = {ledger['epsilon']:.6g} at "
+        f"delta = {ledger['delta']:g} (budget: epsilon = {ledger['budget']['epsilon']:g}).</p>"
     )
     parts = [
         f"<h1>{escape(out.name)}</h1>{warning}",
         "<h2>Metrics</h2>",
-        _table(("metric", "value"), ((name, f"{value:.6g}") for name, value in metrics.items())),
+        "<p>Metrics compare with the real rows: they are outside the guarantee and are not for publication.</p>"
+        if any(name not in _COSTS for name in metrics)
+        else "",
+        _table(("metric", "value"), ((name, "not finite" if v is None else f"{v:.6g}") for name, v in metrics.items())),
         "<h2>Privacy</h2>",
         _table(("", ""), statement),
         total,

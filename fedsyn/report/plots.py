@@ -59,9 +59,7 @@ def plot_partition(
     grid = figure.add_gridspec(left, 1 if embedding is None else 2)
     _draw_sizes(figure.add_subplot(grid[0, 0]), sizes)
     if labels is not None:
-        _draw_labels(
-            figure.add_subplot(grid[1, 0]), [labels[part] for part in parts], label_name, label_values
-        )
+        _draw_labels(figure.add_subplot(grid[1, 0]), [labels[part] for part in parts], label_name, label_values)
     if embedding is not None:
         _draw_embedding(figure.add_subplot(grid[:, 1]), parts, embedding)
     if title:
@@ -165,9 +163,7 @@ def _draw_embedding(axes: Axes, parts: Sequence[np.ndarray], embedding: np.ndarr
         rasterized=True,
     )
     if len(parts) <= 150:
-        axes.scatter(
-            centres[:, 0], centres[:, 1], s=9, c=_INK, marker="+", linewidths=0.7, label="client's mean"
-        )
+        axes.scatter(centres[:, 0], centres[:, 1], s=9, c=_INK, marker="+", linewidths=0.7, label="client's mean")
         axes.legend(loc="lower right", fontsize=8, frameon=False, handletextpad=0.2)
     axes.set_title("embedding, coloured by client", loc="left", fontsize=10, color=_INK)
     axes.set_aspect("equal", adjustable="datalim")
@@ -220,7 +216,5 @@ def _figure_class() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigError(
-            "plots need matplotlib, which is not installed: pip install 'fedsyn[evaluation]'"
-        ) from None
+        raise ConfigError("plots need matplotlib, which is not installed: pip install 'fedsyn[evaluation]'") from None
     return Figure

@@ -49,9 +49,7 @@ def draft_schema(frame: pd.DataFrame, bins: int = 32, label: str | None = None) 
         raise DataError(f"cannot draft a schema: more than one column is named '{doubled}'")
     if label is not None and label not in names:
         raise DataError(f"the table has no column '{label}'{nearest(label, names)}")
-    columns = {
-        name: _draft_column(frame.iloc[:, j], bins, is_label=name == label) for j, name in enumerate(names)
-    }
+    columns = {name: _draft_column(frame.iloc[:, j], bins, is_label=name == label) for j, name in enumerate(names)}
     return Schema(columns=columns, label=label)
 
 
@@ -74,9 +72,7 @@ def _draft_column(series: pd.Series, bins: int, is_label: bool) -> CategoricalCo
     distinct = np.unique(present)
     if is_label and integer and len(distinct) <= _MOST_CLASSES:
         classes = tuple(int(value) for value in distinct)
-        return CategoricalColumn(
-            categories=classes, missing=missing, drafted=("kind", "categories", "missing")
-        )
+        return CategoricalColumn(categories=classes, missing=missing, drafted=("kind", "categories", "missing"))
     drafted: tuple[Drafted, ...] = ("kind", "bounds", "missing")
     return NumericColumn(
         lower=float(present.min()),

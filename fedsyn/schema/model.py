@@ -251,9 +251,7 @@ class Schema(BaseModel):
 
         codes = np.asarray(codes)
         if codes.ndim != 2 or codes.shape[1] != len(self.columns):
-            raise ValueError(
-                f"codes of shape {codes.shape} do not fit a schema of {len(self.columns)} columns"
-            )
+            raise ValueError(f"codes of shape {codes.shape} do not fit a schema of {len(self.columns)} columns")
         if codes.size and ((codes < 0).any() or (codes >= np.array(self.domain.shape)).any()):
             raise ValueError("codes outside the domain of the schema")
         decoded = {}

@@ -32,9 +32,7 @@ def to_numbers(series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -
     ):
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     if pd.api.types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
-        raise DataError(
-            f"column '{series.name}' is numeric in the schema but holds dates; convert them to numbers"
-        )
+        raise DataError(f"column '{series.name}' is numeric in the schema but holds dates; convert them to numbers")
     if isinstance(dtype, pd.CategoricalDtype):
         inverse, uniques = series.cat.codes.to_numpy(), series.cat.categories
     else:

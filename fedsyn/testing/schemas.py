@@ -89,9 +89,7 @@ def _two_rows() -> tuple[Schema, int]:
 
 
 def _sixty_columns() -> tuple[Schema, int]:
-    columns: dict[str, Column] = {
-        f"c{i:02d}": CategoricalColumn(categories=tuple(range(2 + i % 3))) for i in range(60)
-    }
+    columns: dict[str, Column] = {f"c{i:02d}": CategoricalColumn(categories=tuple(range(2 + i % 3))) for i in range(60)}
     return Schema(columns=columns, label="c59"), 80
 
 

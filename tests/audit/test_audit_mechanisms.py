@@ -67,9 +67,7 @@ def _scores(table: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
     return np.array([np.abs(c - rows * p).sum() for c, p in zip(counts, MODEL, strict=True)])
 
 
-def _audit_choice(
-    source: RandomSource, sensitivity: float, *, rows: str = "fixed", epsilon: float = 1.0
-) -> float:
+def _audit_choice(source: RandomSource, sensitivity: float, *, rows: str = "fixed", epsilon: float = 1.0) -> float:
     hits = []
     for table in (NEIGHBOUR, TABLE):
         scores = _scores(table, len(TABLE) if rows == "fixed" else len(table))
@@ -124,10 +122,7 @@ def _audit_gaussian(source: RandomSource, releases: int) -> float:
     for count in (8, 7):  # the cell with and without the row
         ledger = Ledger(TIGHT, GaussianAccountant.of(TIGHT))
         values = np.full(CELLS, count)
-        noisy = [
-            ledger.gaussian(values, sigma=sigma, source=source, name="measure", round=t)
-            for t in range(releases)
-        ]
+        noisy = [ledger.gaussian(values, sigma=sigma, source=source, name="measure", round=t) for t in range(releases)]
         assert ledger.epsilon() == pytest.approx(TIGHT.epsilon, rel=1e-6)
         outputs.append(np.mean(noisy, axis=0) - 7)
     thresholds = np.array([0.5, 1.0, 1.4, 2.0, 3.0, 4.0])

@@ -85,9 +85,7 @@ def _exact_zcdp_delta(rho: float, epsilon: float) -> mpmath.mpf:
     return mpmath.exp((alpha - 1) * (alpha * r - e)) / (alpha - 1) * (1 - 1 / alpha) ** alpha
 
 
-GRID = [
-    (scale, epsilon) for scale in (1e-4, 1e-2, 0.3, 1.0, 4.0, 30.0) for epsilon in (1e-3, 0.1, 1.0, 7.0, 50.0)
-]
+GRID = [(scale, epsilon) for scale in (1e-4, 1e-2, 0.3, 1.0, 4.0, 30.0) for epsilon in (1e-3, 0.1, 1.0, 7.0, 50.0)]
 
 
 @pytest.mark.parametrize("mu,epsilon", GRID)

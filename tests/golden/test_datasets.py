@@ -82,9 +82,7 @@ def test_adult_with_32_bins_has_the_domain_of_the_literature():
     domain = load_dataset("adult", bins=32).schema.domain
     assert domain.shape == (32, 9, 32, 16, 16, 7, 15, 6, 5, 2, 32, 32, 32, 42, 2)
     assert shape["age"]["lower"] == 17
-    assert (
-        load_dataset("adult", bins=100).schema.domain["hours-per-week"] == 99
-    )  # one bin per integer, no more
+    assert load_dataset("adult", bins=100).schema.domain["hours-per-week"] == 99  # one bin per integer, no more
 
 
 def test_the_missing_cells_of_breast_cancer_are_a_category():

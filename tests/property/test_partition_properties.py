@@ -16,9 +16,7 @@ OPTIONS = {
     "dirichlet": st.fixed_dictionaries({"beta": st.sampled_from([1e-3, 0.1, 1.0, 1e6])}),
     "subpopulation": st.fixed_dictionaries({"bias": st.sampled_from([0.0, 0.3, 1.0])}),
     # Tables here are below the size from which UMAP is used; tests/unit embeds a larger one.
-    "clustering": st.fixed_dictionaries(
-        {"cache": st.just(False), "scale": st.sampled_from(["codes", "range"])}
-    ),
+    "clustering": st.fixed_dictionaries({"cache": st.just(False), "scale": st.sampled_from(["codes", "range"])}),
     "native": st.just({}),
 }
 LABELS = ("one value", "one rare row", "distinct values", "two values")
@@ -88,9 +86,7 @@ def test_repair_moves_only_what_it_must(sizes: list[int], min_rows: int) -> None
 
 
 @given(shares=st.lists(st.floats(0.01, 100), min_size=1, max_size=20), total=st.integers(0, 1000))
-def test_apportioned_sizes_sum_to_the_total_and_differ_by_less_than_one(
-    shares: list[float], total: int
-) -> None:
+def test_apportioned_sizes_sum_to_the_total_and_differ_by_less_than_one(shares: list[float], total: int) -> None:
     weights = np.array(shares)
     sizes = apportion(weights, total)
     assert sizes.sum() == total

@@ -134,9 +134,7 @@ CHOICES = st.builds(
 
 @SETTINGS
 @given(EPSILON, DELTA, st.lists(st.one_of(GAUSSIANS, CHOICES), max_size=30))
-def test_no_sequence_of_charges_exceeds_the_budget(
-    epsilon: float, delta: float, releases: list[Release]
-) -> None:
+def test_no_sequence_of_charges_exceeds_the_budget(epsilon: float, delta: float, releases: list[Release]) -> None:
     ledger = Ledger(PrivacyBudget(epsilon, delta))
     for release in releases:
         affordable = ledger.can_afford(release)
@@ -154,9 +152,7 @@ def test_no_sequence_of_charges_exceeds_the_budget(
 
 @SETTINGS
 @given(EPSILON, DELTA, st.lists(GAUSSIANS, max_size=20))
-def test_no_sequence_of_gaussians_exceeds_the_budget(
-    epsilon: float, delta: float, releases: list[Release]
-) -> None:
+def test_no_sequence_of_gaussians_exceeds_the_budget(epsilon: float, delta: float, releases: list[Release]) -> None:
     budget = PrivacyBudget(epsilon, delta)
     ledger = Ledger(budget, GaussianAccountant.of(budget))
     for release in releases:

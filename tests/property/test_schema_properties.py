@@ -51,9 +51,7 @@ def numeric(draw):
 
 SCHEMAS = st.builds(
     Schema,
-    columns=st.dictionaries(
-        TEXT.filter(str.strip), st.one_of(CATEGORICAL, numeric()), min_size=1, max_size=4
-    ),
+    columns=st.dictionaries(TEXT.filter(str.strip), st.one_of(CATEGORICAL, numeric()), min_size=1, max_size=4),
 )
 
 

@@ -64,10 +64,7 @@ def test_the_gaussian_mechanism_is_gaussian(source: RandomSource, sigma: float) 
 
 def test_noise_is_independent_between_cells_and_of_the_counts(source: RandomSource) -> None:
     counts = np.arange(COUNT) % 1000
-    noise = (
-        Ledger(PrivacyBudget(1e3, 1e-5)).gaussian(counts, sigma=1.0, source=source, name="m", round=1)
-        - counts
-    )
+    noise = Ledger(PrivacyBudget(1e3, 1e-5)).gaussian(counts, sigma=1.0, source=source, name="m", round=1) - counts
     for lag in (1, 2, 7):
         assert abs((noise[lag:] * noise[:-lag]).mean()) < _normal_limit(COUNT - lag)
     centred = (counts - counts.mean()) / counts.std()

@@ -246,9 +246,7 @@ def test_synthfs_shares_rows_as_evenly_as_possible():
 
 
 def test_every_registered_table_is_described_and_has_a_public_schema():
-    wanted = (
-        "adult adult_flaim magic marketing intrusion covtype credit census abalone obesity insurance shoppers"
-    )
+    wanted = "adult adult_flaim magic marketing intrusion covtype credit census abalone obesity insurance shoppers"
     assert set(f"{wanted} breast_cancer compas diabetes iris wine digits".split()) <= set(dataset_names())
     for name in dataset_names():
         entry = describe(name)
@@ -284,9 +282,7 @@ def test_tables_without_a_copy_here_have_the_columns_of_their_documentation():
     assert sizes["hispanic origin"] == 10
 
 
-@pytest.mark.parametrize(
-    "name", ["iris", "sklearn:wine", "breast_cancer_sklearn", "sklearn:diabetes", "digits"]
-)
+@pytest.mark.parametrize("name", ["iris", "sklearn:wine", "breast_cancer_sklearn", "sklearn:diabetes", "digits"])
 def test_the_tables_that_scikit_learn_ships_load_without_a_network(name, monkeypatch):
     pytest.importorskip("sklearn", reason="scikit-learn is an extra")
     monkeypatch.delenv("FEDSYN_DATA", raising=False)
@@ -354,9 +350,7 @@ def test_fetching_unpacks_nested_archives_and_keeps_what_it_fetched(tmp_path, mo
     monkeypatch.setenv("FEDSYN_CACHE", str(tmp_path / "cache"))
     inner = archive(tmp_path / "inner.zip", {"folder/data.csv": b'"y";"x"\n"no";1\n"yes";2\n'})
     archive(tmp_path / "outer.zip", {"inner.zip": inner, "readme.txt": b"-"})
-    origin = Origin(
-        url=(tmp_path / "outer.zip").as_uri(), members=("inner.zip", "folder/data.csv"), separator=";"
-    )
+    origin = Origin(url=(tmp_path / "outer.zip").as_uri(), members=("inner.zip", "folder/data.csv"), separator=";")
     assert fetch(origin, "bank").to_dict("list") == {"y": ["no", "yes"], "x": [1, 2]}
     (tmp_path / "outer.zip").unlink()
     assert len(fetch(origin, "bank")) == 2  # from the cache

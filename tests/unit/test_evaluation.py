@@ -132,9 +132,7 @@ def test_heterogeneity_of_one_client_is_zero_and_of_disjoint_clients_is_twice_th
     np.testing.assert_allclose(split, [2 * 0.25, 2 * 0.75])
 
 
-def learning(
-    synthetic: np.ndarray, test: np.ndarray, domain: Domain = DOMAIN, **more: object
-) -> EvaluationInput:
+def learning(synthetic: np.ndarray, test: np.ndarray, domain: Domain = DOMAIN, **more: object) -> EvaluationInput:
     return EvaluationInput(
         train=test, domain=domain, workload=WORKLOAD, synthetic=synthetic, test=test, label="y", **more
     )
@@ -156,9 +154,7 @@ def test_classifier_metrics_agree_with_scikit_learn(classes: int) -> None:
     found = evaluate(["auc", "f1", "accuracy"], data)
     predictions = _classify(data)
     scores = predictions.scores[:, 1] if classes == 2 else predictions.scores
-    assert found["auc"] == pytest.approx(
-        roc_auc_score(test[:, 3], scores, multi_class="ovr", average="macro")
-    )
+    assert found["auc"] == pytest.approx(roc_auc_score(test[:, 3], scores, multi_class="ovr", average="macro"))
     assert found["f1"] == pytest.approx(f1_score(test[:, 3], predictions.predicted, average="macro"))
     assert found["accuracy"] == np.mean(test[:, 3] == predictions.predicted)
     # 80% of the labels, and one in `classes` of the others, are what the first column says.
@@ -305,6 +301,4 @@ def test_metrics_of_the_inference_engine_match_brute_force() -> None:
     train, test = draw(60), draw(30, seed=1)
     more = {"train": train, "test": test, "domain": DOMAIN, "workload": WORKLOAD}
     ours = evaluate(["workload_error", "nll"], EvaluationInput(model=model, **more))
-    assert ours == pytest.approx(
-        evaluate(["workload_error", "nll"], EvaluationInput(model=brute, **more)), abs=1e-9
-    )
+    assert ours == pytest.approx(evaluate(["workload_error", "nll"], EvaluationInput(model=brute, **more)), abs=1e-9)

@@ -204,9 +204,7 @@ def test_clustering_puts_similar_rows_together() -> None:
     assert all(np.unique(data.codes[part, 0] // 30).size == 1 for part in parts)
 
 
-def test_clustering_caches_embedding_and_partition_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clustering_caches_embedding_and_partition_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDSYN_CACHE", str(tmp_path))
     data, clustering = blobs(15), make_partitioner("clustering")
 
@@ -218,9 +216,7 @@ def test_clustering_caches_embedding_and_partition_apart(
     # Neither the run's randomness nor the dtype of the codes matters, so this is read, not computed.
     np.save(kept("partition")[0], (np.arange(15) % 3).astype(np.int64))
     wide = PartitionInput(data.codes.astype(np.int32), data.domain)
-    assert [part.tolist() for part in clustering.split(wide, 3, rng(5))] == [
-        list(range(k, 15, 3)) for k in range(3)
-    ]
+    assert [part.tolist() for part in clustering.split(wide, 3, rng(5))] == [list(range(k, 15, 3)) for k in range(3)]
     # Another K reads the embedding: one that puts the rows on a line is cut into stretches of rows.
     np.save(kept("embedding")[0], np.repeat(np.arange(15, dtype=np.float32)[:, None], 2, axis=1))
     assert all(np.all(np.diff(part) == 1) for part in clustering.split(data, 4, rng(0)))
@@ -238,9 +234,7 @@ def test_clustering_caches_embedding_and_partition_apart(
     assert list(tmp_path.rglob("*.tmp")) == []
 
 
-@pytest.mark.parametrize(
-    "option", [{"n_neighbors": 5}, {"min_dist": 0.3}, {"metric": "manhattan"}, {"seed": 1}]
-)
+@pytest.mark.parametrize("option", [{"n_neighbors": 5}, {"min_dist": 0.3}, {"metric": "manhattan"}, {"seed": 1}])
 def test_every_option_and_every_code_has_its_own_cache_entry(
     option: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,9 +249,7 @@ def test_every_option_and_every_code_has_its_own_cache_entry(
     assert len(list(tmp_path.rglob("embedding-*.npy"))) == 3
 
 
-def test_clustering_without_a_writable_cache_still_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clustering_without_a_writable_cache_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("FEDSYN_CACHE", str(tmp_path / "file"))
     assert len(make_partitioner("clustering").split(blobs(15), 3, rng())) == 3
@@ -317,7 +309,5 @@ def test_plot_is_written(tmp_path: Path) -> None:
         (600, None, None),
     ]:
         parts = make_partitioner("quantity", alpha=0.2).split(data, clients, rng())
-        path = plot_partition(
-            parts, embedding, tmp_path / "deep" / f"{clients}.png", labels=labels, title="t"
-        )
+        path = plot_partition(parts, embedding, tmp_path / "deep" / f"{clients}.png", labels=labels, title="t")
         assert path.read_bytes().startswith(b"\x89PNG")

@@ -86,9 +86,7 @@ def test_aim_start_as_in_aim_and_as_printed_in_flaim() -> None:
 
 
 @pytest.mark.parametrize("rounds,local,attributes,ratio", [(10, 1, 14, 0.9), (5, 3, 7, 0.5), (1, 1, 1, 0.1)])
-def test_flaim_scales_as_lemma_4_1_prints_them(
-    rounds: int, local: int, attributes: int, ratio: float
-) -> None:
+def test_flaim_scales_as_lemma_4_1_prints_them(rounds: int, local: int, attributes: int, ratio: float) -> None:
     rho = 0.37
     for variant in ("naive", "oracle", "private"):
         gaussians = rounds * local + (attributes if variant != "private" else rounds * attributes)

@@ -221,9 +221,7 @@ def test_exponential_chooses_the_best_when_noise_is_small_and_never_an_ineligibl
     assert {choose(1e-6) for _ in range(400)} == {1, 2, 4}
 
 
-@pytest.mark.parametrize(
-    "scores", [[], [math.nan, 1.0], [math.inf, 1.0], [-math.inf, -math.inf], [[1.0, 2.0]], 3.0]
-)
+@pytest.mark.parametrize("scores", [[], [math.nan, 1.0], [math.inf, 1.0], [-math.inf, -math.inf], [[1.0, 2.0]], 3.0])
 def test_bad_scores_are_refused_before_the_charge(scores: Any) -> None:
     ledger, source = Ledger(BUDGET), _source()
     before = _state(source)
@@ -320,9 +318,7 @@ def _filled(accountant: Any = None) -> Ledger:
         )
         ledger.promise(Release("measure", t, GAUSSIAN, sigma=80.0, noise_by="server"))
         if accountant is None:
-            ledger.exponential(
-                [1.0, 2.0], epsilon=0.02, sensitivity=2.0, source=OsRandom(), name="s", round=t
-            )
+            ledger.exponential([1.0, 2.0], epsilon=0.02, sensitivity=2.0, source=OsRandom(), name="s", round=t)
     return ledger
 
 

@@ -57,9 +57,7 @@ def test_child_prefixes_the_key() -> None:
 
 def test_streams_do_not_depend_on_the_process() -> None:
     # PYTHONHASHSEED changes hash(): a key hashed with it would give another stream.
-    code = (
-        "from fedsyn.randomness import Randomness; print(Randomness(7).generator('a', 1).standard_normal())"
-    )
+    code = "from fedsyn.randomness import Randomness; print(Randomness(7).generator('a', 1).standard_normal())"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -162,9 +162,7 @@ def test_text_for_missing_is_a_category_where_the_schema_says_so():
     plain = Schema(columns={"x": CategoricalColumn(categories=("a", "NA"), missing=True)})
     frame = pd.DataFrame({"x": ["NA", "", "NaN", None, "a"]})
     assert plain.encode(frame)[:, 0].tolist() == [1, 3, 3, 3, 0]
-    marked = Schema(
-        columns={"x": NumericColumn(lower=0, upper=2, bins=2, missing=True)}, missing_values=("?", "none")
-    )
+    marked = Schema(columns={"x": NumericColumn(lower=0, upper=2, bins=2, missing=True)}, missing_values=("?", "none"))
     frame = pd.DataFrame({"x": ["0.5", " ?", "none", "2", "NA"]})
     assert marked.encode(frame)[:, 0].tolist() == [0, 2, 2, 1, 2]
 
@@ -237,9 +235,7 @@ def test_text_and_dates_in_a_numeric_column_are_refused_without_quoting_them():
 
 
 def test_missing_and_doubled_columns_are_refused_and_further_ones_ignored():
-    schema = Schema(
-        columns={"age": NumericColumn(lower=0, upper=99), "sex": CategoricalColumn(categories=("f", "m"))}
-    )
+    schema = Schema(columns={"age": NumericColumn(lower=0, upper=99), "sex": CategoricalColumn(categories=("f", "m"))})
     frame = pd.DataFrame({"extra": [1], "sex": ["m"], "age": [50]})
     assert schema.encode(frame).tolist() == [[16, 1]]
     with pytest.raises(DataError, match=r"'age' \(did you mean 'agee'\?\)"):

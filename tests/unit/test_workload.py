@@ -83,9 +83,7 @@ def test_candidate_weights_equal_the_double_sum():
     weights = candidate_weights(workload, candidates)
     assert list(weights) == candidates
     for q in candidates:
-        expected = sum(
-            w * len(set(q) & set(r)) for r, w in zip(workload.cliques, workload.weights, strict=True)
-        )
+        expected = sum(w * len(set(q) & set(r)) for r, w in zip(workload.cliques, workload.weights, strict=True))
         assert weights[q] == pytest.approx(expected, abs=1e-12)
 
 

@@ -1,0 +1,142 @@
+"""AugFLAIM on a real SuperLink with SuperNode processes on loopback, each with its own table and schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from loopback import Federation
+
+from fedsyn.run import load_model
+from fedsyn.schema import Schema
+
+pytestmark = pytest.mark.xdist_group("flower")
+
+SCHEMA = """\
+columns:
+  age: {kind: numeric, lower: 18, upper: 90, bins: 4, dtype: integer}
+  job: {kind: categorical, categories: [clerk, driver, nurse]}
+  smokes: {kind: categorical, categories: ['no', 'yes']}
+"""
+CONFIG = """\
+mechanism: {name: augflaim, rounds: 1}
+data: {source: survey, schema: schema.yaml}
+federation: {clients: 3, minimum_cohort: 1}
+privacy: {epsilon: 4.0, delta: 1.0e-5}
+workload: {degree: 2, size: null}
+evaluation: []
+runtime: {engine: deployment, superlink: loopback}
+"""
+RUN_FILES = (
+    "config.yaml",
+    "synthetic.csv",
+    "model.npz",
+    "ledger.json",
+    "metrics.json",
+    "rounds.jsonl",
+    "report.html",
+)
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    (tmp_path / "schema.yaml").write_text(SCHEMA, encoding="utf-8")
+    (tmp_path / "run.yaml").write_text(CONFIG, encoding="utf-8")
+    started = Federation(tmp_path)
+    try:
+        yield started
+    finally:
+        started.close()
+        assert all(process.poll() is not None for process in started.processes.values())
+
+
+def add_holder(federation: Federation, name: str, rows: int, schema: str = SCHEMA, **node_config: str | float) -> None:
+    """A SuperNode with `rows` rows of its own and the schema that its holder approved."""
+    rng = np.random.default_rng(rows)
+    table = pd.DataFrame(
+        {
+            "age": rng.integers(18, 90, rows),
+            "job": rng.choice(["clerk", "driver", "nurse"], rows),
+            "smokes": rng.choice(["no", "yes"], rows),
+        }
+    )
+    data, schema_file = federation.folder / f"{name}.csv", federation.folder / f"{name}.yaml"
+    table.to_csv(data, index=False)
+    schema_file.write_text(schema, encoding="utf-8")
+    federation.add_node(name, {"data": str(data), "schema": str(schema_file), **node_config})
+
+
+def rounds_of(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def check_run_directory(out: Path, epsilon: float) -> pd.DataFrame:
+    """The run directory is complete, private, within its budget, and its table fits the schema."""
+    assert {path.name for path in out.iterdir()} == set(RUN_FILES)
+    ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
+    assert ledger["private"] is True and ledger["not_private_because"] == []
+    assert 0 < ledger["epsilon"] <= epsilon and ledger["budget"]["epsilon"] == epsilon
+    assert ledger["releases"] and ledger["assumptions"]["seeded"] is False
+    for name in ("ledger.json", "report.html"):
+        assert "seeded noise" not in (out / name).read_text(encoding="utf-8")
+    schema = Schema.loads(SCHEMA)
+    synthetic = pd.read_csv(out / "synthetic.csv")
+    assert list(synthetic.columns) == list(schema.columns)
+    assert synthetic["age"].dtype == np.int64 and synthetic["age"].between(18, 90).all()
+    assert set(synthetic["job"]) <= {"clerk", "driver", "nurse", "other"}
+    assert set(synthetic["smokes"]) <= {"no", "yes", "other"}
+    model = load_model(out / "model.npz")
+    assert model.domain == schema.domain and model.total == pytest.approx(len(synthetic), abs=1)
+    return synthetic
+
+
+def test_three_data_holders_on_a_real_superlink(federation: Federation) -> None:
+    for k, rows in enumerate((80, 100, 120)):
+        add_holder(federation, f"holder{k}", rows)
+
+    # A deployment refuses a seed before anything is submitted.
+    seeded = federation.fedsyn_run(federation.folder / "run.yaml", federation.folder / "seeded", "runtime.seed=1")
+    assert seeded.returncode == 2 and "deployment refuses a seed" in seeded.stderr
+    assert "Traceback" not in seeded.stderr and not (federation.folder / "seeded").exists()
+
+    out = federation.folder / "out"
+    done = federation.fedsyn_run(federation.folder / "run.yaml", out)
+    assert done.returncode == 0, done.stderr + federation.log("superlink") + federation.log("holder0")
+    synthetic = check_run_directory(out, 4.0)
+    assert len(synthetic) == 300  # row counts are public here
+    joined, first = rounds_of(out)
+    assert joined["cohort"] == [0, 1, 2] and joined["notes"] == []
+    assert first["dropped"] == {} and first["selected"]
+    assert first["bytes_up"] > 0 and first["bytes_down"] > 0
+    assert "do not release" not in done.stdout
+
+
+@pytest.mark.slow
+def test_a_bad_or_stingy_holder_costs_only_itself(federation: Federation) -> None:
+    add_holder(federation, "good", 100, **{"partition-id": 7})
+    # The first sum fits into this holder's own budget, the choice and the second sum do not.
+    add_holder(federation, "stingy", 90, epsilon=3.4)
+    add_holder(federation, "elsewhere", 80, SCHEMA.replace("nurse", "teacher"))
+    add_holder(federation, "broken", 70)
+    broken = federation.folder / "broken.csv"
+    broken.write_text("age,job,smokes\nforty-two,clerk,no\n", encoding="utf-8")
+
+    out = federation.folder / "out"
+    done = federation.fedsyn_run(federation.folder / "run.yaml", out, "federation.clients=4", timeout=500)
+    assert done.returncode == 0, done.stderr + federation.log("superlink") + federation.log("good")
+    synthetic = check_run_directory(out, 4.0)
+    assert len(synthetic) == 190
+    joined, first = rounds_of(out)
+    assert sorted(joined["cohort"]) == [0, 7]
+    assert len(joined["notes"]) == 2 and all(note.startswith("not joined: ") for note in joined["notes"])
+    notes = " ".join(joined["notes"])
+    assert "schema" in notes and "DataError" in notes
+    assert list(first["dropped"]) == ["0"] and first["dropped"]["0"].startswith("budget: ")
+    assert first["selected"]
+    # The holder's own log says what is wrong; the value in its table stays with it.
+    assert "forty-two" not in federation.log("superlink") + notes

@@ -1,0 +1,198 @@
+"""The engine of a run changes nothing in its result: serial, process pool, Ray, and `flwr run` typed by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from loopback import BIN, ROOT, environment, free_port
+
+from fedsyn.config import load_config
+from fedsyn.run import run
+
+pytestmark = pytest.mark.xdist_group("flower")
+
+CONFIG = """\
+mechanism: {name: augflaim, rounds: 2}
+data: {source: synthfs, bins: 6, options: {beta: 1.0, clients: 4, rows: 400, features: 3}}
+federation: {clients: 4, participation: 0.7, partition: native}
+privacy: {epsilon: 5.0, delta: 1.0e-5}
+workload: {degree: 2, size: null}
+evaluation: [workload_error, nll]
+runtime: {engine: inprocess, seed: 3}
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("engines") / "run.yaml"
+    file.write_text(CONFIG, encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def serial(config: Path) -> Path:
+    out = config.parent / "serial"
+    run(load_config(config), out)
+    return out
+
+
+def without_times(out: Path) -> tuple[dict, list[dict]]:
+    metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    for name in ("seconds", "peak_mb"):
+        assert metrics.pop(name) > 0
+    rounds = [json.loads(line) for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    for record in rounds:
+        record.pop("seconds")
+    return metrics, rounds
+
+
+def assert_same_result(out: Path, expected: Path) -> None:
+    """Bit for bit: table, model, ledger, every metric that is not a time or a size of memory, every round."""
+    for name in ("synthetic.csv", "ledger.json"):
+        assert (out / name).read_bytes() == (expected / name).read_bytes(), name
+    with np.load(out / "model.npz") as ours, np.load(expected / "model.npz") as theirs:
+        assert sorted(ours.files) == sorted(theirs.files)
+        for name in ours.files:
+            assert ours[name].dtype == theirs[name].dtype and ours[name].shape == theirs[name].shape, name
+            assert ours[name].tobytes() == theirs[name].tobytes(), name
+    assert without_times(out) == without_times(expected)
+
+
+def fedsyn_run(config: Path, out: Path, *sets: str, timeout: float = 300) -> None:
+    command = [str(BIN / "fedsyn"), "run", str(config), "--out", str(out)]
+    for assignment in sets:
+        command += ["--set", assignment]
+    done = subprocess.run(
+        command, env=environment(out.parent / "home"), capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_seed_alone_decides_the_result(config: Path, serial: Path) -> None:
+    again, other = config.parent / "again", config.parent / "other"
+    run(load_config(config), again)
+    run(load_config(config, ["runtime.seed=4"]), other)
+    assert_same_result(again, serial)
+    assert (other / "synthetic.csv").read_bytes() != (serial / "synthetic.csv").read_bytes()
+
+
+def test_a_process_pool_gives_the_serial_result(config: Path, serial: Path) -> None:
+    out = config.parent / "pool"
+    fedsyn_run(config, out, "runtime.workers=2")
+    assert_same_result(out, serial)
+
+
+def test_ray_gives_the_serial_result(config: Path, serial: Path) -> None:
+    out = config.parent / "ray"
+    fedsyn_run(config, out, "runtime.engine=ray")
+    assert_same_result(out, serial)
+    assert not [path for path in out.iterdir() if path.name.startswith(".")]  # the clients' rows are not left behind
+
+
+@pytest.mark.slow
+def test_a_thousand_clients_on_ray(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(CONFIG, encoding="utf-8")
+    sets = ["data.options.clients=1000", "data.options.rows=20000", "federation.clients=1000"]
+    sets += ["federation.participation=0.1", "runtime.engine=ray"]
+    fedsyn_run(file, tmp_path / "out", *sets, timeout=600)
+    _, rounds = without_times(tmp_path / "out")
+    assert rounds[0]["cohort"] == list(range(1000))
+    assert all(record["dropped"] == {} for record in rounds)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The files of the working tree that a clone would hold."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode != 0:
+        pytest.skip("this copy of the sources is not a git checkout")
+    folder = tmp_path / "clone"
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture
+def own_flower(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment in which `flwr` starts a local SuperLink of its own; stopped at the end, with its children."""
+    if not Path("/proc/self/environ").exists():
+        pytest.skip("finding the processes of a detached SuperLink needs /proc")
+    home = tmp_path / "flower-home"
+    marked = environment(home) | {
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(free_port()),
+        "FLWR_LOCAL_CONTROL_API_PORT": str(free_port()),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "FEDSYN_CACHE": str(tmp_path / "cache"),
+    }
+    try:
+        yield marked
+    finally:
+        for kind in (signal.SIGTERM, signal.SIGKILL):
+            for process in processes_with(home):
+                os.kill(process, kind)
+            deadline = time.monotonic() + 10
+            while processes_with(home) and time.monotonic() < deadline:
+                time.sleep(0.2)
+        assert not processes_with(home)
+
+
+def processes_with(home: Path) -> list[int]:
+    """Ids of the processes that carry this test's own Flower home in their environment."""
+    mark = f"FLWR_HOME={home}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def flwr(arguments: list[str], folder: Path, env: dict[str, str]) -> dict:
+    done = subprocess.run(
+        [str(BIN / "flwr"), *arguments, "--format", "json"],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "{" in done.stdout, done.stdout + done.stderr
+    return json.JSONDecoder().raw_decode(done.stdout[done.stdout.index("{") :])[0]
+
+
+def test_flwr_run_typed_by_hand_in_a_fresh_clone(clone: Path, own_flower: dict[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sized = ["--federation-config", "num-supernodes=5"]  # without it, Flower simulates two
+    started = flwr(["run", ".", "--run-config", f'out="{out}"', *sized], clone, own_flower)
+    assert started.get("run-id"), started
+    deadline = time.monotonic() + 300
+    status = ""
+    while not status.startswith("finished") and time.monotonic() < deadline:
+        time.sleep(2)
+        status = flwr(["list", "--run-id", str(started["run-id"])], clone, own_flower)["runs"][0]["status"]
+    log = own_flower["FLWR_HOME"] + "/local-superlink/superlink.log"
+    assert status == "finished:completed", (status, Path(log).read_text(encoding="utf-8")[-4000:])
+    metrics, rounds = without_times(out)
+    assert {"workload_error", "nll"} <= metrics.keys()
+    assert len(rounds) == 6 and rounds[0]["cohort"] == list(range(5))
