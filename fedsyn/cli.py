@@ -153,7 +153,7 @@ def _progress(title: str, rounds: int | None) -> Iterator[Any]:
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err_console, transient=True) as bar:
-        task = bar.add_task(title, total=rounds)
+        task = bar.add_task(f"{title}, preparing", total=rounds)
 
         def advance(record: Any) -> None:
             selected = f": {record.selected[0]}" if record.selected else ""

@@ -6,6 +6,7 @@ what went wrong from the file that the ServerApp leaves beside its results.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedsyn.errors import RunError
+from fedsyn.errors import ConfigError, RunError
 
 _FINISHED = "finished"
 
@@ -39,6 +40,8 @@ def run_simulation(
     Returns:
         The end of the log.
     """
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError("runtime.engine: 'ray' needs Flower's simulation engine: pip install fedsyn[simulation]")
     home = Path(tempfile.mkdtemp(prefix="fedsyn-flower-"))
     try:
         with _superlink(home, ["--simulation"]) as log:
@@ -55,6 +58,22 @@ def run_on_superlink(app: Path, run_config: Mapping[str, str], *, superlink: str
     run_id = _submit(app, None, superlink, run_config, [])
     _wait(None, superlink, run_id, poll)
     return f"flwr log {run_id} {superlink}"
+
+
+@contextmanager
+def app_folder() -> Iterator[Path]:
+    """The Flower app to submit: the checkout, or, for an installed fedsyn, a folder made from its packages."""
+    root = Path(__file__).resolve().parent.parent
+    if (root / "pyproject.toml").is_file():
+        yield root
+        return
+    with tempfile.TemporaryDirectory(prefix="fedsyn-app-") as folder:
+        made = Path(folder) / "fedsyn"
+        shutil.copytree(root / "fedsyn" / "app", made)
+        for package in ("fedsyn", "strategies", "clients", "partitioners"):
+            ignore = shutil.ignore_patterns("__pycache__", "app")
+            shutil.copytree(root / package, made / package, ignore=ignore)
+        yield made
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
 from fedsyn.flower import Grid, InProcessGrid
 from fedsyn.inference import Model
-from fedsyn.launch import run_on_superlink, run_simulation
+from fedsyn.launch import app_folder, run_on_superlink, run_simulation
 from fedsyn.protocol.strategy import MechanismStrategy, RoundRecord
 from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
@@ -147,6 +147,11 @@ def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
             "evaluation: a deployment's server has no rows to evaluate on; set evaluation: [] "
             "and evaluate the synthetic table where real rows are"
         )
+    return deployed(config, schema, folder)
+
+
+def deployed(config: RunConfig, schema: Schema, folder: Path) -> Prepared:
+    """What a deployment's server works with: the schema, and no table."""
     return Prepared(folder, schema, False, config.federation.clients, Path(config.data.source).name).save()
 
 
@@ -340,28 +345,42 @@ def _run_in_process(
 
 def _run_elsewhere(config: RunConfig, prepared: Prepared, out: Path, progress: Progress | None) -> dict[str, float]:
     """Ray and deployments: `flwr run` starts the ServerApp, which serves and finishes; this process watches."""
-    overrides = run_config_of(config, store=prepared.folder, out=out)
     watch = _Watch(out / "rounds.jsonl", progress)
-    if config.runtime.engine == "ray":
-        log = run_simulation(
-            APP_DIR, overrides, nodes=prepared.clients, client_cpus=config.runtime.client_cpus, poll=watch
-        )
-    else:
-        if config.runtime.superlink is None:
-            raise ConfigError("runtime.superlink: a deployment needs the name of a SuperLink connection of Flower")
-        log = run_on_superlink(APP_DIR, overrides, superlink=config.runtime.superlink, poll=watch)
+    with app_folder() as app:
+        if config.runtime.engine == "ray":
+            overrides = run_config_of(config, store=prepared.folder, out=out)
+            log = run_simulation(
+                app, overrides, nodes=prepared.clients, client_cpus=config.runtime.client_cpus, poll=watch
+            )
+        else:
+            if config.runtime.superlink is None:
+                raise ConfigError("runtime.superlink: a deployment needs the name of a SuperLink connection of Flower")
+            # The SuperLink may be another machine: what its ServerApp needs travels with the run, not by path.
+            overrides = run_config_of(config, schema=prepared.schema, out=out)
+            log = run_on_superlink(app, overrides, superlink=config.runtime.superlink, poll=watch)
     watch()
     raise_recorded_error(out)
     if not (out / "metrics.json").is_file():
-        raise RunError(f"the run left no result; the end of its log:\n{log}")
+        elsewhere = " (or it is on the SuperLink's machine, under the same path)" if prepared.simulated is False else ""
+        raise RunError(f"the run left no result in {out}{elsewhere}; its log: {log}")
     return load_metrics(out)
 
 
-def run_config_of(config: RunConfig, *, store: Path, out: Path | None = None) -> dict[str, str]:
-    """The Flower run configuration of a run that was prepared: the resolved configuration itself, and where."""
+def run_config_of(
+    config: RunConfig, *, store: Path | None = None, schema: Schema | None = None, out: Path | None = None
+) -> dict[str, str]:
+    """The Flower run configuration of a run that was prepared: the resolved configuration itself, and what it needs.
+
+    Args:
+        config: the configuration.
+        store: folder of a simulation's prepared tables.
+        schema: a deployment's schema.
+        out: run directory.
+    """
     return {
         "resolved": json.dumps(config.to_dict(), separators=(",", ":")),
-        "store": str(store),
+        "store": "" if store is None else str(store),
+        "schema": "" if schema is None else schema.dumps(),
         "out": "" if out is None else str(out),
     }
 

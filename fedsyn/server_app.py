@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from pathlib import Path
 
 from fedsyn.client_app import config_of, store_of
 from fedsyn.flower import Context, Grid, ServerApp
-from fedsyn.run import Prepared, default_out, finish, prepare, record_error, serve
+from fedsyn.run import Prepared, default_out, deployed, finish, prepare, record_error, serve
+from fedsyn.schema import Schema
 
 app = ServerApp()
 
@@ -18,7 +20,7 @@ def main(grid: Grid, context: Context) -> None:
 
     The run configuration names either a configuration of this app (`config`, with `set` assignments separated by
     semicolons; the number of simulated nodes decides the number of clients) or carries a resolved one with a prepared
-    store (as `fedsyn run` does).
+    store, or with a deployment's schema (as `fedsyn run` does).
     """
     started = time.perf_counter()
     run_config = context.run_config
@@ -29,6 +31,10 @@ def main(grid: Grid, context: Context) -> None:
         out.mkdir(parents=True, exist_ok=True)
         if run_config.get("store"):
             prepared = Prepared.load(Path(str(run_config["store"])))
+        elif run_config.get("schema"):
+            config.save(out / "config.yaml")
+            schema = Schema.loads(str(run_config["schema"]), "the run's schema")
+            prepared = deployed(config, schema, Path(tempfile.mkdtemp(prefix="fedsyn-")))
         else:
             config.save(out / "config.yaml")
             prepared = prepare(config, store_of(run_config))

@@ -101,6 +101,7 @@ class Aim(MechanismStrategy):
         while self.model is not None:
             scales, last = self.next_scales(scales)  # lines 17-20
             self.record.sigma, self.record.epsilon = scales.sigma, scales.epsilon
+            self.record.cohort = list(self.everyone())
             eligible = self.structure.which_fit(self.candidates.cliques, self.share())  # line 12
             if not eligible:
                 break

@@ -54,7 +54,7 @@ class SumSpec:
             shapes, sigma, sensitivity, count = json.loads(text)
             shapes = tuple(tuple(int(n) for n in shape) for shape in shapes)
             spec = cls(shapes, float(sigma), float(sensitivity), int(count))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError, RecursionError):
             raise ProtocolError("the description of the sum is malformed") from None
         if any(n < 1 for shape in shapes for n in shape) or not 0 < spec.sigma < math.inf or spec.count < 1:
             raise ProtocolError("the description of the sum is malformed")

@@ -1,4 +1,4 @@
-"""Estimation of a distribution from noisy marginals: a NumPy junction-tree engine, and `mbi` behind the same interface."""
+"""Estimation of a distribution from noisy marginals: a NumPy junction-tree engine, and `mbi` behind it."""
 
 from fedsyn.inference.estimation import EstimateConfig, FitInfo, Measurement, estimate
 from fedsyn.inference.junction_tree import model_size, pass_cost

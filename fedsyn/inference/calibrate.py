@@ -1,12 +1,12 @@
 """Calibration of a junction tree: exact marginals and log Z from log potentials, in one pass up and one down.
 
-A `Calibrator` is compiled once per clique set: every buffer and view is allocated then, and a pass is a flat list of NumPy
-ufunc calls on them. Going up, a clique's table is shifted by the maximum over each cell of its separator, so ONE exp per
-cell gives the message (log of the sums) and, kept, the conditional distribution that the way down only has to scale:
-no logarithm of a marginal is ever taken, nothing divides by zero, and no cell of a clique is exponentiated twice.
+A `Calibrator` is compiled once per clique set: every buffer and view is allocated then, and a pass is a flat list of
+NumPy ufunc calls on them. Going up, a clique's table is shifted by the maximum over each cell of its separator, so ONE
+exp per cell gives the message (log of the sums) and, kept, the conditional distribution that the way down only has to
+scale: no logarithm of a marginal is ever taken, nothing divides by zero, and no cell is exponentiated twice.
 
-Small tables are combined before they meet a large one (two one-way potentials cost one addition on a three-way clique, not
-two), and marginals are summed out of the smallest table that holds them.
+Small tables are combined before they meet a large one (two one-way potentials cost one addition on a three-way clique,
+not two), and marginals are summed out of the smallest table that holds them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def reduction_steps(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[in
 
 
 def sum_out(table: np.ndarray, axes: Axes, mask: int, keep: int) -> np.ndarray:
-    """Marginal over the attributes of `keep` (a subset of `mask`) of a contiguous table over `mask`; may share memory."""
+    """Marginal over `keep`, a subset of `mask`, of a contiguous table over `mask`; may share memory."""
     kept = [bool(keep >> rank & 1) for rank in bits(mask)]
     for before, reduced, after in reduction_steps(axes.shape(mask), kept):
         table = np.add.reduce(table.reshape(before, reduced, after), 1)

@@ -31,8 +31,8 @@ class EstimateConfig:
     Attributes:
         engine: "native", or "mbi" for the reference implementation (needs `pip install fedsyn[pgm]`).
         solver: "accelerated" (default) or "mirror_descent".
-        iterations: at most this many. A converged fit also fits the sampling error of measurements that saw only some of
-            the federation's rows; for those, stopping after 20 to 50 accelerated iterations acts as a regulariser.
+        iterations: at most this many. A converged fit also fits the sampling error of measurements that saw only some
+            of the federation's rows; for those, stopping after 20 to 50 accelerated iterations acts as a regulariser.
             Measurements of all rows gain from convergence. An iteration costs 1.3 calibrations (2 for mirror descent).
         tolerance: stop when 10 iterations lowered the loss by less than this, relatively; 0 makes all iterations.
     """
@@ -63,8 +63,8 @@ def estimate(
 ) -> Model:
     """The maximum-entropy model that minimises 1/2 sum_i ||(M_i(p) - y_i)/sigma_i||^2.
 
-    Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019). The result does not depend
-    on the order of the measurements, not by a bit. Attributes that no measurement names are uniform and independent.
+    Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019). The result
+    does not depend on the order of the measurements, not by a bit. Attributes that no measurement names are uniform and independent.
 
     Args:
         domain: all attributes of the table.
@@ -99,7 +99,7 @@ def estimate(
 
 
 def start_potentials(domain: Domain, masks: Sequence[int], model: Model | None) -> list[np.ndarray]:
-    """Potentials of a model carried over to other cliques: one table per mask, axes by rank, zero where nothing is known.
+    """Potentials of a model carried over to other cliques: one table per mask, axes by rank, zero where it has none.
 
     Each potential goes to the smallest of the masks that contains its clique.
     """

@@ -99,13 +99,13 @@ class JunctionTree:
 
 @lru_cache(maxsize=256)
 def _build(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
-    """Maximum spanning forest of the clique graph by shared attributes (Prim), largest clique of a component as root."""
+    """Maximum spanning forest of the clique graph by shared attributes (Prim), roots the largest cliques."""
     cells = [axes.cells(mask) for mask in cliques]
     left = sorted(range(len(cliques)), key=lambda i: (-cells[i], cliques[i]))
     order: list[int] = []
     parents: list[int] = []
     # Best link of each clique that is not in the tree yet: (attributes shared, -position of the parent in `order`).
-    link = {i: (0, 0) for i in left}
+    link = dict.fromkeys(left, (0, 0))
     while left:
         node = max(left, key=lambda i: link[i])  # the first of equals: the largest
         shared, minus_parent = link[node]
@@ -132,10 +132,10 @@ def model_size(domain: Domain, cliques: Sequence[Clique]) -> int:
 
 
 def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
-    """Cells that one calibration pass touches for a model with these cliques; proportional to the time of large models.
+    """Cells that one calibration pass touches for a model with these cliques; about proportional to its time.
 
-    Each tree clique is read or written a fixed number of times, and twice more (once to add a table, once to sum it out)
-    for each separator and each maximal measured clique that it holds.
+    Each tree clique is read or written a fixed number of times, and twice more (to add a table, to sum it out) for
+    each separator and each maximal measured clique that it holds.
     """
     axes = axes_of(domain)
     measured = maximal(map(axes.mask, cliques))
@@ -143,7 +143,7 @@ def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
     tables = [0] * len(tree.cliques)
     for mask in measured:
         tables[tree.containing(mask)] += 1
-    for node, parent in enumerate(tree.parents):
+    for parent in tree.parents:
         if parent >= 0:
             tables[parent] += 1
     return math.fsum(cells * (_FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, tables, strict=True))

@@ -124,7 +124,7 @@ def estimate_with_mbi(
 
 
 def mbi_marginals(model: Model, cliques: Sequence[Clique]) -> list[np.ndarray]:
-    """Marginals of a native model as mbi computes them from the same potentials, in counts: an independent reference."""
+    """Marginals of a native model in counts as mbi computes them from the same potentials: an independent check."""
     domain = model.domain
     with _mbi() as mbi:
         vector = _clique_vector(mbi, domain, _potential_cliques(domain, list(model.rank_potentials())), model)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique
 from fedsyn.inference.triangulation import Axes
 
 
@@ -47,8 +47,8 @@ class Merged:
 def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
     """One measurement per clique, sorted by clique; the same bits for every order of the input.
 
-    Measurements of a clique with its attributes permuted count as the same clique. Of several, those with equal sigma and
-    values sorted as bytes fix the order of summation.
+    Measurements of a clique with its attributes permuted count as the same clique. They are
+    added in the order of (sigma, values as bytes).
 
     Raises:
         ValueError: wrong shape, a value that is not finite, or a sigma that is not positive and finite.

@@ -51,7 +51,7 @@ class FitInfo:
 class Model:
     """A distribution over a domain, scaled to `total` records.
 
-    p(x) = exp(sum_q theta_q(x_q)) / Z over the cliques q that carry potentials; an attribute in none of them is uniform.
+    p(x) = exp(sum_q theta_q(x_q)) / Z over the cliques q that carry potentials; an attribute in none is uniform.
     Every answer is deterministic: the same model gives the same bits, in any process and with any number of threads.
 
     Args:
@@ -130,7 +130,7 @@ class Model:
         }
 
     def rank_potentials(self) -> dict[int, np.ndarray]:
-        """The log potentials by mask, axes by rank: the form in which the engines hand them on; not to be written to."""
+        """The log potentials by mask, axes by rank: as engines hand them on; not to be written to."""
         return dict(self._tables)
 
     @property
@@ -310,11 +310,12 @@ def to_rank_order(domain: Domain, clique: Sequence[str], table: np.ndarray) -> n
     if table.shape != domain.shape_of(clique):
         raise ValueError(f"table of shape {table.shape} for a clique of shape {domain.shape_of(clique)}")
     rank = axes_of(domain).rank
-    return table.transpose(sorted(range(len(clique)), key=lambda axis: rank[clique[axis]]))
+    order = sorted(range(len(clique)), key=lambda axis: rank[clique[axis]])
+    return table.transpose(order)
 
 
 def from_rank_order(domain: Domain, clique: Sequence[str], table: np.ndarray) -> np.ndarray:
     """The inverse of `to_rank_order`, a view."""
     rank = axes_of(domain).rank
     order = sorted(range(len(clique)), key=lambda axis: rank[clique[axis]])
-    return table.transpose([order.index(axis) for axis in range(len(clique))])
+    return table.transpose(np.argsort(order))

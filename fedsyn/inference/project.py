@@ -1,12 +1,12 @@
 """Marginals of any clique from a calibrated junction tree, by variable elimination on the tree.
 
-A clique inside a node is summed out of the smallest table that holds it. Any other is assembled at one node (the root of
+A clique inside a node is summed out of the smallest node that holds it. Any other is assembled at one node (the root of
 the query): every neighbour in whose direction some of its attributes lie sends P(those attributes | separator), a table
-that depends on nothing else in the query, so the queries of one round share them. All factors are probabilities, each at
-most one, so nothing cancels and a conditional on an impossible cell is zero.
+that depends on nothing else in the query, so the queries of one round share them. All factors are probabilities, each
+at most one, so nothing cancels and a conditional on an impossible cell is zero.
 
-Products run through BLAS in blocks of `_BLOCK` summands, and never as a matrix times a vector: OpenBLAS then adds in the
-same order whatever its number of threads, so a result has the same bits in one process and on a worker with one thread.
+Products run through BLAS in blocks of `_BLOCK` summands, and never as a matrix times a vector: OpenBLAS then adds in
+the same order whatever its number of threads, so a result has the same bits in one process and on a worker with one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEPT_CELLS = 1 << 20
 
 def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """(b, m, k) @ (b, k, n), the same bits for every number of BLAS threads."""
-    batch, rows, inner = left.shape
+    _, rows, inner = left.shape
     columns = right.shape[2]
     if inner == 1:
         return left * right
@@ -84,7 +84,7 @@ class TreeProjector:
         return self._marginals[key]
 
     def conditional(self, node: int, keep: int, given: int) -> np.ndarray:
-        """P(keep | given) over `keep`, which contains `given`, from a node's table; zero where `given` is impossible."""
+        """P(keep | given) over `keep`, which contains `given`, at a node; zero where `given` is impossible."""
         joint = self.node_marginal(node, keep)
         margin = self.node_marginal(node, given).reshape(broadcast_shape(self.axes, given, keep))
         return np.divide(joint, margin, out=np.zeros_like(joint), where=margin > 0)

@@ -15,8 +15,8 @@ _CHUNK_CELLS = 1 << 22
 def _rounded_values(probabilities: np.ndarray, counts: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """For each group its values in ascending order, each value as often as expected, up to rounding.
 
-    Systematic rounding: value v of a group of n rows gets floor(n F(v) + u) - floor(n F(v-1) + u) rows, the floor or the
-    ceiling of its expected count, and exactly that count on average over u.
+    Systematic rounding: value v of a group of n rows gets floor(n F(v) + u) - floor(n F(v-1) + u) rows, the floor or
+    the ceiling of its expected count, and exactly that count on average over u.
 
     Args:
         probabilities: (g, v) non-negative weights of each group's values, not normalised.
@@ -41,8 +41,8 @@ def sample_rows(projector: TreeProjector, n: int, rng: RandomSource) -> np.ndarr
 
     Each attribute is drawn given those of its clique that are there already: the rows that agree on these form a group,
     the group's expected counts are rounded (`_rounded_values`) and dealt to its rows in random order. This is
-    Private-PGM's `synthetic_data(method='round')` (McKenna, Miklau & Sheldon 2021) with systematic rounding, which holds
-    every count within one of its expectation.
+    Private-PGM's `synthetic_data(method='round')` (McKenna, Miklau & Sheldon 2021) with systematic rounding, which
+    holds every count within one of its expectation.
     """
     tree = projector.tree
     sizes = projector.axes.sizes

@@ -1,7 +1,7 @@
 """First-order solvers of the estimation problem, in the geometry of the model's entropy.
 
-Minimised is f(p) = 1/2 ||r(p)||^2 with r(p) = s * (p - t): p the probabilities of all measured cells, t the measured ones,
-s = total / sigma. A proximal step from p with potentials theta along a gradient g gives the model with potentials
+Minimised is f(p) = 1/2 ||r(p)||^2 with r(p) = s * (p - t): p the probabilities of all measured cells, t the measured
+ones, s = total / sigma. A proximal step from p with potentials theta along a gradient g gives the model with potentials
 theta - step * g, so iterates are models and a step costs one calibration. Potentials stay on the measured cliques.
 
 Inner products are `einsum`, not BLAS: a threaded dot product adds in an order that depends on the number of threads.
@@ -19,7 +19,8 @@ from fedsyn.inference.calibrate import Calibrator
 # Iterations over which the relative decrease of the loss is compared with the tolerance.
 _WINDOW = 10
 # The last iterations of an accelerated fit are plain steps: they take out what momentum left in steep directions.
-_PLAIN_STEPS = 3
+# A fifth of the iterations, at most so many.
+_PLAIN_STEPS = 10
 _MAX_TRIES = 40
 # The step grows by this factor after each accelerated iteration (and at least halves when it was too long).
 _GROWTH = 1.2
@@ -154,15 +155,15 @@ class _Accelerated:
 def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance: float) -> Solution:
     """Accelerated Bregman proximal gradient with adaptive step and restart.
 
-    Hanzely, Richtarik & Xiao 2021, Algorithm 2 (ABPG with gain adaption, triangle scaling exponent 2), in the geometry of
-    the joint distribution's entropy; with that exponent it is the method of Auslender & Teboulle 2006. The average x has
-    no potentials on the measured cliques, so the result is the best model z, and the last few iterations are plain steps
-    that bring z to x's loss. A step is accepted by the curvature met on it, which for a quadratic loss is the usual upper
-    bound without its cancellation. Momentum restarts when f(x) rises.
+    Hanzely, Richtarik & Xiao 2021, Algorithm 2 (ABPG with gain adaption, triangle scaling exponent 2), in the geometry
+    of the joint distribution's entropy; with that exponent it is the method of Auslender & Teboulle 2006. The average x
+    has no potentials on the measured cliques, so the result is the best model z, and the last few iterations are plain
+    steps that bring z close to x's loss. A step is accepted by the curvature met on it, which for a quadratic loss is
+    the usual upper bound without its cancellation. Momentum restarts when f(x) rises.
     """
     state = _Accelerated(problem, theta)
     history = [state.loss_x]
-    plain = _PLAIN_STEPS if iterations > 3 * _PLAIN_STEPS else 0
+    plain = min(_PLAIN_STEPS, iterations // 5)
     converged = state.curvature == 0
     left = 0 if converged else iterations
     while left > 0:
@@ -179,7 +180,7 @@ def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance:
 
 
 def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, tolerance: float) -> Solution:
-    """Entropic mirror descent with Armijo line search, the step doubled before each (McKenna et al. 2019, Algorithm 1)."""
+    """Entropic mirror descent with Armijo line search (McKenna et al. 2019, Algorithm 1)."""
     residual = problem.residual(theta)
     loss = 0.5 * _dot(residual, residual)
     history = [loss]

@@ -1,11 +1,11 @@
 """Triangulation: from the cliques of a model to the maximal cliques of its junction tree, deterministically.
 
-Attributes are handled as RANKS: their position when the domain is sorted by cardinality (ties by domain order). A clique
-is a bit mask over ranks or an ascending tuple of them, so the axes of every table go from the smallest to the largest
-cardinality: the innermost loop of each NumPy kernel is the longest one (twice as fast on cliques of a million cells), and
-a separator's table broadcasts against its clique's by inserting axes of length one, never by a transpose.
+Attributes are handled as RANKS: their position when the domain is sorted by cardinality (ties by domain order). A
+clique is a bit mask over ranks or an ascending tuple of them, so the axes of every table go from the smallest to the
+largest cardinality: the innermost loop of each NumPy kernel is the longest one (twice as fast on large cliques), and a
+separator's table broadcasts against its clique's by inserting axes of length one, never by a transpose.
 
-Source of the method: Lauritzen & Spiegelhalter 1988; greedy elimination orders as in Koller & Friedman 2009, sec. 9.4.3.
+Sources: Lauritzen & Spiegelhalter 1988; greedy elimination orders as in Koller & Friedman 2009, section 9.4.3.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _eliminate_simplicial(adjacency: list[int], alive: int) -> tuple[list[int], 
 
 
 def _eliminate_greedily(adjacency: list[int], alive: int, axes: Axes, by_fill: bool) -> list[int]:
-    """Cliques of a greedy elimination: fewest fill edges first, or smallest clique first; ties by the other, then rank."""
+    """Cliques of a greedy elimination: fewest fill edges, or smallest clique, first; ties by the other, then rank."""
     cliques: list[int] = []
 
     def cost(rank: int) -> tuple[int, int, int]:
@@ -179,7 +179,7 @@ def _triangulate(axes: Axes, masks: tuple[int, ...]) -> tuple[int, ...]:
 def triangulate(axes: Axes, masks: Iterable[int]) -> tuple[int, ...]:
     """Maximal cliques of a triangulation of the cliques' graph over the WHOLE domain.
 
-    Simplicial attributes go first, then the better (fewer cells in total) of two greedy elimination orders. An attribute
-    in no clique becomes a clique of its own. The result does not depend on the order of `masks`.
+    Simplicial attributes go first, then the better (fewer cells in total) of two greedy elimination orders. An
+    attribute in no clique becomes a clique of its own. The result does not depend on the order of `masks`.
     """
     return _triangulate(axes, tuple(maximal(masks)))

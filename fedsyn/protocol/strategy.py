@@ -79,6 +79,7 @@ class Client:
 
 
 Observer = Callable[[RoundRecord], None]
+_LARGEST = 2**53  # of the numbers that a client may claim: what a float holds exactly
 
 
 class MechanismStrategy(Strategy):
@@ -188,6 +189,7 @@ class MechanismStrategy(Strategy):
         """
         everyone = self.everyone()
         if participation >= 1.0:
+            self.record.cohort = list(everyone)
             return everyone
         source = self.randomness.ordinary("cohort", self.round)
         for _ in range(10_000):
@@ -255,7 +257,9 @@ class MechanismStrategy(Strategy):
             answer = self._ask(request) if isinstance(request, Ask) else self._sum(request)
         self._close_round()
         if self.model is None:
-            raise RunError("no round got enough replies: there is nothing to estimate a model from")
+            reasons = [reason for record in self.records for reason in record.dropped.values()]
+            detail = f" (for instance: {reasons[-1]})" if reasons else ""
+            raise RunError(f"no round got enough replies: there is nothing to estimate a model from{detail}")
         result = Result()
         result.arrays = array_record(list(self.model.to_arrays().values()))
         return result
@@ -414,7 +418,7 @@ class MechanismStrategy(Strategy):
         replies = self._exchange(list(self.clients), "sizes", "ask", {"sigma": sigma}, [])
         for partition, reply in replies.items():
             rows = reply.params.get("rows")
-            if isinstance(rows, int | float) and 0 < rows < float("inf"):
+            if isinstance(rows, int | float) and not isinstance(rows, bool) and 0 < rows < _LARGEST:
                 self.clients[partition] = Client(partition, self.clients[partition].node, float(rows))
         for partition in [k for k, client in self.clients.items() if client.rows is None]:
             del self.clients[partition]
@@ -449,10 +453,10 @@ def public_facts(config: RunConfig) -> str:
 
 def _read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:
     partition, rows = reply.params.get("partition"), reply.params.get("rows")
-    if partition is not None and (not isinstance(partition, int) or partition < 0):
-        raise ProtocolError("the partition id is not a non-negative integer")
-    if public and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 0):
-        raise ProtocolError("the row count is not a non-negative integer")
+    for value, what in ((partition, "partition id"), (rows, "row count")):
+        number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST
+        if not number and not (value is None and (what == "partition id" or not public)):
+            raise ProtocolError(f"the {what} is not a non-negative integer")
     return partition, float(rows) if public and rows is not None else None
 
 

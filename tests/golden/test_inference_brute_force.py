@@ -11,9 +11,7 @@ from fedsyn.inference import Model, model_size
 from fedsyn.inference import project as project_module
 
 
-def random_potentials(
-    domain: Domain, cliques: tuple[Clique, ...], scale: float, seed: int
-) -> dict[Clique, np.ndarray]:
+def random_potentials(domain: Domain, cliques: tuple[Clique, ...], scale: float, seed: int) -> dict[Clique, np.ndarray]:
     rng = np.random.default_rng(seed)
     return {clique: scale * rng.standard_normal(domain.shape_of(clique)) for clique in cliques}
 
@@ -49,9 +47,7 @@ def test_every_oracle_agrees_with_brute_force(
             np.testing.assert_allclose(values, expected[tuple(cells.T)], rtol=0, atol=1e-12)
 
     codes = np.stack(np.unravel_index(np.arange(domain.size()), domain.shape), axis=1)
-    np.testing.assert_allclose(
-        model.log_likelihood(codes), truth.log_joint.ravel(), rtol=1e-12, atol=1e-9
-    )
+    np.testing.assert_allclose(model.log_likelihood(codes), truth.log_joint.ravel(), rtol=1e-12, atol=1e-9)
 
 
 def test_projections_are_relatively_accurate_in_their_smallest_cells(
