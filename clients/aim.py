@@ -44,11 +44,16 @@ class AimClient(TableClient):
         )
         return [], {"chosen": [eligible[best]]}
 
+    @answers("one-way")
+    def one_way(self, call: Call) -> Contribution:
+        """Line 9: every exact one-way marginal; one row touches each of them once, L2 sensitivity 1."""
+        cliques = [(name,) for name in self.domain]
+        return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))
+
     @answers("measure")
     def measure(self, call: Call) -> Contribution:
-        """Lines 9 and 14: the exact marginals that are asked for; each is a count, L2 sensitivity 1."""
+        """Line 14: the exact marginals that are asked for; each is a count, L2 sensitivity 1."""
         candidates = Candidates.of(self.workload, self.domain)
         asked = indices(call.params.get("cliques"), len(candidates), "cliques")
-        one_way = [(name,) for name in self.domain] if call.params.get("one_way") is True else []
-        cliques = one_way + [candidates.cliques[i] for i in asked]
+        cliques = [candidates.cliques[i] for i in asked]
         return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))

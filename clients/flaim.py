@@ -47,7 +47,8 @@ class FlaimClient(TableClient):
         view = ModelView.of(self.domain, model_arrays)
         past = _measurements(measured, call.params, self.domain) if measured else []
         chosen: list[int] = []
-        for step in range(min(local_rounds, len(eligible))):
+        steps = min(local_rounds, len(eligible))
+        for step in range(steps):
             open_ = [i for i in eligible if i not in chosen]  # a choice is released, so leaving it out costs nothing
             cliques = [candidates.cliques[i] for i in open_]
             weights = candidates.weights[open_]
@@ -62,7 +63,7 @@ class FlaimClient(TableClient):
                 source=call.source,
             )
             chosen.append(open_[best])
-            if step + 1 < local_rounds:  # line 10 after the last choice would fit a model that nothing reads
+            if step + 1 < steps:  # line 10 after the last choice would fit a model that nothing reads
                 past.append(self._measure_locally(cliques[best], sigma, call, view.model.total))
                 view = ModelView(self._local_model(view.model, past))
         self.holder.state["chosen"] = {"round": call.round, "candidates": chosen}
@@ -86,6 +87,12 @@ class FlaimClient(TableClient):
             config=self.options.local_fit(self.config.inference),
             warm_start=model,
         )
+
+    @answers("one-way")
+    def one_way(self, call: Call) -> Contribution:
+        """Line 11 alone, in the first round: every exact one-way marginal, L2 sensitivity 1 each."""
+        cliques = [(name,) for name in self.domain]
+        return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))
 
     @answers("measure")
     def measure(self, call: Call) -> Contribution:

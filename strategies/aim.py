@@ -106,6 +106,7 @@ class Aim(MechanismStrategy):
             if not eligible:
                 break
             self.open = frozenset(eligible)
+            self.charge_choice(scales)  # before it is asked for: a reply that is late or malformed was released too
             replies = yield Ask(
                 self.everyone(),
                 "select",
@@ -115,8 +116,7 @@ class Aim(MechanismStrategy):
             choices = self.accept(replies, self.read_choice)
             if not choices:
                 break  # the only holder is gone: what was measured so far stands
-            chosen = next(iter(choices.values()))
-            self.charge_choice(scales)  # line 13
+            chosen = next(iter(choices.values()))  # line 13
             clique = self.candidates.cliques[chosen]
             sums = yield self.sum_of([chosen], scales, one_way=False)  # line 14
             self.structure.add([clique])
@@ -181,11 +181,12 @@ class Aim(MechanismStrategy):
         cliques = ones + [self.candidates.cliques[i] for i in chosen]
         return Sum(
             self.everyone(),
-            "measure",
+            # A name of its own: a round's noise is keyed by the request's name, and round 1 sums twice.
+            "one-way" if one_way else "measure",
             tuple(self.domain.shape_of(q) for q in cliques),
             scales.sigma,
             count=len(cliques),
-            params={"cliques": list(chosen), "one_way": one_way},
+            params={"cliques": list(chosen)},
         )
 
     def measured(self, sums: Summed, cliques: Sequence[tuple[str, ...]]) -> None:

@@ -95,9 +95,10 @@ class AugFlaim(MechanismStrategy):
                 self.estimate()
                 if self.model is None:
                     continue
-            replies = yield self.ask(cohort, scales)
+            request = self.ask(cohort, scales)
+            self.charge_choices(request, scales)  # before: a reply that is late or malformed was released too
+            replies = yield request
             choices = self.accept(replies, self.read_choices)  # lines 3-10
-            self.charge_choices(choices, scales)
             union = self.fitting_union(choices)
             sums = yield self.sum_of(cohort, union, scales, one_way=not starting)  # lines 11-15
             self.measured(sums, union, choices)
@@ -141,9 +142,9 @@ class AugFlaim(MechanismStrategy):
             raise ProtocolError("the reply does not choose as many eligible cliques as it was asked for")
         return chosen
 
-    def charge_choices(self, choices: Mapping[int, list[int]], scales: Scales) -> None:
-        """The releases that clients made on their own. A row sits at one client: only that client's count for it."""
-        if not choices:
+    def charge_choices(self, request: Ask, scales: Scales) -> None:
+        """The releases that clients make on their own. A row sits at one client: only that client's count for it."""
+        if not request.cohort:
             return
         weight = float(max(self.candidates.weights[i] for i in self.open))
         self.promise(
@@ -193,7 +194,8 @@ class AugFlaim(MechanismStrategy):
         self.asked = cliques
         return Sum(
             tuple(cohort) if cliques else (),
-            "measure",
+            # A name of its own: a round's noise is keyed by the request's name, and round 1 sums twice.
+            "measure" if union else "one-way",
             tuple(self.domain.shape_of(q) for q in cliques),
             scales.sigma,
             count=max(1, (len(self.domain) if one_way else 0) + own),

@@ -64,7 +64,8 @@ def estimate(
     """The maximum-entropy model that minimises 1/2 sum_i ||(M_i(p) - y_i)/sigma_i||^2.
 
     Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019). The result
-    does not depend on the order of the measurements, not by a bit. Attributes that no measurement names are uniform and independent.
+    does not depend on the order of the measurements, not by a bit. Attributes that no measurement names are uniform
+    and independent.
 
     Args:
         domain: all attributes of the table.

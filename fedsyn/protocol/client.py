@@ -21,8 +21,8 @@ from fedsyn.aggregation import Contribution, SumSpec, make_aggregation
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, FedsynError, ProtocolError
-from fedsyn.flower import NumPyClient
-from fedsyn.marginals import count_sparse_many
+from fedsyn.flower import FitClient, NumPyClient
+from fedsyn.marginals import count_one_way, count_sparse_many
 from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
 from fedsyn.protocol.messages import ANSWER, Arrays, Envelope, to_json
 from fedsyn.randomness import Randomness, RandomSource
@@ -123,6 +123,9 @@ class TableClient(NumPyClient):
         if "size" not in self.holder.state:
             raise ProtocolError("this client's size is private and was not released yet")
         return float(self.holder.state["size"])
+
+    def to_client(self) -> FitClient:
+        return FitClient(self)
 
     # NumPyClient ---------------------------------------------------------------------------------------------------
 
@@ -246,9 +249,18 @@ def marginal_contribution(
         active: indices of the cliques that this client contributes to, ascending.
     """
     offsets = np.cumsum([0, *(domain.size(q) for q in cliques)], dtype=np.int64)
-    sparse = count_sparse_many(codes, domain, [cliques[i] for i in active])
-    cells = [offsets[i] + marginal.cells for i, marginal in zip(active, sparse, strict=True)]
-    counts = [marginal.counts for marginal in sparse]
+    cells, counts = [], []
+    rest = list(active)
+    d = len(domain)
+    if rest[:d] == list(range(d)) and all(q == (name,) for q, name in zip(cliques, domain, strict=False)):
+        # All one-way marginals come first, as in most sums: one histogram counts them together.
+        one_way = count_one_way(codes, domain)
+        cells.append(np.flatnonzero(one_way))
+        counts.append(one_way[cells[0]])
+        rest = rest[d:]
+    for i, marginal in zip(rest, count_sparse_many(codes, domain, [cliques[i] for i in rest]), strict=True):
+        cells.append(offsets[i] + marginal.cells)
+        counts.append(marginal.counts)
     empty = np.zeros(0, np.int64)
     return Contribution(
         np.concatenate([empty, *cells]),

@@ -1,1 +1,14 @@
-"""What tests of mechanisms share: awkward tables, and the conformance check."""
+"""For authors of mechanisms: the conformance check, and the awkward tables that it and the tests share."""
+
+from fedsyn.testing.conformance import ConformanceCheck, check_mechanism, mechanism_checks
+from fedsyn.testing.schemas import AwkwardTable, awkward_names, awkward_table, awkward_tables
+
+__all__ = [
+    "AwkwardTable",
+    "ConformanceCheck",
+    "awkward_names",
+    "awkward_table",
+    "awkward_tables",
+    "check_mechanism",
+    "mechanism_checks",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from inference_reference import CASES, BruteForce, all_cliques, domain_of
 
@@ -105,6 +105,8 @@ def test_sum_out_is_a_sum(shape: list[int], kept: list[bool], seed: int) -> None
     np.testing.assert_allclose(sum_out(table, axes, mask, keep), table.sum(axis=gone), atol=1e-12)
 
 
+@example(b=2, m=3, k=129, n=2, seed=0)  # one summand beyond a block
+@example(b=1, m=2, k=257, n=3, seed=0)
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 400), st.integers(1, 4), st.integers(0, 2**32 - 1))
 @settings(max_examples=60, deadline=None)
 def test_blocked_products_are_products(b: int, m: int, k: int, n: int, seed: int) -> None:

@@ -19,7 +19,7 @@ from fedsyn.inference import EstimateConfig, Measurement, Model, estimate, model
 from fedsyn.inference.junction_tree import build_tree
 from fedsyn.inference.measurements import least_variance_total, merge
 from fedsyn.inference.solvers import _stalled
-from fedsyn.inference.triangulation import axes_of
+from fedsyn.inference.triangulation import _adjacency, _eliminate_greedily, axes_of, maximal
 
 
 def random_model(name: str, scale: float = 1.5, total: float = 1000.0, seed: int = 0) -> Model:
@@ -64,6 +64,23 @@ def test_sizes_do_not_depend_on_the_order_of_cliques_or_attributes() -> None:
     sizes = {model_size(domain, order) for order in list(permutations(cliques))[:200]}
     costs = {pass_cost(domain, [c[::-1] for c in order]) for order in list(permutations(cliques))[:200]}
     assert len(sizes) == len(costs) == 1
+
+
+def test_the_better_of_the_elimination_orders_is_taken() -> None:
+    rng = np.random.default_rng(0)
+    wins = set()
+    for _ in range(300):
+        domain = Domain(tuple("abcdefgh"), tuple(rng.integers(2, 40, 8)))
+        axes = axes_of(domain)
+        masks = [axes.mask(rng.choice(list("abcdefgh"), 2, replace=False)) for _ in range(14)]
+        everything = (1 << 8) - 1
+        sizes = []
+        for by_fill in (False, True):
+            cliques = _eliminate_greedily(_adjacency(8, masks), everything, axes, by_fill)
+            sizes.append(sum(axes.cells(mask) for mask in maximal(cliques)))
+        assert model_size(domain, [axes.clique(mask) for mask in masks]) <= min(sizes)
+        wins.add((sizes[0] < sizes[1]) - (sizes[0] > sizes[1]))
+    assert wins == {-1, 0, 1}
 
 
 def test_pass_cost_is_at_least_the_fixed_passes_and_grows_with_tables() -> None:
@@ -308,6 +325,14 @@ def test_malformed_arrays_are_a_protocol_error(damage: str) -> None:
         arrays["model"] = np.frombuffer(text.replace(b'["a", "b"]', b'["a", "z"]'), dtype=np.uint8)
     with pytest.raises(ProtocolError):
         Model.from_arrays(domain, arrays)
+
+
+def test_a_pickled_model_carries_no_compiled_pass() -> None:
+    domain = Domain(("a", "b", "c"), (40, 40, 3))
+    model = Model(domain, {("a", "b"): np.zeros((40, 40)), ("c",): np.zeros(3)}, 1.0)
+    before = len(pickle.dumps(model))
+    model.project(("a", "c"))
+    assert len(pickle.dumps(model)) == before
 
 
 def test_with_total_scales_counts_and_nothing_else() -> None:

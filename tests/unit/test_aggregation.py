@@ -1,0 +1,266 @@
+"""Plain aggregation with server and local noise against brute force: sums, order, minimum, noise, charges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsyn.aggregation import Contribution, PlainAggregation, SumSpec, make_aggregation
+from fedsyn.config import AggregationNode
+from fedsyn.domain import Domain
+from fedsyn.errors import BudgetExceeded, ProtocolError
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget
+from fedsyn.protocol.client import Call, marginal_contribution
+from fedsyn.protocol.messages import Envelope, Reply, Sum, Summed, encode_sparse
+from fedsyn.randomness import Randomness
+
+DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
+CLIQUES = (("a",), ("b", "c"), ("a", "c"))
+SHAPES = tuple(DOMAIN.shape_of(clique) for clique in CLIQUES)
+BUDGET = PrivacyBudget(1000.0, 1e-5)
+
+
+def table(partition: int, rows: int = 30) -> np.ndarray:
+    rng = np.random.default_rng(100 + partition)
+    return np.column_stack([rng.integers(0, n, rows) for n in DOMAIN.shape]).astype(np.uint8)
+
+
+def brute_force(tables: Sequence[np.ndarray], clique: Sequence[str]) -> np.ndarray:
+    counts = np.zeros(DOMAIN.shape_of(clique))
+    for codes in tables:
+        for row in codes:
+            counts[tuple(row[axis] for axis in DOMAIN.axes(clique))] += 1
+    return counts
+
+
+class Parties:
+    """A sum among real client halves, without messages between them; remembers each party's ledger."""
+
+    def __init__(self, noise: str, active: Mapping[int, Sequence[int]], seed: int | None = 0) -> None:
+        self.aggregation = make_aggregation(AggregationNode(noise=noise))
+        self.active = dict(active)
+        self.randomness = Randomness(seed)
+        self.ledgers = {k: Ledger(BUDGET, noise_by="client") for k in active}
+        self.server = Ledger(BUDGET, noise_by="server")
+        self.dropped: dict[int, str] = {}
+        self.replaced: dict[int, list[np.ndarray]] = {}
+        self.missing: set[int] = set()
+        self.arrival = list(active)
+
+    def exchange(
+        self, cohort: Sequence[int], name: str, kind: str, params: Mapping[str, Any], arrays: Any
+    ) -> dict[int, Reply]:
+        assert kind == "sum"
+        spec = SumSpec.from_text(params["sum"])
+        replies = {}
+        for k in self.arrival:
+            if k in cohort and k not in self.missing:
+                part = marginal_contribution(table(k), DOMAIN, CLIQUES, self.active[k])
+                envelope = Envelope(name, kind, 1, "", params)
+                call = Call(1, {}, [], lambda k=k: self.randomness.generator("client", k))
+                sent = self.aggregation.contribute(part, spec, self.ledgers[k], call, envelope)
+                replies[k] = Reply(k, self.replaced.get(k, sent), {})
+        return replies
+
+    def sum(self, sigma: float, minimum: int = 1, count: int = 3) -> Summed:
+        request = Sum(tuple(sorted(self.active)), "measure", SHAPES, sigma, count, argument="fewer than all are active")
+        return self.aggregation.run(
+            request,
+            exchange=self.exchange,
+            drop=self.dropped.__setitem__,
+            minimum=minimum,
+            ledger=self.server,
+            source=self.randomness.generator("server"),
+            round=1,
+        )
+
+
+EVERYTHING = dict.fromkeys(range(4), (0, 1, 2))
+SOME = {0: (0, 1, 2), 1: (0, 2), 2: (0,), 3: ()}
+
+
+@pytest.mark.parametrize("noise", ["server", "local"])
+@pytest.mark.parametrize("active", [EVERYTHING, SOME])
+def test_the_sum_is_that_of_the_contributed_marginals(noise: str, active: dict[int, tuple[int, ...]]) -> None:
+    sums = Parties(noise, active).sum(sigma=0.08)
+    assert sums.contributors == (0, 1, 2, 3)
+    for j, (clique, noisy) in enumerate(zip(CLIQUES, sums.arrays, strict=True)):
+        expected = brute_force([table(k) for k, chosen in active.items() if j in chosen], clique)
+        assert noisy.shape == expected.shape and noisy.dtype == np.float64
+        assert np.abs(noisy - expected).max() < 6 * sums.sigmas[j]
+        assert np.any(noisy != expected)
+
+
+@pytest.mark.parametrize("noise", ["server", "local"])
+def test_the_order_of_arrival_changes_no_bit(noise: str) -> None:
+    results = []
+    for arrival in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]):
+        parties = Parties(noise, EVERYTHING)
+        parties.arrival = arrival
+        sums = parties.sum(sigma=np.pi)
+        results.append(b"".join(array.tobytes() for array in sums.arrays))
+    assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("noise", ["server", "local"])
+def test_below_the_minimum_nothing_is_opened_drawn_or_charged(noise: str) -> None:
+    parties = Parties(noise, EVERYTHING)
+    parties.missing = {1, 2}
+    assert parties.sum(sigma=2.0, minimum=3) == Summed([], (), ())
+    assert parties.server.releases == ()
+    parties.missing = {1}
+    assert parties.sum(sigma=2.0, minimum=3).contributors == (0, 2, 3)
+    assert len(parties.server.releases) == 1
+
+
+def test_nobody_answers() -> None:
+    parties = Parties("server", EVERYTHING)
+    parties.missing = {0, 1, 2, 3}
+    assert parties.sum(sigma=2.0) == Summed([], (), ())
+    assert parties.server.spent == 0
+
+
+def test_server_noise_has_the_sigma_that_was_asked_for() -> None:
+    sums = Parties("server", SOME).sum(sigma=2.5)
+    assert sums.sigmas == (2.5, 2.5, 2.5)
+
+
+def test_local_noise_grows_with_the_square_root_of_its_contributors() -> None:
+    sums = Parties("local", SOME).sum(sigma=2.5)
+    np.testing.assert_allclose(sums.sigmas, 2.5 * np.sqrt([3, 1, 2]))
+
+
+@pytest.mark.parametrize(("noise", "clients"), [("server", 1), ("server", 9), ("local", 1), ("local", 9)])
+def test_the_noise_in_the_sum_is_as_large_as_it_says(noise: str, clients: int) -> None:
+    errors: list[float] = []
+    for seed in range(60):
+        parties = Parties(noise, dict.fromkeys(range(clients), (0, 1, 2)), seed=seed)
+        sums = parties.sum(sigma=4.0)
+        for j, clique in enumerate(CLIQUES):
+            exact = brute_force([table(k) for k in range(clients)], clique)
+            errors += ((sums.arrays[j] - exact) / sums.sigmas[j]).ravel().tolist()
+        if seed == 0:
+            assert sums.sigmas[0] == pytest.approx(4.0 * (1 if noise == "server" else np.sqrt(clients)))
+    # 1,320 standard normal numbers: their variance lies within 5 standard errors of 1.
+    assert len(errors) == 60 * 22
+    assert abs(np.mean(errors)) < 5 / np.sqrt(len(errors))
+    assert abs(np.var(errors) - 1) < 5 * np.sqrt(2 / len(errors))
+
+
+def test_local_noise_is_each_clients_own() -> None:
+    """What reaches the server of one client differs from its exact counts by that client's noise alone."""
+    parties = Parties("local", EVERYTHING)
+    spec = SumSpec(SHAPES, 3.0, 1.0, 3)
+    sent = parties.exchange((0, 1), "measure", "sum", {"sum": spec.to_text()}, [])
+    noises = []
+    for k in (0, 1):
+        exact = np.concatenate([brute_force([table(k)], clique).ravel() for clique in CLIQUES])
+        assert sent[k].arrays[0].tolist() == [0, 1, 2]
+        noises.append(sent[k].arrays[1] - exact)
+    assert not np.allclose(noises[0], noises[1])
+    assert 1.5 < np.std(noises) < 5.0
+
+
+@pytest.mark.parametrize("noise", ["server", "local"])
+def test_every_ledger_is_charged_for_its_own_part(noise: str) -> None:
+    parties = Parties(noise, SOME)
+    parties.sum(sigma=2.0, count=3)
+    (release,) = parties.server.releases
+    assert (release.mechanism, release.count, release.sigma, release.sensitivity) == (GAUSSIAN, 3, 2.0, 1.0)
+    assert release.noise_by == ("server" if noise == "server" else "each client")
+    assert [parties.ledgers[k].spent for k in range(4)] == pytest.approx([n / (2 * 2.0**2) for n in (3, 2, 1, 0)])
+    for k in range(3):
+        (entry,) = parties.ledgers[k].releases
+        assert entry.noise_by == ("server" if noise == "server" else "client")
+
+
+class NeverAsked:
+    """A source of randomness from which nothing may be drawn."""
+
+    def standard_normal(self, size: Any = None) -> Any:
+        pytest.fail("noise was drawn before the charge was refused")
+
+
+@pytest.mark.parametrize("noise", ["server", "local"])
+def test_a_client_contributes_nothing_beyond_its_budget(noise: str) -> None:
+    aggregation = make_aggregation(AggregationNode(noise=noise))
+    poor = Ledger(PrivacyBudget(0.1, 1e-6), noise_by="client")
+    part = marginal_contribution(table(0), DOMAIN, CLIQUES, (0, 1, 2))
+    call = Call(1, {}, [], NeverAsked)
+    with pytest.raises(BudgetExceeded):
+        aggregation.contribute(part, SumSpec(SHAPES, 1.0, 1.0, 3), poor, call, Envelope("measure", "sum", 1, ""))
+    assert poor.releases == ()
+
+
+@pytest.mark.parametrize("noise", ["server", "local"])
+@pytest.mark.parametrize(
+    "spec", [SumSpec(SHAPES, 1.0, 1.0, 2), SumSpec(SHAPES, 1.0, 0.5, 3)], ids=["count", "sensitivity"]
+)
+def test_a_client_refuses_a_sum_that_accounts_for_too_little(noise: str, spec: SumSpec) -> None:
+    aggregation = make_aggregation(AggregationNode(noise=noise))
+    ledger = Ledger(BUDGET, noise_by="client")
+    part = marginal_contribution(table(0), DOMAIN, CLIQUES, (0, 1, 2))
+    call = Call(1, {}, [], lambda: Randomness(0).generator("x"))
+    with pytest.raises(ProtocolError):
+        aggregation.contribute(part, spec, ledger, call, Envelope("measure", "sum", 1, ""))
+    assert ledger.releases == ()
+
+
+def floats(*values: float) -> np.ndarray:
+    return np.array(values, np.float64)
+
+
+@pytest.mark.parametrize(
+    ("noise", "arrays"),
+    [
+        ("server", [np.zeros(1, np.uint8)]),
+        ("server", encode_sparse(np.array([22]), np.array([1]))),
+        ("server", [np.array([0.5]), np.array([1.0])]),
+        ("local", []),
+        ("local", [np.array([0])]),
+        ("local", [np.array([3]), floats(1, 2)]),
+        ("local", [np.array([-1]), floats(*range(8))]),
+        ("local", [np.array([0, 0]), floats(1, 2, 3, 4)]),
+        ("local", [np.array([0]), floats(1, 2, 3)]),
+        ("local", [np.array([0]), floats(1, np.nan)]),
+        ("local", [np.array([0]), floats(1, np.inf)]),
+        ("local", [np.array([0]), np.array([1, 2])]),
+        ("local", [np.array([0]), floats(1, 2).reshape(1, 2)]),
+        ("local", [np.array([[0]]), floats(1, 2)]),
+        ("local", [floats(0), floats(1, 2)]),
+        ("local", [np.array([0]), floats(1, 2), floats(3)]),
+        ("local", [np.array([2**64 - 1], np.uint64), floats(1, 2)]),
+    ],
+)
+def test_a_malformed_contribution_costs_only_its_client(noise: str, arrays: list[np.ndarray]) -> None:
+    parties = Parties(noise, EVERYTHING)
+    parties.replaced[2] = arrays
+    sums = parties.sum(sigma=0.08)
+    assert sums.contributors == (0, 1, 3) and list(parties.dropped) == [2]
+    for clique, noisy, sigma in zip(CLIQUES, sums.arrays, sums.sigmas, strict=True):
+        exact = brute_force([table(k) for k in (0, 1, 3)], clique)
+        assert np.abs(noisy - exact).max() < 6 * sigma
+
+
+def test_a_marginal_contribution_is_sparse_and_laid_out_in_order() -> None:
+    part = marginal_contribution(table(5), DOMAIN, CLIQUES, (0, 2))
+    expected = [brute_force([table(5)], clique).ravel() for clique in CLIQUES]
+    expected[1][:] = 0
+    np.testing.assert_array_equal(part.dense(), np.concatenate(expected))
+    assert np.all(np.diff(part.cells) > 0) and np.all(part.values > 0)
+    assert (part.count, part.active, part.length) == (2, (0, 2), 22)
+
+
+def test_a_client_without_rows_contributes_zeros() -> None:
+    part = marginal_contribution(table(0)[:0], DOMAIN, CLIQUES, (0, 1, 2))
+    assert isinstance(part, Contribution) and not part.dense().any() and part.length == 22
+
+
+def test_the_statement_says_who_sees_what() -> None:
+    server = PlainAggregation(AggregationNode(noise="server")).who_sees_what()
+    local = PlainAggregation(AggregationNode(noise="local")).who_sees_what()
+    assert "exact" in server["server"] and "the server" in server["trust"]
+    assert local["trust"].startswith("nobody") and "exact" not in local["server"]

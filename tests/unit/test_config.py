@@ -1,0 +1,283 @@
+"""The configuration: every wrong entry is named with its place and the nearest valid key; hashes and paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedsyn.config import RunConfig, load_config, parse_config
+from fedsyn.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def document(**nodes: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "mechanism": {"name": "augflaim", "rounds": 3},
+        "data": {"source": "synthfs"},
+        "privacy": {"epsilon": 1.0, "delta": 1e-5},
+    }
+    for name, keys in nodes.items():
+        base[name] = base[name] | keys if isinstance(keys, dict) and name in base else keys
+    return base
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "run.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def refused(match: str, **nodes: Any) -> str:
+    with pytest.raises(ConfigError, match=match) as caught:
+        parse_config(document(**nodes))
+    assert "pydantic" not in str(caught.value) and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# Wrong keys and values ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "match"),
+    [
+        ({"federaton": {}}, r"unknown key 'federaton' \(did you mean 'federation'\?\)"),
+        ({"federation": {"client": 3}}, r"'federation.client' \(did you mean 'clients'\?\); allowed here: .*timeout"),
+        ({"privacy": {"epsilonn": 3}}, r"'privacy.epsilonn' \(did you mean 'epsilon'\?\)"),
+        ({"data": {"schemas": "x"}}, r"'data.schemas' \(did you mean 'schema'\?\)"),
+        ({"mechanism": {"round": 3}}, r"'round' \(did you mean 'rounds'\?\); allowed here: .*local_rounds"),
+        ({"mechanism": {"name": "augflam"}}, r"unknown mechanism 'augflam' \(did you mean 'augflaim'\?\)"),
+        ({"federation": {"partition": "clusterin"}}, r"did you mean 'clustering'"),
+        ({"federation": {"partition": {"name": "dirichlet", "bta": 1}}}, r"bta"),
+        ({"evaluation": ["workload_eror"]}, r"did you mean 'workload_error'"),
+        ({"aggregation": {"noise": "sever"}}, r"aggregation.noise"),
+        ({"runtime": {"engine": "rya"}}, r"runtime.engine: .*'inprocess', 'ray' or 'deployment'"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest_valid_one(nodes: dict[str, Any], match: str) -> None:
+    refused(match, **nodes)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "match"),
+    [
+        ({"privacy": {"epsilon": 0}}, "privacy.epsilon: .*greater than 0"),
+        ({"privacy": {"epsilon": -1.0}}, "privacy.epsilon"),
+        ({"privacy": {"epsilon": float("nan")}}, "privacy.epsilon"),
+        ({"privacy": {"epsilon": float("inf")}}, "privacy.epsilon"),
+        ({"privacy": {"epsilon": "much"}}, "privacy.epsilon: .*number"),
+        ({"privacy": {"delta": 0}}, "privacy.delta"),
+        ({"privacy": {"delta": 1.0}}, "privacy.delta"),
+        ({"federation": {"clients": 0}}, "federation.clients"),
+        ({"federation": {"clients": 2.5}}, "federation.clients"),
+        ({"federation": {"participation": 0}}, "federation.participation"),
+        ({"federation": {"participation": 1.1}}, "federation.participation"),
+        ({"federation": {"clients": 3, "minimum_cohort": 4}}, r"minimum_cohort \(4\) must not exceed clients \(3\)"),
+        ({"data": {"test_fraction": 1.0}}, "data.test_fraction"),
+        ({"workload": {"degree": 0}}, "workload.degree"),
+        ({"mechanism": {"rounds": 0}}, "rounds"),
+        ({"mechanism": {"ratio": 1.0}}, "ratio"),
+        ({"runtime": {"seed": -1}}, "runtime.seed"),
+        ({"runtime": {"engine": "deployment", "seed": 3}}, "deployment refuses a seed"),
+        ({"evaluation": ["nll"], "data": {"test_fraction": 0}}, "nll"),
+        ({"mechanism": {"name": "aim"}, "federation": {"participation": 0.5}}, "central AIM"),
+        ({"privacy": None}, "privacy"),
+        ({"data": "adult"}, "data"),
+        ({"mechanism": 3}, "mechanism"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_place(nodes: dict[str, Any], match: str) -> None:
+    refused(match, **nodes)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    message = refused("epsilon", privacy={"epsilon": -1, "delta": 2}, federation={"client": 3})
+    assert all(part in message for part in ("privacy.epsilon", "privacy.delta", "federation.client"))
+
+
+@pytest.mark.parametrize("missing", ["mechanism", "data", "privacy"])
+def test_a_missing_node_is_named(missing: str) -> None:
+    nodes = document()
+    del nodes[missing]
+    with pytest.raises(ConfigError, match=f"missing key '{missing}'"):
+        parse_config(nodes)
+
+
+def test_epsilon_has_no_default() -> None:
+    nodes = document()
+    del nodes["privacy"]["epsilon"]
+    with pytest.raises(ConfigError, match=r"missing key 'privacy.epsilon'"):
+        parse_config(nodes)
+
+
+@pytest.mark.parametrize("value", [None, [], "text", 3, {3: "x"}])
+def test_what_is_no_mapping_of_keys_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError):
+        parse_config(value)
+
+
+def test_names_alone_stand_for_mechanism_and_partitioner() -> None:
+    config = parse_config(document() | {"mechanism": "augflaim", "federation": {"partition": "iid"}})
+    assert config.mechanism.name == "augflaim" and config.mechanism.options == {}
+    assert config.federation.partition.name == "iid"
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "configs").glob("**/*.yaml")), ids=lambda file: file.name)
+def test_every_configuration_that_we_ship_is_valid(file: Path) -> None:
+    assert isinstance(load_config(file), RunConfig)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "empty"),
+        ("- a\n- b\n", "mapping"),
+        ("just text", "mapping"),
+        ("a: [1, 2\nb: 3\n", "not valid YAML at line"),
+    ],
+)
+def test_a_file_that_is_no_mapping_is_refused_with_its_name(tmp_path: Path, text: str, match: str) -> None:
+    with pytest.raises(ConfigError, match=match) as caught:
+        load_config(write(tmp_path, text))
+    assert "run.yaml" in str(caught.value)
+
+
+def test_a_missing_file_or_a_binary_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no such file.*absent.yaml"):
+        load_config(tmp_path / "absent.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x81")
+    with pytest.raises(ConfigError, match=r"binary.yaml"):
+        load_config(tmp_path / "binary.yaml")
+
+
+def test_a_resolved_configuration_reads_back_as_itself(tmp_path: Path) -> None:
+    config = parse_config(document(workload={"cliques": [["x1", "x2"]]}, federation={"partition": {"name": "iid"}}))
+    config.save(tmp_path / "config.yaml")
+    assert load_config(tmp_path / "config.yaml") == config
+    assert parse_config(config.to_dict()) == config
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text(encoding="utf-8"))["data"]["schema"] is None
+
+
+def test_file_names_are_relative_to_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "project"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "rows.csv").write_text("a\n1\n", encoding="utf-8")
+    (folder / "schema.yaml").write_text("columns: {}\n", encoding="utf-8")
+    (folder / "adult").write_text("a file with the name of a table", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    text = (
+        "mechanism: augflaim\ndata: {source: sub/rows.csv, schema: schema.yaml}\nprivacy: {epsilon: 1, delta: 1e-5}\n"
+    )
+    config = load_config(write(folder, text.replace("1e-5", "0.00001")))
+    assert config.data.source == str(folder / "sub" / "rows.csv")
+    assert config.data.schema_file == str(folder / "schema.yaml")
+    named = load_config(write(folder, text.replace("1e-5", "0.00001")), ["data.source=adult"])
+    assert named.data.source == "adult"  # a registered name is no file name
+    absolute = load_config(write(folder, text.replace("1e-5", "0.00001")), ["data.source=/elsewhere/rows.csv"])
+    assert absolute.data.source == "/elsewhere/rows.csv"
+
+
+# Assignments ----------------------------------------------------------------------------------------------------------
+
+TEXT = """\
+mechanism: augflaim
+data: {source: synthfs, options: {beta: 1.0}}
+federation:
+privacy: {epsilon: 1.0, delta: 0.00001}
+"""
+
+
+def test_assignments_are_read_as_yaml_and_make_missing_nodes(tmp_path: Path) -> None:
+    sets = [
+        "privacy.epsilon=2.5",
+        "mechanism.rounds=4",
+        "federation.clients=7",
+        "federation.partition=quantity",
+        "data.options.clients=7",
+        "workload.size=null",
+        "evaluation=[workload_error, nll]",
+        "runtime.seed=3",
+    ]
+    config = load_config(write(tmp_path, TEXT.replace("federation:\n", "")), sets)
+    assert config.privacy.epsilon == 2.5 and config.mechanism.options["rounds"] == 4
+    assert config.federation.clients == 7 and config.federation.partition.name == "quantity"
+    assert config.data.options == {"beta": 1.0, "clients": 7}
+    assert config.workload.size is None and config.runtime.seed == 3
+    assert config.evaluation == ("workload_error", "nll")
+
+
+def test_an_assignment_fills_an_empty_node(tmp_path: Path) -> None:
+    assert load_config(write(tmp_path, TEXT), ["federation.clients=7"]).federation.clients == 7
+
+
+def test_an_option_of_a_partitioner_keeps_its_name(tmp_path: Path) -> None:
+    text = TEXT.replace("federation:", "federation: {partition: dirichlet}")
+    config = load_config(write(tmp_path, text), ["federation.partition.beta=0.3"])
+    assert config.federation.partition.name == "dirichlet" and config.federation.partition.options == {"beta": 0.3}
+
+
+def test_the_last_assignment_wins(tmp_path: Path) -> None:
+    assert load_config(write(tmp_path, TEXT), ["privacy.epsilon=2", "privacy.epsilon=3"]).privacy.epsilon == 3.0
+
+
+@pytest.mark.parametrize(
+    ("assignment", "match"),
+    [
+        ("privacy.epsilon", r"expected KEY.KEY=VALUE"),
+        ("=3", r"expected KEY.KEY=VALUE"),
+        ("privacy.epsilon.x=3", "'epsilon' is a value"),
+        ("privacy.epsilon=[1", "not valid YAML"),
+        ("privacy.epsilom=3", "did you mean 'epsilon'"),
+        ("privacy.epsilon=", r"privacy.epsilon"),
+    ],
+)
+def test_a_wrong_assignment_is_refused(tmp_path: Path, assignment: str, match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        load_config(write(tmp_path, TEXT), [assignment])
+
+
+# The hash that client and server compare ------------------------------------------------------------------------------
+
+
+def test_the_hash_depends_on_what_client_and_server_must_share_only() -> None:
+    base = parse_config(document())
+    assert base.sha256 == parse_config(document()).sha256 and len(base.sha256) == 64
+    same = [
+        {"runtime": {"engine": "ray", "seed": 5}},
+        {"data": {"test_fraction": 0.2}},
+        {"evaluation": ["nll"]},
+        {"synthesis": {"rows": 5}},
+        {"federation": {"partition": {"name": "quantity"}}},
+    ]
+    assert {parse_config(document(**nodes)).sha256 for nodes in same} == {base.sha256}
+    other = [
+        {"mechanism": {"rounds": 4}},
+        {"mechanism": {"name": "aim"}},
+        {"privacy": {"epsilon": 1.01}},
+        {"privacy": {"client_sizes": "private"}},
+        {"workload": {"seed": 1}},
+        {"aggregation": {"noise": "local"}},
+        {"federation": {"minimum_cohort": 2}},
+    ]
+    hashes = {parse_config(document(**nodes)).sha256 for nodes in other}
+    assert len(hashes) == len(other) and base.sha256 not in hashes
+
+
+def test_the_hash_is_the_same_however_the_file_is_written(tmp_path: Path) -> None:
+    first = write(tmp_path, TEXT)
+    config = load_config(first)
+    reordered = write(tmp_path, "\n".join(reversed(TEXT.splitlines())))
+    assert load_config(reordered).sha256 == config.sha256
+    assert load_config(reordered, ["mechanism.name=augflaim"]).sha256 == config.sha256
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    config = parse_config(document())
+    with pytest.raises(Exception, match="frozen"):
+        config.privacy.epsilon = 9.0  # type: ignore[misc]
