@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fedsyn import __version__
-from fedsyn.errors import FedsynError, InputError
+from fedsyn.errors import ConfigError, FedsynError, InputError
 
 app = typer.Typer(
     name="fedsyn",
@@ -74,7 +74,8 @@ def partition(
     picture = None
     if plot:
         folder = out or Path("runs")
-        folder.mkdir(parents=True, exist_ok=True)
+        with _writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         picture = folder / f"partition-{loaded.federation.partition.name}.png"
     with err_console.status("partitioning") if err_console.is_terminal else _nothing():
         facts = describe_partition(loaded, picture)
@@ -125,7 +126,8 @@ def schema_draft(
     if out is None:
         sys.stdout.write(draft.dumps())
         return
-    draft.save(out)
+    with _writing(out):
+        draft.save(out)
     err_console.print(
         f"{out}: a draft. Replace what is marked 'drafted' by values that are public knowledge, "
         "then set 'approved: true'."
@@ -160,6 +162,15 @@ def _progress(title: str, rounds: int | None) -> Iterator[Any]:
             bar.update(task, completed=record.round, description=f"{title}, round {record.round}{selected}")
 
         yield advance
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turns a failure to write into a message."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
 
 @contextmanager

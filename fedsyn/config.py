@@ -242,6 +242,8 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
             )
         elif problem["type"] == "missing":
             lines.append(f"missing key '{name}'")
+        elif problem["type"] in ("model_type", "model_attributes_type"):
+            lines.append(f"{name}: expected keys below it, found a single value or a list")
         else:
             message = problem["msg"].removeprefix("Value error, ")
             lines.append(f"{name}: {message[0].lower() + message[1:]}")
@@ -256,10 +258,14 @@ def _keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
             (f for name, f in current.model_fields.items() if part in (name, f.alias)),
             None,
         )
-        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+        if field is None or not _is_node(field.annotation):
             return []
         current = field.annotation
     return [field.alias or name for name, field in current.model_fields.items()]
+
+
+def _is_node(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def parse_options(model: type[BaseModel], options: dict[str, Any], where: str) -> Any:
@@ -296,6 +302,9 @@ def parse_config(document: Any, where: str = "config") -> RunConfig:
     """A checked configuration from a mapping; ConfigError names every problem."""
     if not isinstance(document, dict):
         raise ConfigError(f"{where}: expected a mapping of keys, found {type(document).__name__}")
+    # A node without keys (`federation:`, all of its keys commented out) is YAML's null and means the defaults.
+    nodes = {key for key, field in RunConfig.model_fields.items() if _is_node(field.annotation)}
+    document = {key: value for key, value in document.items() if value is not None or key not in nodes}
     try:
         config = RunConfig(**document)
     except ValidationError as error:

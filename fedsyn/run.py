@@ -301,7 +301,10 @@ def run(config: RunConfig, out: Path | str, progress: Progress | None = None) ->
     """
     out = Path(out).resolve()
     started = time.perf_counter()
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the run directory {out} cannot be made: {error.strerror}") from None
     for name in (
         "synthetic.csv",
         "model.npz",

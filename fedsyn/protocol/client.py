@@ -165,7 +165,7 @@ class TableClient(NumPyClient):
         if attribute is None:
             raise ProtocolError(f"this mechanism's client does not answer '{envelope.request[:40]}'")
         partition = -1 if self.holder.partition is None else self.holder.partition
-        key = ("client", partition, envelope.round, envelope.request)
+        key = ("client", partition, envelope.round, envelope.request, envelope.sequence)
         call = Call(envelope.round, dict(envelope.params), arrays, lambda: self.holder.randomness.generator(*key))
         if envelope.kind == "ask":
             answer = getattr(self, attribute)(call)

@@ -102,13 +102,18 @@ class Summed:
 
 @dataclass(frozen=True)
 class Envelope:
-    """What every message carries beside its arrays."""
+    """What every message carries beside its arrays.
+
+    `sequence` numbers the exchanges of a run: randomness is keyed by it, so that two requests of one name in one round
+    never share their noise.
+    """
 
     request: str
     kind: str
     round: int
     config_hash: str
     params: Mapping[str, Any] = field(default_factory=dict)
+    sequence: int = 0
     version: int = PROTOCOL_VERSION
 
     def to_scalars(self) -> dict[str, Scalar]:
@@ -120,6 +125,7 @@ class Envelope:
             "round": self.round,
             "config": self.config_hash,
             "params": dict(self.params),
+            "sequence": self.sequence,
         }
         return {ENVELOPE: to_json(fields)}
 
@@ -138,10 +144,11 @@ class Envelope:
                 f"the peer speaks protocol version {version if isinstance(version, int) else 'unknown'}, "
                 f"this side speaks {PROTOCOL_VERSION}: install the same fedsyn on both"
             )
-        for key, kind in (("request", str), ("kind", str), ("config", str), ("params", dict), ("round", int)):
+        expected = {"request": str, "kind": str, "config": str, "params": dict, "round": int, "sequence": int}
+        for key, kind in expected.items():
             if not isinstance(fields.get(key), kind) or isinstance(fields.get(key), bool):
                 raise ProtocolError(f"message field '{key}' is missing or not a {kind.__name__}")
-        return cls(fields["request"], fields["kind"], fields["round"], fields["config"], fields["params"])
+        return cls(*(fields[key] for key in ("request", "kind", "round", "config", "params", "sequence")))
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,7 @@ class MechanismStrategy(Strategy):
         self._grid: Grid | None = None
         self._pending: tuple[Sequence[int], str, str, Mapping[str, Any], Arrays] | None = None
         self._received: dict[int, Reply] = {}
+        self._exchanges = 0
 
     # What a mechanism defines ----------------------------------------------------------------------------------------
 
@@ -274,7 +275,7 @@ class MechanismStrategy(Strategy):
             drop=self.drop,
             minimum=self.run.federation.minimum_cohort,
             ledger=self.ledger,
-            source=self.randomness.generator("server", self.round, request.name),
+            source=self.randomness.generator("server", self.round, request.name, self._exchanges),
             round=self.round,
         )
 
@@ -284,6 +285,7 @@ class MechanismStrategy(Strategy):
         """One message to each client of the cohort, and the replies that can be used."""
         assert self._grid is not None
         start = time.perf_counter()
+        self._exchanges += 1
         self._pending = (cohort, name, kind, params, arrays)
         messages = list(self.configure_train(self.round, ArrayRecord(), ConfigRecord(), self._grid))
         replies = self._grid.send_and_receive(messages, timeout=self._timeout)
@@ -297,7 +299,7 @@ class MechanismStrategy(Strategy):
         """The messages of the request that is under way."""
         assert self._pending is not None
         cohort, name, kind, params, payload = self._pending
-        scalars = Envelope(name, kind, server_round, self.run.sha256, params).to_scalars()
+        scalars = Envelope(name, kind, server_round, self.run.sha256, params, self._exchanges).to_scalars()
         content = pack(array_record(payload), scalars)  # one for all: every Grid copies what it delivers
         self.record.bytes_down += len(cohort) * content_bytes(content)
         for partition in cohort:

@@ -108,7 +108,7 @@ class Bench:
     name: str
     table: AwkwardTable
     options: Mapping[str, Any] | None
-    _base: dict[str, Outcome] = field(default_factory=dict)
+    _runs: dict[str, Outcome] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.strategy = strategy_class(self.name)
@@ -117,11 +117,12 @@ class Bench:
     def config(self, **nodes: Any) -> RunConfig:
         return config_of(self.name, len(self.federation.parts), self.options, **nodes)
 
-    def base(self) -> Outcome:
-        """The ordinary run: seed 0, plain aggregation, public sizes."""
-        if not self._base:
-            self._base["run"] = finished(execute(self.config(), self.federation))
-        return self._base["run"]
+    def base(self, **nodes: Any) -> Outcome:
+        """The ordinary run (seed 0, noise by the server, public sizes), or that of another configuration; run once."""
+        key = json.dumps(nodes, sort_keys=True)
+        if key not in self._runs:
+            self._runs[key] = execute(self.config(**nodes), self.federation)
+        return finished(self._runs[key])
 
     def supported(self, **nodes: Any) -> RunConfig | None:
         """The configuration, or None if the mechanism's own `check` refuses it: that is an answer too."""
@@ -209,7 +210,7 @@ def check_order_of_replies(bench: Bench) -> None:
     for nodes in ({}, {"federation": {"participation": 0.6}}, {"aggregation": {"noise": "local"}}):
         config = bench.supported(**nodes)
         if config is not None:
-            straight = finished(execute(config, bench.federation))
+            straight = bench.base(**nodes)
             turned = finished(execute(config, bench.federation, reverse=True))
             _same(straight, turned, f"another order of replies ({nodes or 'as configured'})")
 
@@ -338,10 +339,10 @@ def _declared_private(bench: Bench) -> bool:
 
 def check_private_sizes(bench: Bench) -> None:
     """`client_sizes: private` works, and the sizes are paid for."""
-    config = bench.supported(privacy={"client_sizes": "private"})
-    if config is None:
+    nodes = {"privacy": {"client_sizes": "private"}}
+    if bench.supported(**nodes) is None:
         return
-    outcome = finished(execute(config, bench.federation))
+    outcome = bench.base(**nodes)
     _ledgers_hold(outcome)
     paid = [r for r in outcome.strategy.ledger.releases if r.name == "sizes"]
     assert len(paid) == 1 and paid[0].rho > 0, "private sizes are not in the server's ledger"
@@ -353,10 +354,10 @@ def check_private_sizes(bench: Bench) -> None:
 
 def check_local_noise(bench: Bench) -> None:
     """`noise: local` works: the clients draw the noise of every sum, and their ledgers hold it."""
-    config = bench.supported(aggregation={"noise": "local"})
-    if config is None:
+    nodes = {"aggregation": {"noise": "local"}}
+    if bench.supported(**nodes) is None:
         return
-    outcome = finished(execute(config, bench.federation))
+    outcome = bench.base(**nodes)
     _ledgers_hold(outcome)
     drawn = [draw.name for draw in outcome.tape.draws.get(SERVER, [])]
     assert not drawn, f"with local noise the server still drew noise of its own: {', '.join(sorted(set(drawn)))}"
@@ -373,7 +374,7 @@ def check_released_values_only(bench: Bench) -> None:
     for nodes in _replayed_nodes():
         config = bench.supported(**nodes)
         if config is not None:
-            first = finished(execute(config, bench.federation))
+            first = bench.base(**nodes)
             again = execute(config, bench.federation.other_rows(), script=first.tape.draws)
             _post_processed(config, first, again, "other rows")
 
@@ -390,7 +391,7 @@ def check_sensitivity(bench: Bench) -> None:
         if config is None:
             continue
         private = config.privacy.client_sizes == "private"
-        first = finished(execute(config, bench.federation))
+        first = bench.base(**nodes)
         for what, neighbour in _neighbours(bench.federation, private):
             again = execute(config, neighbour, script=first.tape.draws)
             _post_processed(config, first, again, what)

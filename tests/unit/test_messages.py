@@ -110,15 +110,15 @@ def test_envelopes_survive_the_round_trip(request_: str, kind: str, t: int, conf
 
 
 def fields(**changes: object) -> dict[str, str]:
-    good = {"version": PROTOCOL_VERSION, "request": "r", "kind": "ask", "round": 1, "config": "c", "params": {}}
+    good = {"version": PROTOCOL_VERSION, "request": "r", "kind": "ask", "round": 1, "config": "c", "params": {}, "sequence": 3}
     return {ENVELOPE: json.dumps({k: v for k, v in (good | changes).items() if v is not ...})}
 
 
 def test_the_good_envelope_of_these_tests_is_accepted() -> None:
-    assert Envelope.from_scalars(fields()) == Envelope("r", "ask", 1, "c", {})
+    assert Envelope.from_scalars(fields()) == Envelope("r", "ask", 1, "c", {}, 3)
 
 
-@pytest.mark.parametrize("field", ["request", "kind", "config", "params", "round", "version"])
+@pytest.mark.parametrize("field", ["request", "kind", "config", "params", "round", "sequence", "version"])
 @pytest.mark.parametrize("value", [..., None, [], True, 1.5])
 def test_an_envelope_needs_every_field_with_its_type(field: str, value: object) -> None:
     with pytest.raises(ProtocolError, match=field):
