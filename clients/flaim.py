@@ -125,6 +125,32 @@ class AugFlaimClient(FlaimClient):
         return np.array([np.mean([by_name[name] for name in q]) for q in cliques])
 
 
+class AugFlaimOracleClient(FlaimClient):
+    """AugFLAIM (Oracle): penalises a clique by the client's true distance from the pooled table. Not private."""
+
+    moves_per_row = 2.0  # Lemma 4.1; the pooled marginals are treated as given, which is why this is no mechanism
+
+    def heterogeneity(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
+        """Line 7, Oracle: tau_k(q) = ||M_q(D_k) - n_k M_q(D) / n||_1."""
+        if self.holder.pooled is None:
+            raise ProtocolError("the oracle needs the pooled table, which only a simulation has")
+        return l1_distances(self.codes, self.domain, cliques, self.holder.pooled(), self.size)
+
+
+class FlaimRandomClient(FlaimClient):
+    """FLAIM (Random): chooses without looking at its rows."""
+
+    @answers("select")
+    def select(self, call: Call) -> tuple[Arrays, dict[str, Any]]:
+        """s distinct eligible cliques, uniformly."""
+        candidates = Candidates.of(self.workload, self.domain)
+        eligible = indices(call.params.get("eligible"), len(candidates), "eligible")
+        order = call.source.permutation(len(eligible))
+        chosen = [eligible[int(i)] for i in order[: self.options.local_rounds]]
+        self.holder.state["chosen"] = {"round": call.round, "candidates": chosen}
+        return [], {"chosen": chosen}
+
+
 def _split(arrays: Arrays, params: dict[str, Any]) -> tuple[Arrays, Arrays]:
     """The arrays of the model and, for s > 1, those of the measurements behind it."""
     length = params.get("model_arrays", len(arrays))

@@ -27,6 +27,7 @@ from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.client import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
+from fedsyn.selection import PooledView
 
 if TYPE_CHECKING:
     from flwr.compat.client.client import Client
@@ -100,6 +101,12 @@ def _open_store(folder: str, modified: int) -> tuple[EncodedTable, str]:
     from fedsyn.schema import Schema
 
     return EncodedTable(folder), Schema.load(Path(folder) / "schema.yaml").sha256
+
+
+@lru_cache(maxsize=2)
+def _pooled(table: EncodedTable) -> PooledView:
+    """All clients' rows together, which exist in one place in a simulation only; counted once per process."""
+    return PooledView(table.pooled(), table.domain)
 
 
 def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:

@@ -33,11 +33,35 @@ MECHANISMS: dict[str, Entry] = {
         "central AIM, the yardstick: one data holder holds every row",
         "FLAIM Algorithm 2 (McKenna et al. 2022)",
     ),
+    "naive_flaim": Entry(
+        "strategies.flaim:NaiveFlaim",
+        "clients.flaim:FlaimClient",
+        "NaiveFLAIM: every client selects by AIM's score on its own rows",
+        "Maddock et al. 2024, Algorithm 1",
+    ),
+    "augflaim_oracle": Entry(
+        "strategies.flaim:AugFlaimOracle",
+        "clients.flaim:AugFlaimOracleClient",
+        "AugFLAIM (Oracle), not private: penalises by the true heterogeneity; simulations only",
+        "Maddock et al. 2024, Algorithm 1",
+    ),
     "augflaim": Entry(
         "strategies.flaim:AugFlaim",
         "clients.flaim:AugFlaimClient",
         "AugFLAIM (Private): clients select locally, penalised by a private proxy of heterogeneity",
         "Maddock et al. 2024, Algorithm 1",
+    ),
+    "flaim_random": Entry(
+        "strategies.flaim:FlaimRandom",
+        "clients.flaim:FlaimRandomClient",
+        "FLAIM (Random): uniformly chosen cliques, the whole budget measures",
+        "Maddock et al. 2024, Table 1",
+    ),
+    "fed_naive_bayes": Entry(
+        "strategies.flaim:FedNaiveBayes",
+        "clients.flaim:FlaimClient",
+        "FedNaiveBayes: one-way marginals only, in every round",
+        "Maddock et al. 2024, Table 1",
     ),
 }
 

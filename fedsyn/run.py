@@ -236,7 +236,7 @@ def evaluate_run(
         return {}
     table = EncodedTable(prepared.folder)
     parts = [np.arange(table.offsets[k], table.offsets[k + 1]) for k in range(table.clients)]
-    codes = np.concatenate([table.rows(k) for k in range(table.clients)])
+    codes = table.pooled()
     schema = prepared.schema
     data = EvaluationInput(
         train=codes,

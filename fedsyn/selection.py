@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import pi, sqrt
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +82,14 @@ def _candidates(workload: Workload, domain: Domain) -> Candidates:
     )
 
 
+class MarginalView(Protocol):
+    """Marginal distributions to compare a client's rows with."""
+
+    def probabilities(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.float64]]: ...
+
+    def probability_at(self, clique: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]: ...
+
+
 class ModelView:
     """Marginals of one model as probabilities, each computed once.
 
@@ -117,9 +126,34 @@ class ModelView:
             self._marginals[clique] = marginal.ravel() / self.model.total
         return [self._marginals[q] for q in cliques]
 
+    def probability_at(self, clique: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
+        """(m,) probabilities of single cells, (m, |q|) codes, of a marginal that is too large to form."""
+        return self.model.probability_at(clique, cells)
+
+
+class PooledView:
+    """The exact marginals of a simulation's pooled table behind the interface of a model's. For oracles only."""
+
+    def __init__(self, codes: npt.NDArray[np.integer], domain: Domain) -> None:
+        self.codes, self.domain = codes, domain
+        self._marginals: dict[Clique, npt.NDArray[np.float64]] = {}
+
+    def probabilities(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.float64]]:
+        missing = [q for q in dict.fromkeys(cliques) if q not in self._marginals]
+        for clique, counts in zip(missing, count(self.codes, self.domain, missing), strict=True):
+            self._marginals[clique] = counts.ravel() / max(1, len(self.codes))
+        return [self._marginals[q] for q in cliques]
+
+    def probability_at(self, clique: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
+        flat = np.ravel_multi_index(tuple(cells.T), self.domain.shape_of(clique))
+        own = _flat_cells(self.codes, self.domain, clique, {})
+        values, counts = np.unique(own, return_counts=True)
+        at = np.minimum(np.searchsorted(values, flat), len(values) - 1)
+        return np.where(values[at] == flat, counts[at], 0) / max(1, len(self.codes))
+
 
 def l1_distances(
-    codes: npt.NDArray[np.integer], domain: Domain, cliques: Sequence[Clique], view: ModelView, size: float
+    codes: npt.NDArray[np.integer], domain: Domain, cliques: Sequence[Clique], view: MarginalView, size: float
 ) -> npt.NDArray[np.float64]:
     """||M_q(D_k) - size * p_q||_1 for each clique q, in records.
 
@@ -130,7 +164,7 @@ def l1_distances(
         codes: (n, d) a client's rows.
         domain: its domain.
         cliques: m cliques.
-        view: the current model.
+        view: the current model (or, for an oracle, the pooled table).
         size: row count to scale the model to.
 
     Returns:
@@ -150,7 +184,7 @@ def l1_distances(
             touched = marginals[i][cells]
         else:
             shape = domain.shape_of(cliques[i])
-            touched = view.model.probability_at(cliques[i], np.stack(np.unravel_index(cells, shape), axis=1))
+            touched = view.probability_at(cliques[i], np.stack(np.unravel_index(cells, shape), axis=1))
         outside = max(0.0, 1.0 - float(touched.sum()))
         distances[i] = np.abs(counts - size * touched).sum() + size * outside
     return distances

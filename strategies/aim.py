@@ -7,12 +7,11 @@ Differentially Private Synthetic Data".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import pi, sqrt
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
+from fedsyn.annealing import annealed, is_settled
 from fedsyn.config import Node, RunConfig
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, estimate
@@ -23,14 +22,10 @@ from fedsyn.privacy import (
     Scales,
     aim_scales,
     aim_start,
-    epsilon_for_rho,
-    exponential_rho,
-    gaussian_rho,
-    sigma_for_rho,
 )
 from fedsyn.protocol.client import indices
 from fedsyn.protocol.messages import Ask, Reply, Sum, Summed
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, require, rho_for_mechanism
+from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, require
 from fedsyn.selection import Candidates, pack_model
 from fedsyn.structure import Structure, estimate_config
 
@@ -121,11 +116,9 @@ class Aim(MechanismStrategy):
             sums = yield self.sum_of([chosen], scales, one_way=False)  # line 14
             self.structure.add([clique])
             self.measured(sums, [clique])
-            before = self.model.project(clique)
+            before = self.model
             self.estimate(last=last)  # line 15
-            assert self.model is not None
-            change = float(np.abs(self.model.project(clique) - before).sum())
-            self.settled = change <= sqrt(2 / pi) * scales.sigma * self.domain.size(clique)  # line 17
+            self.settled = is_settled(before, self.model, [clique], [scales.sigma])  # line 17
             self.record.selected = [" × ".join(clique)]
             if last:
                 break
@@ -137,7 +130,7 @@ class Aim(MechanismStrategy):
 
     def first_scales(self) -> Scales:
         """Lines 1-2, or the equal division over a fixed number of rounds."""
-        rho, d = rho_for_mechanism(self.run, self.budget), len(self.domain)
+        rho, d = self.ledger.remaining_rho, len(self.domain)
         if self.config.rounds is None:
             return aim_start(rho, d, self.config.ratio, as_printed=self.config.as_printed)
         return aim_scales(rho, self.config.rounds, d, self.config.ratio)
@@ -146,15 +139,8 @@ class Aim(MechanismStrategy):
         """Lines 17-20: halves the noise if the last round changed little; all of the budget if little is left."""
         if self.config.rounds is not None:
             return scales, self.round == self.config.rounds
-        sigma, epsilon = scales.sigma, scales.epsilon
-        if self.settled:
-            sigma, epsilon = sigma / 2.0, epsilon * 2.0
-        left = self.ledger.remaining_rho
-        if left <= 2.0 * (gaussian_rho(sigma) + exponential_rho(epsilon)):
-            sigma = sigma_for_rho(self.config.ratio * left)
-            epsilon = epsilon_for_rho((1.0 - self.config.ratio) * left)
-            return Scales(sigma, epsilon, 1, 1), True
-        return Scales(sigma, epsilon, 1, 1), False
+        one_each = Scales(scales.sigma, scales.epsilon, 1, 1)
+        return annealed(one_each, self.settled, self.ledger.remaining_rho, self.config.ratio)
 
     def share(self) -> float:
         """Share of the largest model that this round may use: what will be spent when the round is over (line 12)."""
@@ -181,7 +167,6 @@ class Aim(MechanismStrategy):
         cliques = ones + [self.candidates.cliques[i] for i in chosen]
         return Sum(
             self.everyone(),
-            # A name of its own: a round's noise is keyed by the request's name, and round 1 sums twice.
             "one-way" if one_way else "measure",
             tuple(self.domain.shape_of(q) for q in cliques),
             scales.sigma,

@@ -5,20 +5,22 @@ Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federate
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from fedsyn.config import InferenceNode, Node
+from fedsyn.annealing import annealed, is_settled
+from fedsyn.config import InferenceNode, Node, RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import EstimateConfig, Measurement, estimate
-from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, PrivacyStatement, Release, Scales, flaim_scales
+from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, PrivacyStatement, Release, Scales, flaim_scales, sigma_for_rho
 from fedsyn.protocol.client import indices
 from fedsyn.protocol.messages import Ask, Reply, Sum, Summed
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, rho_for_mechanism
+from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, require
 from fedsyn.selection import Candidates, pack_model
 from fedsyn.structure import Structure, estimate_config
 
@@ -27,7 +29,7 @@ class FlaimConfig(Node):
     """Options of the FLAIM family.
 
     Attributes:
-        rounds: T, global rounds.
+        rounds: T, global rounds; null: budget annealing from 8 d planned rounds (appendix B.4).
         local_rounds: s, cliques that a client selects per round.
         ratio: r, share of the budget for Gaussian noise; the rest is for selection.
         totals: what a sum of marginals is divided by before it meets sums over other clients: 'sizes' (the contributing
@@ -38,7 +40,7 @@ class FlaimConfig(Node):
         local_iterations: of a client's local fits (s > 1 only).
     """
 
-    rounds: int = Field(default=10, ge=1)
+    rounds: int | None = Field(default=10, ge=1)
     local_rounds: int = Field(default=1, ge=1)
     ratio: float = Field(default=0.9, gt=0, lt=1)
     totals: Literal["sizes", "marginal"] = "sizes"
@@ -50,76 +52,102 @@ class FlaimConfig(Node):
         return estimate_config(node, self.local_iterations)
 
 
-class AugFlaim(MechanismStrategy):
-    """AugFLAIM (Private): clients select locally, the server measures what they selected in noisy sums.
+class Flaim(MechanismStrategy):
+    """What the variants share: Algorithm 1, with the places where they differ as small overrides.
 
-    Each round a cohort of clients scores the candidates against the current model, subtracts a proxy of its own
-    heterogeneity, and releases s choices; then the cohort's exact marginals (all one-way ones, and of each client those
-    it chose) are summed, perturbed, and fitted.
-
-    Departures from the paper, and why (docs/mechanisms.md has them all): the model is scaled to a public or released
-    size n_k before a client compares its marginals with it; a sum is divided by the contributors' sizes rather than by
-    its own noisy total, whose noise grows with the number of cells; the first round sums its one-way marginals before
-    it selects, so that no client ever selects against the uniform model (the number of releases is unchanged); for
-    s > 1 the local measurements are charged.
-
-    Privacy statement.
-    Unit: one row, added or removed, at one client.
-    Public: schema, workload, configuration, who answers, the row counts (`client_sizes: private` pays for them).
-    Trusted not to collude: as `aggregation` says; with `plain` and server noise, the server itself.
-    The server sees: every client's choices one by one; noisy sums; with `plain` also every exact contribution.
-    A client sees: the current model and the list of eligible cliques, both functions of released values.
-    Cost of each release: per round, s choices at epsilon_t^2/8 each; d + s marginals at 1/(2 sigma_t^2) each, and s - 1
-    local ones. A row sits at one client, so what other clients release costs it nothing.
-    Sampler: the operating system's; seeded (not private) in a simulation with a seed.
+    The order of the first round differs from the paper in one thing: its one-way marginals are summed before it
+    selects, so that no client selects against the uniform model. No release is added or lost by that.
     """
 
     Config = FlaimConfig
+    # Lemma 4.1: how often the d one-way marginals are measured, and so what sigma is.
+    variant: ClassVar[Literal["naive", "oracle", "private"]] = "naive"
+    # How far one row moves a score, in multiples of w_q: the client half has the argument, under the same name.
+    moves_per_row: ClassVar[float] = 1.0
+    # Line 5 and line 11: one-way marginals in every round, and then none of them among the candidates.
+    one_way_every_round: ClassVar[bool] = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.candidates = Candidates.of(self.workload, self.domain)
         self.structure = Structure(self.domain, self.run.inference)
         self.measurements: list[Measurement] = []
+        self.settled = False
 
     def protocol(self) -> Protocol:
-        scales = self.scales()
-        for t in range(1, self.config.rounds + 1):
+        scales, last = self.first_scales(), False
+        for t in itertools.count(1):  # line 1
             self.begin_round(t)
+            scales, last = self.next_scales(scales, t)
             self.record.sigma, self.record.epsilon = scales.sigma, scales.epsilon
             cohort = self.sample(self.run.federation.participation)  # line 2
             starting = self.model is None
-            if starting:  # line 11 comes first once, so that there is a model to select against
+            if starting:  # the first line 11, so that there is a model to select against
                 sums = yield self.sum_of(cohort, [], scales, one_way=True)
                 self.measured(sums, [], {})
                 self.estimate()
-                if self.model is None:
-                    continue
-            request = self.ask(cohort, scales)
-            self.charge_choices(request, scales)  # before: a reply that is late or malformed was released too
-            replies = yield request
-            choices = self.accept(replies, self.read_choices)  # lines 3-10
-            union = self.fitting_union(choices)
-            sums = yield self.sum_of(cohort, union, scales, one_way=not starting)  # lines 11-15
-            self.measured(sums, union, choices)
-            self.estimate(last=t == self.config.rounds)  # line 16
+            if self.model is not None:
+                request = self.ask(cohort, scales)
+                self.charge_choices(request, scales)  # before: a reply that is late or malformed was released too
+                replies = yield request
+                choices = self.accept(replies, self.read_choices)  # lines 3-10
+                union = self.fitting_union(choices)
+                one_way = self.one_way_every_round and not starting
+                sums = yield self.sum_of(cohort, union, scales, one_way=one_way)  # lines 11-15
+                chosen = self.measured(sums, union, choices)
+                before = self.model
+                self.estimate(last)  # line 16
+                self.settled = self.anneals and is_settled(
+                    before, self.model, [m.clique for m in chosen], [m.sigma for m in chosen]
+                )
+            if last:
+                break
 
-    def scales(self) -> Scales:
-        """Lemma 4.1, with every local release charged (see `flaim_scales`)."""
-        return flaim_scales(
-            rho_for_mechanism(self.run, self.budget),
-            self.config.rounds,
-            self.config.local_rounds,
-            len(self.domain),
-            self.config.ratio,
-            "private",
-        )
+    # Budget -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def anneals(self) -> bool:
+        return self.config.rounds is None
+
+    def first_scales(self) -> Scales:
+        """Lemma 4.1, with every local release charged (see `flaim_scales`), for T or 8 d rounds."""
+        d, s = len(self.domain), self.config.local_rounds
+        rounds = 8 * d if self.anneals else self.config.rounds
+        return flaim_scales(self.ledger.remaining_rho, rounds, s, d, self.config.ratio, self.variant)
+
+    def next_scales(self, scales: Scales, t: int) -> tuple[Scales, bool]:
+        """This round's scales, and whether it is the last: fixed for T rounds, or annealed (appendix B.4)."""
+        if not self.anneals:
+            return scales, t == self.config.rounds
+        d, s = len(self.domain), self.config.local_rounds
+        per_round = Scales(scales.sigma, scales.epsilon, 2 * s - 1 + (d if self.one_way_every_round else 0), s)
+        if t == 1:
+            return per_round, False
+        scales, last = annealed(per_round, self.settled, self.ledger.remaining_rho, self.config.ratio)
+        # Rounds in which nobody answers cost nothing, so the budget alone would not end a run without clients.
+        return scales, last or t >= 16 * d
+
+    # The steps of a round ---------------------------------------------------------------------------------------------
+
+    def may_be_chosen(self, clique: Clique) -> bool:
+        """Line 5: one-way marginals that are measured anyway are filtered from the choice."""
+        return not (self.one_way_every_round and len(clique) == 1)
+
+    def noise_scale(self, federation: float, records: float, cohort: float) -> float:
+        """Line 16's weight, as what the noise of a sum is multiplied by: alpha_q = N_q / sigma, so N / N_q.
+
+        Args:
+            federation: N, records of all clients.
+            records: N_q, records behind this sum.
+            cohort: records of all contributors of the round.
+        """
+        return federation / records
 
     def ask(self, cohort: Sequence[int], scales: Scales) -> Ask:
         """Lines 3-10 as a request: every client of the cohort selects among the cliques that the model can take."""
         assert self.model is not None
-        # One-way marginals are measured in every round and filtered from the choice (line 5).
-        eligible = [i for i in self.structure.which_fit(self.candidates.cliques) if len(self.candidates.cliques[i]) > 1]
+        fitting = self.structure.which_fit(self.candidates.cliques)
+        eligible = [i for i in fitting if self.may_be_chosen(self.candidates.cliques[i])]
         self.open = frozenset(eligible)
         if not eligible:
             return Ask((), "select")
@@ -152,7 +180,7 @@ class AugFlaim(MechanismStrategy):
                 "select",
                 self.round,
                 EXPONENTIAL,
-                2.0 * weight,
+                self.moves_per_row * weight,
                 epsilon=scales.epsilon,
                 count=self.config.local_rounds,
                 noise_by="each client",
@@ -194,7 +222,6 @@ class AugFlaim(MechanismStrategy):
         self.asked = cliques
         return Sum(
             tuple(cohort) if cliques else (),
-            # A name of its own: a round's noise is keyed by the request's name, and round 1 sums twice.
             "measure" if union else "one-way",
             tuple(self.domain.shape_of(q) for q in cliques),
             scales.sigma,
@@ -207,8 +234,8 @@ class AugFlaim(MechanismStrategy):
         ones = [(name,) for name in self.domain] if one_way else []
         return ones + [self.candidates.cliques[i] for i in union]
 
-    def measured(self, sums: Summed, union: Sequence[int], choices: Mapping[int, list[int]]) -> None:
-        """Lines 15-16: brings every sum to the federation's total, and its noise with it.
+    def measured(self, sums: Summed, union: Sequence[int], choices: Mapping[int, list[int]]) -> list[Measurement]:
+        """Lines 15-16: brings every sum to the federation's total, and its noise with it; returns the chosen ones.
 
         A sum over N_q records becomes `sum * N / N_q` with standard deviation `sigma * N / N_q`: the weight N_q / sigma
         of line 16 in units of the federation's total N.
@@ -216,18 +243,21 @@ class AugFlaim(MechanismStrategy):
         if not sums.contributors:
             if self.asked:
                 self.record.notes.append("too few contributions: nothing was opened in this round's sum")
-            return
-        federation = self.rows(self.clients)
+            return []
+        federation, cohort = self.rows(self.clients), self.rows(sums.contributors)
         ones = len(self.asked) - len(union)
         chooser = {i: {k for k, chosen in choices.items() if i in chosen} for i in union}
+        new: dict[int, Measurement] = {}
         for j, (clique, values, sigma) in enumerate(zip(self.asked, sums.arrays, sums.sigmas, strict=True)):
             behind = sums.contributors if j < ones else set(sums.contributors) & chooser[union[j - ones]]
             records = self.rows(behind) if self.config.totals == "sizes" else float(np.sum(values))
             if records < 1.0:
                 continue  # nobody who chose it answered (or, as printed, noise alone): it says nothing
-            scale = federation / records
-            self.measurements.append(Measurement(clique, values * scale, sigma * scale))
+            noise = sigma * self.noise_scale(federation, records, cohort)
+            new[j] = Measurement(clique, values * (federation / records), noise)
+        self.measurements += new.values()
         self.record.selected = [" × ".join(self.candidates.cliques[i]) for i in union]
+        return [measurement for j, measurement in new.items() if j >= ones]
 
     def estimate(self, last: bool = False) -> None:
         """Line 16: the model that fits all measurements so far, started from the previous one."""
@@ -255,8 +285,161 @@ class AugFlaim(MechanismStrategy):
             server_sees=f"each client's {local} choice(s) per round, by the exponential mechanism; {seen['server']}",
             client_sees="the current model and the eligible cliques of each round: functions of released values",
             cost=(
-                f"per round and row: {local} choice(s) at epsilon_t^2/8; {len(self.domain)} one-way marginals, "
-                f"{local} chosen and {local - 1} local marginal(s) at 1/(2 sigma_t^2); noise drawn by {seen['noise']}"
+                f"per round and row: {local} choice(s) at epsilon_t^2/8; {local} chosen and {local - 1} local marginal(s) "
+                f"at 1/(2 sigma_t^2); {len(self.domain)} one-way marginals at 1/(2 sigma_t^2) "
+                f"{'in every round' if self.one_way_every_round else 'once'}; noise drawn by {seen['noise']}"
             ),
             sampler="see the run",
         )
+
+
+class NaiveFlaim(Flaim):
+    """NaiveFLAIM: AIM's score on every client, one-way marginals once, every sum weighted alike (1 / sigma).
+
+    Privacy statement.
+    Unit: one row, added or removed, at one client.
+    Public: schema, workload, configuration, who answers, the row counts (`client_sizes: private` pays for them).
+    Trusted not to collude: as `aggregation` says; with `plain` and server noise, the server itself.
+    The server sees: every client's choices one by one; noisy sums; with `plain` also every exact contribution.
+    A client sees: the current model and the list of eligible cliques, both functions of released values.
+    Cost of each release: once, d one-way marginals at 1/(2 sigma_t^2) each; per round, s choices at epsilon_t^2/8, s
+    marginals and s - 1 local ones at 1/(2 sigma_t^2) each.
+    Sampler: the operating system's; seeded (not private) in a simulation with a seed.
+    """
+
+    def noise_scale(self, federation: float, records: float, cohort: float) -> float:
+        """Line 16, Naive: 1 / sigma for every sum of a round, however few records are behind it."""
+        return federation / cohort
+
+
+class AugFlaimOracle(Flaim):
+    """AugFLAIM (Oracle): subtracts each client's true distance from the pooled table. A baseline for simulations.
+
+    Privacy statement.
+    NOT PRIVATE: the clients' scores read the marginals of the pooled table, which no party of a federation has. It
+    refuses to run in a deployment, and its ledger and report say that its result is not private. Otherwise:
+    Unit: one row, added or removed, at one client.
+    Public: schema, workload, configuration, who answers, the row counts (`client_sizes: private` pays for them).
+    Trusted not to collude: as `aggregation` says; with `plain` and server noise, the server itself.
+    The server sees: every client's choices one by one; noisy sums; with `plain` also every exact contribution.
+    A client sees: the model, the eligible cliques, and the exact marginals of the pooled table.
+    Cost of each release: as NaiveFLAIM's, with twice the sensitivity of the scores (Lemma 4.1).
+    Sampler: the operating system's; seeded (not private) in a simulation with a seed.
+    """
+
+    variant = "oracle"
+    moves_per_row = 2.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.ledger.not_private("the oracle's scores read the exact marginals of the pooled table")
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        require(
+            config.runtime.engine != "deployment",
+            "mechanism.name: 'augflaim_oracle' reads the pooled table, which no party of a deployment has; "
+            "it is a baseline for simulations",
+        )
+
+
+class AugFlaim(Flaim):
+    """AugFLAIM (Private): clients select locally, the server measures what they selected in noisy sums.
+
+    Each round a cohort of clients scores the candidates against the current model, subtracts a proxy of its own
+    heterogeneity, and releases s choices; then the cohort's exact marginals (all one-way ones, and of each client those
+    it chose) are summed, perturbed, and fitted.
+
+    Departures from the paper, and why (docs/mechanisms.md has them all): the model is scaled to a public or released
+    size n_k before a client compares its marginals with it; a sum is divided by the contributors' sizes rather than by
+    its own noisy total, whose noise grows with the number of cells; the first round sums its one-way marginals before
+    it selects, so that no client ever selects against the uniform model (the number of releases is unchanged); for
+    s > 1 the local measurements are charged.
+
+    Privacy statement.
+    Unit: one row, added or removed, at one client.
+    Public: schema, workload, configuration, who answers, the row counts (`client_sizes: private` pays for them).
+    Trusted not to collude: as `aggregation` says; with `plain` and server noise, the server itself.
+    The server sees: every client's choices one by one; noisy sums; with `plain` also every exact contribution.
+    A client sees: the current model and the list of eligible cliques, both functions of released values.
+    Cost of each release: per round, s choices at epsilon_t^2/8 each; d + s marginals at 1/(2 sigma_t^2) each, and s - 1
+    local ones. A row sits at one client, so what other clients release costs it nothing.
+    Sampler: the operating system's; seeded (not private) in a simulation with a seed.
+    """
+
+    variant = "private"
+    moves_per_row = 2.0
+    one_way_every_round = True
+
+
+class FlaimRandom(Flaim):
+    """FLAIM (Random): clients choose cliques uniformly, so that the whole budget measures. A baseline of Table 1.
+
+    Only Gaussian noise of a scale fixed in advance is ever added: the run is accounted exactly, as one Gaussian
+    mechanism, and not through zCDP.
+
+    Privacy statement.
+    Unit: one row, added or removed, at one client.
+    Public: schema, workload, configuration, who answers, the choices (they do not depend on rows), the row counts
+    (`client_sizes: private` pays for them).
+    Trusted not to collude: as `aggregation` says; with `plain` and server noise, the server itself.
+    The server sees: the choices; noisy sums; with `plain` also every exact contribution.
+    A client sees: the current model and the list of eligible cliques, both functions of released values.
+    Cost of each release: once, d one-way marginals, and per round s marginals, at mu^2 = 1/sigma^2 each.
+    Sampler: the operating system's; seeded (not private) in a simulation with a seed.
+    """
+
+    accountant = "gaussian"
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        _needs_fixed_rounds(config)
+
+    def first_scales(self) -> Scales:
+        """All of the budget on T s chosen and d one-way marginals; nothing is measured locally."""
+        count = self.config.rounds * self.config.local_rounds + len(self.domain)
+        return Scales(sigma_for_rho(self.ledger.remaining_rho / count), 1.0, count, 0)
+
+    def charge_choices(self, request: Ask, scales: Scales) -> None:
+        """Nothing: the choices depend on no row."""
+
+
+class FedNaiveBayes(Flaim):
+    """FedNaiveBayes: the workload restricted to one-way marginals, measured in every round. A baseline of Table 1.
+
+    Privacy statement.
+    Unit: one row, added or removed, at one client.
+    Public: schema, configuration, who answers, the row counts (`client_sizes: private` pays for them).
+    Trusted not to collude: as `aggregation` says; with `plain` and server noise, the server itself.
+    The server sees: noisy sums of one-way marginals; with `plain` also every exact contribution.
+    A client sees: the names of the requests.
+    Cost of each release: per round, d one-way marginals at mu^2 = 1/sigma^2 each, accounted exactly as one Gaussian.
+    Sampler: the operating system's; seeded (not private) in a simulation with a seed.
+    """
+
+    accountant = "gaussian"
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        _needs_fixed_rounds(config)
+
+    def protocol(self) -> Protocol:
+        scales = self.first_scales()
+        for t in range(1, self.config.rounds + 1):
+            self.begin_round(t)
+            self.record.sigma = scales.sigma
+            sums = yield self.sum_of(self.sample(self.run.federation.participation), [], scales, one_way=True)
+            self.measured(sums, [], {})
+            self.estimate(last=t == self.config.rounds)
+
+    def first_scales(self) -> Scales:
+        count = self.config.rounds * len(self.domain)
+        return Scales(sigma_for_rho(self.ledger.remaining_rho / count), 1.0, count, 0)
+
+
+def _needs_fixed_rounds(config: RunConfig) -> None:
+    require(
+        config.mechanism.options.get("rounds", 10) is not None,
+        f"mechanism.rounds: '{config.mechanism.name}' is accounted as one Gaussian mechanism, whose scale is fixed in "
+        "advance; give a number of rounds",
+    )

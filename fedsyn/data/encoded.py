@@ -72,6 +72,10 @@ class EncodedTable:
             raise DataError(f"there is no client {client}: the table is split between {self.clients}")
         return self._codes[self.offsets[client] : self.offsets[client + 1]]
 
+    def pooled(self) -> np.ndarray:
+        """(n, d) read-only codes of all clients together, client after client: for evaluation and oracles."""
+        return self._codes
+
 
 def write_encoded(
     folder: str | Path, codes: np.ndarray, domain: Domain, partition: Sequence[np.ndarray]

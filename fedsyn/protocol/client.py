@@ -27,7 +27,7 @@ from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
 from fedsyn.protocol.messages import ANSWER, Arrays, Envelope, to_json
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.registry import mechanism_options, strategy_class
-from fedsyn.selection import build_workload
+from fedsyn.selection import MarginalView, build_workload
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _log = logging.getLogger("fedsyn")
@@ -57,6 +57,7 @@ class Holder:
         randomness: seeded in a simulation, the operating system's otherwise.
         state: JSON-able memory that survives between requests (ledger and the mechanism's own).
         budget: the most that this holder is willing to spend; None: the run's budget.
+        pooled: exact marginals of all clients' rows together, for oracles; None outside a simulation.
         save: called with `state` after every request, answered or refused, once there is a release to remember.
     """
 
@@ -68,6 +69,7 @@ class Holder:
     state: dict[str, Any] = field(default_factory=dict)
     budget: PrivacyBudget | None = None
     save: Callable[[dict[str, Any]], None] = lambda state: None
+    pooled: Callable[[], MarginalView] | None = None
 
 
 @dataclass(frozen=True)

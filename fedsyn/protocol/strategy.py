@@ -415,7 +415,7 @@ class MechanismStrategy(Strategy):
 
         One row sits at one client, so the releases of all clients together cost one of them (parallel composition).
         """
-        sigma = size_sigma(self.run, self.budget)
+        sigma = sigma_for_rho(self.run.privacy.size_share * self.ledger.remaining_rho)
         self.promise(Release("sizes", 0, GAUSSIAN, 1.0, sigma=sigma, noise_by="each client"))
         replies = self._exchange(list(self.clients), "sizes", "ask", {"sigma": sigma}, [])
         for partition, reply in replies.items():
@@ -430,17 +430,6 @@ class MechanismStrategy(Strategy):
     def _close_round(self) -> None:
         if self._observer is not None:
             self._observer(self.record)
-
-
-def size_sigma(config: RunConfig, budget: PrivacyBudget) -> float:
-    """Noise of the released row counts: `privacy.size_share` of rho, as one Gaussian release of sensitivity 1."""
-    return sigma_for_rho(config.privacy.size_share * budget.rho)
-
-
-def rho_for_mechanism(config: RunConfig, budget: PrivacyBudget) -> float:
-    """The zCDP budget that is left for the mechanism itself."""
-    share = config.privacy.size_share if config.privacy.client_sizes == "private" else 0.0
-    return budget.rho * (1.0 - share)
 
 
 def public_facts(config: RunConfig) -> str:
@@ -487,6 +476,4 @@ __all__ = [
     "RoundRecord",
     "public_facts",
     "require",
-    "rho_for_mechanism",
-    "size_sigma",
 ]

@@ -29,7 +29,7 @@ from fedsyn.randomness import OS_LABEL, SEEDED_LABEL
 from fedsyn.registry import client_class, strategy_class
 from fedsyn.testing import harness
 from fedsyn.testing.accounting import rho_of_entries, within_budget
-from fedsyn.testing.harness import SERVER, Draw, Federation, Outcome, config_of, execute, federation_of
+from fedsyn.testing.harness import SERVER, Draw, Federation, Outcome, config_of, execute, federation_of, finished
 from fedsyn.testing.schemas import AwkwardTable, awkward_names, awkward_table
 
 Tables = Iterable[str | AwkwardTable] | None
@@ -132,13 +132,6 @@ class Bench:
             return None
 
 
-def finished(outcome: Outcome) -> Outcome:
-    """The outcome of a run that must have ended with a model."""
-    assert outcome.error is None, f"the run failed: {outcome.error}"
-    assert outcome.strategy.model is not None, "the run ended without a model"
-    return outcome
-
-
 # Ledgers -----------------------------------------------------------------------------------------------------------
 
 
@@ -181,7 +174,9 @@ def _rho_by_name(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def _report_holds(report: Mapping[str, Any], epsilon: float, delta: float, whose: str) -> None:
     for entry in report["releases"]:
         assert str(entry.get("name", "")).strip(), f"{whose} has a release without a name"
-        assert entry.get("sampler", "unknown") != "unknown", f"{whose}: '{entry['name']}' does not say where noise is from"
+        assert entry.get("sampler", "unknown") != "unknown", (
+            f"{whose}: '{entry['name']}' does not say where noise is from"
+        )
     assert within_budget(report, epsilon, delta), f"{whose} exceeds epsilon = {epsilon:g} at delta = {delta:g}"
     again = rho_of_entries(report["releases"])
     assert abs(report["rho"] - again) <= 1e-9 * max(1.0, again), f"{whose} reports a total that its entries do not have"
@@ -305,7 +300,9 @@ def check_synthetic_table(bench: Bench) -> None:
     assert np.array_equal(schema.encode(frame), base.synthetic), "the synthetic table does not encode to its own codes"
     for name in schema.domain:
         marginal = model.project((name,))
-        assert np.all(np.isfinite(marginal)) and np.all(marginal >= 0), f"the model's marginal of '{name}' is no marginal"
+        assert np.all(np.isfinite(marginal)) and np.all(marginal >= 0), (
+            f"the model's marginal of '{name}' is no marginal"
+        )
         assert np.isclose(marginal.sum(), model.total), f"the model's marginal of '{name}' does not sum to its total"
     more = finished(execute(bench.config(synthesis={"rows": 7}), bench.federation))
     assert len(more.synthetic) == 7, "synthesis.rows is not the number of synthetic rows"
@@ -441,7 +438,9 @@ def _post_processed(config: RunConfig, first: Outcome, again: Outcome, what: str
                 assert one.reply["ok"] == two.reply["ok"], f"{what} decide whether {one} is answered"
                 continue
             same = one.reply == two.reply and _equal(one.reply_arrays, two.reply_arrays)
-            assert same, f"{what}, with every release held fixed, change the reply to {one}: it shows more than it released"
+            assert same, (
+                f"{what}, with every release held fixed, change the reply to {one}: it shows more than it released"
+            )
     assert _equal_arrays(first.arrays, again.arrays), f"{what}, with every release held fixed, change the model"
 
 
@@ -495,7 +494,9 @@ def check_client_refuses(bench: Bench) -> None:
         for params in ({}, {key: "nonsense" for key in original.envelope["params"]}):
             for arrays in ((), (np.full(3, np.nan), np.array([2**62]))):
                 _fit(client, {**original.envelope, "params": params}, arrays)
-        _report_holds(client.ledger.report(), base.config.privacy.epsilon, base.config.privacy.delta, "a client's ledger")
+        _report_holds(
+            client.ledger.report(), base.config.privacy.epsilon, base.config.privacy.delta, "a client's ledger"
+        )
 
 
 def check_repeated_requests(bench: Bench) -> None:

@@ -261,7 +261,7 @@ class ScriptedGrid(InProcessGrid):
         app: the ClientApp.
         nodes: node configuration of each node.
         faults: by partition id, what becomes of its replies: (reply, number of earlier ones) -> reply or None.
-        reverse: nodes work in reverse order, and their replies arrive in an order that changes with each request.
+        reverse: nodes work, and their replies arrive, in reverse order.
     """
 
     def __init__(
@@ -276,15 +276,10 @@ class ScriptedGrid(InProcessGrid):
         self._faults = dict(faults or {})
         self._answered: dict[int, int] = {}
         self._reverse = reverse
-        self._requests = 0
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         waiting = list(messages)
-        self._requests += 1
         replies = super().send_and_receive(waiting[::-1] if self._reverse else waiting, timeout=None)
-        if self._reverse:
-            middle = self._requests % max(1, len(replies))
-            replies = replies[middle:] + replies[:middle]
         kept = []
         for reply in replies:
             partition = reply.metadata.src_node_id - 1
@@ -448,6 +443,13 @@ def execute(
         rows = config.synthesis.rows or max(1, round(strategy.model.total))
         synthetic = strategy.model.sample(rows, Randomness(config.runtime.seed).ordinary("synthesize"))
     return Outcome(config, federation, strategy, tape, error, _client_ledgers(grid), synthetic)
+
+
+def finished(outcome: Outcome) -> Outcome:
+    """The outcome of a run that must have ended with a model."""
+    assert outcome.error is None, f"the run failed: {outcome.error}"
+    assert outcome.strategy.model is not None, "the run ended without a model"
+    return outcome
 
 
 def _client_ledgers(grid: InProcessGrid) -> dict[int, Ledger]:

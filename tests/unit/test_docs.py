@@ -1,0 +1,168 @@
+"""What the documentation says exists: links, commands, configurations, code, and every mechanism."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+import typer
+import yaml
+
+from fedsyn.cli import app
+from fedsyn.config import RunConfig, load_config
+from fedsyn.registry import MECHANISMS
+from fedsyn.schema import Schema
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "experiments").glob("**/*.md")])
+FILES = sorted((ROOT / "configs").glob("*.yaml"))
+SCHEMAS = [path for path in FILES if "columns" in yaml.safe_load(path.read_text(encoding="utf-8"))]
+CONFIGS = [path for path in FILES if path not in SCHEMAS]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Fenced code blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def shell_lines(page: Path) -> list[str]:
+    """Command lines of a page's shell blocks: continuation lines joined, comments and variables left out."""
+    text = "\n".join(blocks(page, "sh")).replace("\\\n", " ")
+    words = (shlex.split(line, comments=True) for line in text.splitlines())
+    stripped = (list(_without_variables(line)) for line in words)
+    return [shlex.join(line) for line in stripped if line]
+
+
+def _without_variables(words: list[str]) -> list[str]:
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        words = words[1:]
+    return words
+
+
+FEDSYN_LINES = sorted(
+    {line for page in PAGES for line in shell_lines(page) if line.split()[0] in ("fedsyn", ".venv/bin/fedsyn")}
+)
+
+
+def parse(line: str) -> click.Context:
+    """Parses a `fedsyn ...` line down to its subcommand without running anything; click.UsageError if it is wrong."""
+    command: click.Command = typer.main.get_command(app)
+    context, words = click.Context(command, info_name="fedsyn"), shlex.split(line)[1:]
+    while isinstance(command, click.Group):
+        name, found, words = command.resolve_command(context, words)
+        assert name is not None and found is not None
+        command = found
+        if isinstance(command, click.Group):
+            context = click.Context(command, parent=context, info_name=name)
+    return command.make_context(name, list(words), parent=context)
+
+
+def test_the_readme_starts_with_its_two_commands() -> None:
+    readme = ROOT / "README.md"
+    first = [line.split("#")[0].strip() for line in blocks(readme, "sh")[0].splitlines()]
+    assert first == ["make demo", "make test"]
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    made = {line.split()[1] for page in PAGES for line in shell_lines(page) if line.startswith("make ")}
+    assert {"demo", "test"} <= made <= set(targets)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    for link in links:
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"{page.name}: {link}"
+        assert path.is_relative_to(ROOT), f"{page.name}: {link}"
+        if anchor:
+            assert anchor in anchors(path), f"{page.name}: {link} has no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_code_blocks_compile(page: Path) -> None:
+    for code in blocks(page, "python"):
+        compile(code, page.name, "exec")
+    for text in blocks(page, "yaml"):
+        yaml.safe_load(text)
+
+
+def test_there_are_commands_to_check() -> None:
+    assert any(line.startswith("fedsyn run configs/") for line in FEDSYN_LINES)
+    with pytest.raises(click.UsageError):
+        parse("fedsyn run configs/demo.yaml --no-such-option")
+    with pytest.raises(click.UsageError):
+        parse("fedsyn no-such-command")
+
+
+@pytest.mark.parametrize("line", FEDSYN_LINES)
+def test_documented_commands_parse(line: str, tmp_path: Path) -> None:
+    context = parse(line)
+    file = context.params.get("config")
+    if file is None:
+        return
+    path = ROOT / file
+    if not str(file).startswith("configs/"):  # the reader's own run.yaml, as the README shows it
+        path = tmp_path / "run.yaml"
+        path.write_text(blocks(ROOT / "README.md", "yaml")[0], encoding="utf-8")
+    load_config(path, context.params.get("set_") or ())
+
+
+def test_the_readmes_configuration_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(blocks(ROOT / "README.md", "yaml")[0], encoding="utf-8")
+    assert load_config(path).runtime.seed is None
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=name_of)
+def test_configurations_parse_and_survive_saving(path: Path, tmp_path: Path) -> None:
+    config = load_config(path)
+    config.save(tmp_path / "again.yaml")
+    assert isinstance(config, RunConfig) and load_config(tmp_path / "again.yaml") == config
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=name_of)
+def test_example_schemas_are_usable_as_they_are(path: Path) -> None:
+    Schema.load(path).require_approved()
+
+
+def test_every_mechanism_is_described_and_configured() -> None:
+    headings = anchors(ROOT / "docs" / "mechanisms.md")
+    configured = {load_config(path).mechanism.name for path in CONFIGS}
+    for name, entry in MECHANISMS.items():
+        if entry.strategy.startswith("strategies."):  # not those that another test registers
+            assert name in headings, f"docs/mechanisms.md has no section '{name}'"
+            assert name in configured, f"no configuration in configs/ runs '{name}'"
+
+
+def test_mechanism_options_are_documented() -> None:
+    from fedsyn.registry import strategy_class
+
+    text = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+    for name, entry in MECHANISMS.items():
+        if not entry.strategy.startswith("strategies."):
+            continue
+        start = text.index(f"\n## {name}\n")
+        section = text[start : text.find("\n## ", start + 1)]
+        for option in strategy_class(name).Config.model_fields:
+            assert f"`{option}`" in section, f"docs/mechanisms.md, {name}: option '{option}'"
+
+
+def test_the_shipped_deployment_is_private_and_asks_for_no_metric() -> None:
+    config = load_config(ROOT / "configs" / "deployment.yaml")
+    assert config.runtime.engine == "deployment" and config.runtime.seed is None and not config.evaluation
