@@ -190,6 +190,11 @@ def _show_result(folder: Path, metrics: dict[str, float]) -> None:
     if not ledger["private"]:
         reasons = "; ".join(ledger["not_private_because"])
         out_console.print(f"[yellow]do not release this table ({reasons})[/yellow]", highlight=False)
+    if metrics.get("dropped"):
+        out_console.print(
+            f"[yellow]{metrics['dropped']:g} replies of clients could not be used: see rounds.jsonl[/yellow]",
+            highlight=False,
+        )
     out_console.print(f"synthetic table: {folder / 'synthetic.csv'}", soft_wrap=True)
     out_console.print(f"report:          {folder / 'report.html'}", soft_wrap=True)
 

@@ -12,7 +12,7 @@ delta (default: the run's).
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,8 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
     partition = int(context.node_config["partition-id"])
     folder = store_of(context.run_config)
     table, schema_hash = _open_store(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
-    return Holder(partition, table.rows(partition), table.domain, schema_hash, Randomness(config.runtime.seed), state)
+    randomness, pooled = Randomness(config.runtime.seed), partial(_pooled, table)
+    return Holder(partition, table.rows(partition), table.domain, schema_hash, randomness, state, pooled=pooled)
 
 
 @lru_cache(maxsize=4)

@@ -253,7 +253,7 @@ def evaluate_run(
 
 
 def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str, float]:
-    """Seconds, peak memory of this process, and megabytes that an average client sent and received."""
+    """Seconds, peak memory of this process, megabytes of an average client, and replies that could not be used."""
     up = sum(record.bytes_up for record in strategy.records)
     down = sum(record.bytes_down for record in strategy.records)
     return {
@@ -261,6 +261,7 @@ def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MB, 1),
         "client_mb_up": up / clients / 1e6,
         "client_mb_down": down / clients / 1e6,
+        "dropped": float(sum(len(record.dropped) for record in strategy.records)),
     }
 
 

@@ -278,18 +278,24 @@ class Flaim(MechanismStrategy):
 
     def statement(self) -> PrivacyStatement:
         seen = self.aggregation.who_sees_what()
-        local = self.config.local_rounds
         return PrivacyStatement(
             public=public_facts(self.run),
             trust=seen["trust"],
-            server_sees=f"each client's {local} choice(s) per round, by the exponential mechanism; {seen['server']}",
+            server_sees=f"{self.choices_in_words()}; {seen['server']}",
             client_sees="the current model and the eligible cliques of each round: functions of released values",
-            cost=(
-                f"per round and row: {local} choice(s) at epsilon_t^2/8; {local} chosen and {local - 1} local marginal(s) "
-                f"at 1/(2 sigma_t^2); {len(self.domain)} one-way marginals at 1/(2 sigma_t^2) "
-                f"{'in every round' if self.one_way_every_round else 'once'}; noise drawn by {seen['noise']}"
-            ),
+            cost=f"{self.cost_in_words()}; noise drawn by {seen['noise']}",
             sampler="see the run",
+        )
+
+    def choices_in_words(self) -> str:
+        return f"each client's {self.config.local_rounds} choice(s) per round, by the exponential mechanism"
+
+    def cost_in_words(self) -> str:
+        s, d = self.config.local_rounds, len(self.domain)
+        how_often = "in every round" if self.one_way_every_round else "once"
+        return (
+            f"per round and row: {s} choice(s) at epsilon_t^2/8, {s} chosen and {s - 1} local marginal(s) at "
+            f"1/(2 sigma_t^2); {d} one-way marginals at 1/(2 sigma_t^2) {how_often}"
         )
 
 
@@ -403,6 +409,13 @@ class FlaimRandom(Flaim):
     def charge_choices(self, request: Ask, scales: Scales) -> None:
         """Nothing: the choices depend on no row."""
 
+    def choices_in_words(self) -> str:
+        return f"each client's {self.config.local_rounds} choice(s) per round, which depend on no row"
+
+    def cost_in_words(self) -> str:
+        s, d = self.config.local_rounds, len(self.domain)
+        return f"per round and row {s} chosen marginal(s), once {d} one-way marginals, each mu^2 = 1/sigma^2"
+
 
 class FedNaiveBayes(Flaim):
     """FedNaiveBayes: the workload restricted to one-way marginals, measured in every round. A baseline of Table 1.
@@ -435,6 +448,12 @@ class FedNaiveBayes(Flaim):
     def first_scales(self) -> Scales:
         count = self.config.rounds * len(self.domain)
         return Scales(sigma_for_rho(self.ledger.remaining_rho / count), 1.0, count, 0)
+
+    def choices_in_words(self) -> str:
+        return "no choices"
+
+    def cost_in_words(self) -> str:
+        return f"per round and row {len(self.domain)} one-way marginals, each mu^2 = 1/sigma^2"
 
 
 def _needs_fixed_rounds(config: RunConfig) -> None:

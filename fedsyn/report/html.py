@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-_COSTS = ("seconds", "peak_mb", "client_mb_up", "client_mb_down")
+_COSTS = ("seconds", "peak_mb", "client_mb_up", "client_mb_down", "dropped")
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
 table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{border-bottom:1px solid #ddd;padding:.2rem .8rem .2rem 0;

@@ -59,15 +59,17 @@ def check_mechanism(name: str, *, tables: Tables = None, options: Mapping[str, A
         AssertionError: one or more checks failed; the message lists all of them.
         ConfigError: no such mechanism, or options that it refuses.
     """
-    failures = []
+    failures: dict[tuple[str, str], list[str]] = {}  # checks that fail for one reason make one line
     for check in mechanism_checks(name, tables=tables, options=options):
         try:
             check()
         except Exception as error:  # also what a mechanism throws by mistake is a finding
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-            failures.append(f"  {check}: {kind}{error}")
+            failures.setdefault((check.bench.table.name, f"{kind}{error}"), []).append(check.name)
     if failures:
-        raise AssertionError(f"mechanism '{name}' fails {len(failures)} conformance check(s):\n" + "\n".join(failures))
+        lines = [f"  {table}: {', '.join(checks)}: {reason}" for (table, reason), checks in failures.items()]
+        total = sum(len(checks) for checks in failures.values())
+        raise AssertionError(f"mechanism '{name}' fails {total} conformance check(s):\n" + "\n".join(lines))
 
 
 def mechanism_checks(
@@ -545,7 +547,8 @@ def check_statement(bench: Bench) -> None:
     lines = [line.strip() for line in document.strip().splitlines()]
     found = [line.partition(":")[0] for line in lines if line.partition(":")[0] in STATEMENT_TITLES]
     assert tuple(found) == STATEMENT_TITLES, f"the privacy statement must have, in order: {', '.join(STATEMENT_TITLES)}"
-    assert lines[0].startswith(f"{STATEMENT_TITLES[0]}:"), "the privacy statement must begin with its unit"
+    first = "Unit:" if _declared_private(bench) else "NOT PRIVATE:"
+    assert lines[0].startswith(first), f"the privacy statement must begin with '{first}'"
     assert all(lines), "the docstring must end with the privacy statement"
     statement = bench.base().strategy.ledger.report()["statement"]
     assert statement and all(str(text).strip() for text in statement.values()), "the run's statement is incomplete"

@@ -37,6 +37,7 @@ from fedsyn.protocol.messages import ANSWER, ENVELOPE, to_json
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.registry import client_class, strategy_class
+from fedsyn.selection import PooledView
 from fedsyn.testing.schemas import AwkwardTable
 
 SERVER = "server"
@@ -338,6 +339,7 @@ def client_app(name: str, config: RunConfig, federation: Federation, tape: Tape,
     """A ClientApp of the registered client half, watched; clients in `raising` fail at every message."""
     failing = frozenset(raising)
     schema_hash = federation.table.schema.sha256
+    pooled = PooledView(np.concatenate(federation.parts), federation.domain)
 
     def client_fn(context: Context) -> Any:
         partition = int(context.node_config["partition-id"])
@@ -352,6 +354,7 @@ def client_app(name: str, config: RunConfig, federation: Federation, tape: Tape,
             WatchedRandomness(config.runtime.seed, tape),
             json.loads(text) if text else {},
             save=lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
+            pooled=lambda: pooled,
         )
         client = client_class(name)(config, holder)
         client.ledger = TapedLedger.wrap(client.ledger, tape, f"client {partition}")

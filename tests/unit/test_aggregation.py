@@ -101,6 +101,7 @@ def test_the_order_of_arrival_changes_no_bit(noise: str) -> None:
         parties = Parties(noise, EVERYTHING)
         parties.arrival = arrival
         sums = parties.sum(sigma=np.pi)
+        assert sums.contributors == (0, 1, 2, 3)
         results.append(b"".join(array.tobytes() for array in sums.arrays))
     assert len(set(results)) == 1
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from fedsyn.client_app import app, client_fn
+from fedsyn.client_app import _real_holder, app, client_fn
 from fedsyn.config import RunConfig, parse_config
 from fedsyn.errors import ConfigError
 from fedsyn.flower import Context, InProcessGrid, RecordDict, array_record, new_message, pack, read_reply
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.messages import ANSWER, Envelope
+from fedsyn.randomness import OS_LABEL
 from fedsyn.schema import Schema
 
 SECRET = "4711-diagnosis"
@@ -81,12 +82,14 @@ def test_real_rows_refuse_seeded_noise(node: dict[str, Any]) -> None:
     seeded = config.model_copy(update={"runtime": config.runtime.model_copy(update={"seed": 1})})
     answer = join(node, seeded)
     assert answer["ok"] is False and "seed" in answer["message"]
+    with pytest.raises(ConfigError, match="refuses a seeded run"):
+        _real_holder(seeded, node, {})
 
 
 def test_a_holder_needs_an_approved_schema(node: dict[str, Any]) -> None:
     without = {key: value for key, value in node.items() if key != "schema"}
     assert "needs the schema" in join(without, run_config())["message"]
-    drafted = SCHEMA.replace("dtype: integer}", f"dtype: integer, drafted: [lower]}}  # {SECRET}")
+    drafted = SCHEMA.replace("dtype: integer}", f"dtype: integer, drafted: [bounds]}}  # {SECRET}")
     Path(node["schema"]).write_text(drafted, encoding="utf-8")
     answer = join(node, run_config())
     assert answer["ok"] is False and "SchemaError" in answer["message"]
@@ -119,6 +122,7 @@ def test_the_smaller_budget_binds(node: dict[str, Any], own: dict[str, Any], bud
     context = Context(run_id=1, node_id=1, node_config={**node, **own}, state=RecordDict(), run_config=run)
     client = client_fn(context)
     assert client.numpy_client.ledger.budget == PrivacyBudget(*budget)  # type: ignore[attr-defined]
+    assert client.numpy_client.holder.randomness.label == OS_LABEL  # type: ignore[attr-defined]
 
 
 def test_a_budget_that_is_none_is_refused(node: dict[str, Any]) -> None:

@@ -287,6 +287,8 @@ def test_the_hash_is_the_same_however_the_file_is_written(tmp_path: Path) -> Non
     reordered = write(tmp_path, "\n".join(reversed(TEXT.splitlines())))
     assert load_config(reordered).sha256 == config.sha256
     assert load_config(reordered, ["mechanism.name=augflaim"]).sha256 == config.sha256
+    options = ["mechanism.rounds=3", "mechanism.ratio=0.8"]
+    assert load_config(first, options).sha256 == load_config(first, options[::-1]).sha256
 
 
 def test_a_configuration_cannot_be_changed() -> None:

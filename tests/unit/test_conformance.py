@@ -18,7 +18,7 @@ from fedsyn.inference import Measurement, estimate
 from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, sigma_for_rho
 from fedsyn.protocol.client import Call, TableClient, answers, marginal_contribution
 from fedsyn.protocol.messages import Ask, Sum
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, rho_for_mechanism
+from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts
 from fedsyn.testing import check_mechanism, mechanism_checks
 from fedsyn.testing.accounting import delta_of_gaussian, delta_of_rho
 from fedsyn.testing.conformance import ConformanceCheck
@@ -95,7 +95,7 @@ class Sound(MechanismStrategy):
         self.fit(sums.arrays, sums.sigmas)
 
     def sigma(self) -> float:
-        return sigma_for_rho(rho_for_mechanism(self.run, self.budget) / len(self.domain))
+        return sigma_for_rho(self.ledger.remaining_rho / len(self.domain))
 
     def measure(self, sigma: float) -> Sum:
         shapes = tuple(self.domain.shape_of((name,)) for name in self.domain)
@@ -249,9 +249,6 @@ class Loose(Sound):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.ledger = Ledger(PrivacyBudget(10.0, 1e-5), None, self.ledger.statement, noise_by="server")
-
-    def sigma(self) -> float:
-        return super().sigma() / 2
 
 
 class LooseClient(SoundClient):

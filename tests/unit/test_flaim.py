@@ -43,6 +43,12 @@ def strategy_of(config: RunConfig) -> AugFlaim:
     return AugFlaim(config, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
 
 
+def sigma_of(outcome: Outcome) -> float:
+    """The one sigma of a run with a fixed number of rounds."""
+    (sigma,) = {r.sigma for r in outcome.strategy.ledger.releases if r.sigma is not None}
+    return float(sigma)
+
+
 def of_kind(outcome: Outcome, name: str) -> list[Any]:
     return [r for r in outcome.strategy.ledger.releases if r.name == name]
 
@@ -157,7 +163,7 @@ def test_measurements_are_the_cohorts_sums_scaled_to_the_federation(totals):
     strategy = outcome.strategy
     assert isinstance(strategy, AugFlaim)
     federation = sum(len(part) for part in parts)
-    sigma = strategy.scales().sigma
+    sigma = sigma_of(outcome)
     one_way = [m for m in strategy.measurements if len(m.clique) == 1]
     assert len(one_way) == 3 * D
     behind = len(parts[0]) + len(parts[1])
@@ -189,7 +195,7 @@ def test_without_noise_the_model_reproduces_the_federations_marginals():
     # Cliques chosen by every client are sums over the whole federation.
     strategy = outcome.strategy
     assert isinstance(strategy, AugFlaim)
-    sigma = strategy.scales().sigma
+    sigma = sigma_of(outcome)
     everyones = [m for m in strategy.measurements if len(m.clique) > 1 and m.sigma < sigma * (1 + 1e-9)]
     for measurement in everyones:
         exact = count(pooled, DOMAIN, [measurement.clique])[0]
@@ -198,7 +204,7 @@ def test_without_noise_the_model_reproduces_the_federations_marginals():
 
 def test_the_marginal_option_skips_a_sum_without_a_positive_total():
     strategy = strategy_of(config(totals="marginal"))
-    strategy.clients = {}
+    strategy.clients = {0: client_with(0, 60.0)}
     strategy.asked = [("age",)]
     noise = -np.ones(DOMAIN.shape_of(("age",)))
     strategy.measured(Summed([noise], (1.0,), (0,)), [], {})
@@ -223,13 +229,13 @@ def test_a_union_that_does_not_fit_is_not_measured():
     both = model_size(DOMAIN, [candidates[one], candidates[other]])
     strategy.structure.max_cells = both - 1
     assert strategy.structure.which_fit([candidates[one], candidates[other]]) == [0, 1]
-    strategy.clients = {0: replace_rows(0, 5.0), 1: replace_rows(1, 50.0)}
+    strategy.clients = {0: client_with(0, 5.0), 1: client_with(1, 50.0)}
     # Client 1 has more records behind its choice.
     assert strategy.fitting_union({0: [one], 1: [other]}) == [other]
     assert strategy.structure.cliques == (candidates[other],)
 
 
-def replace_rows(partition: int, rows: float) -> Any:
+def client_with(partition: int, rows: float) -> Any:
     from fedsyn.protocol.strategy import Client
 
     return Client(partition, partition + 1, rows)
@@ -294,7 +300,7 @@ def test_the_cohort_is_a_sample_and_the_same_for_every_engine():
 def test_the_body_asks_in_the_order_of_algorithm_1():
     """The generator alone, without any Grid: what it yields is what the paper's lines say."""
     strategy = strategy_of(config(rounds=1))
-    strategy.clients = {0: replace_rows(0, 60.0)}
+    strategy.clients = {0: client_with(0, 60.0)}
     body = strategy.protocol()
     first = next(body)
     assert isinstance(first, Sum) and first.name == "one-way" and first.count == D
