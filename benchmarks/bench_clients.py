@@ -29,7 +29,7 @@ class OneWay(AugFlaim):
 
     def protocol(self) -> Protocol:
         start, busy = time.perf_counter(), time.process_time()
-        sums = yield self.sum_of(self.everyone(), [], self.scales(), one_way=True)
+        sums = yield self.sum_of(self.everyone(), [], self.first_scales(), one_way=True)
         self.seconds, self.busy = time.perf_counter() - start, time.process_time() - busy
         self.measured(sums, [], {})
         self.estimate()

@@ -1,4 +1,4 @@
-"""The command line: `fedsyn run | schema draft | partition | mechanisms | datasets`.
+"""The command line: `fedsyn run | sweep | report | schema draft | partition | mechanisms | datasets`.
 
 Exit codes: 0 success, 1 the run failed, 2 bad configuration or bad data, with one message and no traceback.
 """
@@ -60,11 +60,60 @@ def run(
 
 
 @app.command()
+def sweep(
+    file: Annotated[Path, typer.Argument(help="YAML file of the sweep.", metavar="SWEEP.yaml")],
+    workers: Annotated[int, typer.Option(min=1, help="Processes that run cells; 1 runs them in this one.")] = 1,
+    ray: Annotated[str | None, typer.Option(help="Run cells on a Ray cluster; 'local' starts one here.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue: finished cells are not run again.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The sweep's folder; default: runs/sweeps/NAME.")] = None,
+) -> None:
+    """Run a base configuration along axes and seeds; leave one run directory a cell, and tables over all of them."""
+    from fedsyn.sweep import load_results, load_sweep, run_sweep, write_tables
+    from fedsyn.sweep.results import summary_table
+
+    loaded = load_sweep(file)
+    folder = out or Path("runs") / "sweeps" / loaded.name
+    with _cell_progress(loaded.name, len(loaded.cells)) as on_done, _writing(folder):
+        failed = run_sweep(loaded, folder, workers=workers, ray=ray, resume=resume, on_done=on_done)
+        results = load_results(folder)
+        paths = write_tables(results, folder)
+    head, rows = summary_table(results)
+    table = Table(*head, title=f"{loaded.name}: mean ± sd over seeds")
+    for row in rows:
+        table.add_row(*row)
+    out_console.print(table)
+    for cell in results.rows:
+        if cell.status == "failed":
+            message = f"failed: {cell.id}: {cell.error['type']}: {cell.error['message']}"
+            err_console.print(message, markup=False, highlight=False, soft_wrap=True)
+    out_console.print(f"tables: {', '.join(str(path) for path in paths)}", soft_wrap=True)
+    if failed:
+        err_console.print(f"{failed} of {len(loaded.cells)} cells failed; --resume runs them again", soft_wrap=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Directory of a run or of a sweep.", metavar="DIR")],
+    real: Annotated[
+        bool, typer.Option("--real/--no-real", help="Draw a simulation's real rows too, which is not private.")
+    ] = True,
+) -> None:
+    """Turn a run or a sweep into one HTML file with plots, and into CSV and LaTeX tables."""
+    from fedsyn.report import report_folder
+
+    with _writing(folder):
+        paths = report_folder(folder, real=real)
+    for path in paths:
+        out_console.print(str(path), soft_wrap=True, highlight=False)
+
+
+@app.command()
 def partition(
     config: ConfigArgument,
     set_: SetOption = None,
     plot: Annotated[bool, typer.Option("--plot", help="Draw client sizes and, for clustering, the embedding.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for the plot; default: beside nothing, runs/.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the plot; default: runs/.")] = None,
 ) -> None:
     """Split a configuration's table as its run would, and describe the clients."""
     from fedsyn.config import load_config
@@ -116,13 +165,15 @@ def schema_draft(
     file: Annotated[str, typer.Argument(help="CSV or Parquet file.", metavar="FILE")],
     bins: Annotated[int, typer.Option(min=1, help="Bins of numeric columns.")] = 32,
     label: Annotated[str | None, typer.Option(help="Label column.")] = None,
+    separator: Annotated[str, typer.Option(help="What stands between the cells of a CSV file.")] = ",",
     out: Annotated[Path | None, typer.Option(help="Where to write the draft; default: standard output.")] = None,
 ) -> None:
     """Propose a schema from a file. What was read from the data is marked; a run refuses it until it is approved."""
     from fedsyn.data import load_table
     from fedsyn.schema import draft_schema
 
-    draft = draft_schema(load_table(file), bins=bins, label=label)
+    options = {} if separator == "," else {"separator": separator}
+    draft = draft_schema(load_table(file, options), bins=bins, label=label)
     if out is None:
         sys.stdout.write(draft.dumps())
         return
@@ -160,6 +211,22 @@ def _progress(title: str, rounds: int | None) -> Iterator[Any]:
         def advance(record: Any) -> None:
             selected = f": {record.selected[0]}" if record.selected else ""
             bar.update(task, completed=record.round, description=f"{title}, round {record.round}{selected}")
+
+        yield advance
+
+
+@contextmanager
+def _cell_progress(title: str, cells: int) -> Iterator[Any]:
+    """A callback for finished cells: a bar on a terminal, silence elsewhere."""
+    if not err_console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err_console, transient=True) as bar:
+        task = bar.add_task(title, total=cells)
+
+        def advance(cell: Any, facts: dict[str, Any]) -> None:
+            bar.update(task, advance=1, description=f"{title}: {cell.id} {facts['status']}")
 
         yield advance
 

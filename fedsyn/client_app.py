@@ -5,8 +5,9 @@ data holder's own node configuration names its table and the schema it approved:
 
     flower-supernode ... --node-config 'data="/secure/rows.csv" schema="/secure/schema.yaml" epsilon=1.0 delta=1e-5'
 
-A node with `data` never opens what a server names, refuses seeded noise, and never spends more than its own epsilon and
-delta (default: the run's).
+A node with `data` never opens what a server names, refuses seeded noise, and spends at most its own epsilon and delta
+in a run (default: the run's). All of that is code, and Flower runs the code that was submitted with the run: it binds
+only if the holder knows that code, by running trusted apps alone (docs/deployment.md).
 """
 
 from __future__ import annotations

@@ -215,6 +215,11 @@ class RunConfig(Node):
     def _mechanism_name_alone(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
+    @field_validator("evaluation", mode="before")
+    @classmethod
+    def _one_metric_alone(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
     def to_dict(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)
 

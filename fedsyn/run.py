@@ -78,6 +78,7 @@ def prepare(config: RunConfig, folder: Path) -> Prepared:
         InputError: bad configuration, schema or data.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # encoded rows are rows
     if config.runtime.engine == "deployment":
         return _prepare_deployment(config, folder)
     from fedsyn.data import load_dataset, write_encoded
@@ -306,25 +307,30 @@ def run(config: RunConfig, out: Path | str, progress: Progress | None = None) ->
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"the run directory {out} cannot be made: {error.strerror}") from None
-    for name in (
-        "synthetic.csv",
-        "model.npz",
-        "metrics.json",
-        "ledger.json",
-        "rounds.jsonl",
-        "report.html",
-        "error.json",
-    ):
-        (out / name).unlink(missing_ok=True)
-    config.save(out / "config.yaml")
     store = Path(tempfile.mkdtemp(prefix=".store-", dir=out))
     try:
         prepared = prepare(config, store)
+        for name in _RESULTS:  # not before: a typo in the configuration must not cost an earlier run its results
+            (out / name).unlink(missing_ok=True)
+        config.save(out / "config.yaml")
         if config.runtime.engine == "inprocess":
             return _run_in_process(config, prepared, out, progress, started)
         return _run_elsewhere(config, prepared, out, progress)
     finally:
         shutil.rmtree(store, ignore_errors=True)
+        if not any(out.iterdir()):
+            out.rmdir()
+
+
+_RESULTS = (
+    "synthetic.csv",
+    "model.npz",
+    "metrics.json",
+    "ledger.json",
+    "rounds.jsonl",
+    "report.html",
+    "error.json",
+)
 
 
 def _run_in_process(

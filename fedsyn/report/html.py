@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -9,17 +10,23 @@ from pathlib import Path
 from typing import Any
 
 _COSTS = ("seconds", "peak_mb", "client_mb_up", "client_mb_down", "dropped")
+_MOST_ROWS = 1000
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
 table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{border-bottom:1px solid #ddd;padding:.2rem .8rem .2rem 0;
 text-align:left;vertical-align:top}td.n{text-align:right;font-variant-numeric:tabular-nums}
 .warn{background:#fff3cd;border-left:4px solid #d39e00;padding:.6rem 1rem}
-pre{background:#f6f6f6;padding:.8rem;overflow:auto}
+img{max-width:100%}pre{background:#f6f6f6;padding:.8rem;overflow:auto}
 """
 
 
-def write_report(out: Path) -> Path:
-    """Writes report.html into a run directory from its config.yaml, ledger.json, metrics.json and rounds.jsonl."""
+def write_report(out: Path, figures: str = "") -> Path:
+    """Writes report.html into a run directory from its config.yaml, ledger.json, metrics.json and rounds.jsonl.
+
+    Args:
+        out: the run directory.
+        figures: HTML that follows the metrics; `fedsyn report` puts plots there.
+    """
     ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
     metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
     rounds = [json.loads(line) for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -39,25 +46,36 @@ def write_report(out: Path) -> Path:
         "<p>Metrics compare with the real rows: they are outside the guarantee and are not for publication.</p>"
         if any(name not in _COSTS for name in metrics)
         else "",
-        _table(("metric", "value"), ((name, "not finite" if v is None else f"{v:.6g}") for name, v in metrics.items())),
+        table(("metric", "value"), ((name, "not finite" if v is None else f"{v:.6g}") for name, v in metrics.items())),
+        figures,
         "<h2>Privacy</h2>",
-        _table(("", ""), statement),
+        table(("", ""), statement),
         total,
-        _table(
+        table(
             ("round", "release", "mechanism", "scale", "count", "rho", "noise by"),
             (_release(release) for release in ledger["releases"]),
         ),
         "<h2>Rounds</h2>",
-        _table(("round", "cohort", "dropped", "selected", "kB up", "kB down", "seconds"), map(_round, rounds)),
+        table(("round", "cohort", "dropped", "selected", "kB up", "kB down", "seconds"), map(_round, rounds)),
         f"<h2>Configuration</h2><pre>{escape(config)}</pre>",
     ]
+    return write_page(out / "report.html", out.name, "".join(parts))
+
+
+def write_page(path: Path, title: str, body: str) -> Path:
+    """Writes one self-contained page."""
     page = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(out.name)}</title>'
-        f"<style>{_STYLE}</style><body>{''.join(parts)}</body></html>"
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"<style>{_STYLE}</style><body>{body}</body></html>"
     )
-    path = out / "report.html"
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def picture(png: bytes, alternative: str) -> str:
+    """An image inside the page."""
+    data = base64.b64encode(png).decode("ascii")
+    return f'<img alt="{escape(alternative)}" src="data:image/png;base64,{data}">'
 
 
 def _release(release: Mapping[str, Any]) -> Sequence[str]:
@@ -86,7 +104,11 @@ def _round(record: Mapping[str, Any]) -> Sequence[str]:
     )
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; of a very long one the first rows, so that a page stays below 2 MB."""
+    rows = list(rows)
     header = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{header}</tr>{body}</table>"
+    shown = rows[:_MOST_ROWS]
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in shown)
+    more = f"<p>{len(rows) - len(shown)} more rows are in the files beside this page.</p>" if len(rows) > len(shown) else ""
+    return f"<table><tr>{header}</tr>{body}</table>{more}"

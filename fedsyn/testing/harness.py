@@ -182,7 +182,7 @@ class TapedLedger(Ledger):
         wrapped.tape, wrapped.party = tape, party
         return wrapped
 
-    def gaussian(self, values: Any, **arguments: Any) -> Any:  # type: ignore[override]
+    def gaussian(self, values: Any, **arguments: Any) -> Any:
         self.tape.inside += 1
         try:
             output = super().gaussian(values, **arguments)

@@ -51,9 +51,9 @@ def test_augflaim_on_clustered_clients(tmp_path: Path) -> None:
     assert nll <= 22.5
 
 
-def test_augflaim_beats_the_baselines_it_was_made_to_beat(tmp_path: Path) -> None:
-    """One-way marginals alone, in every round, is what a federation gets without selecting anything."""
+def test_augflaim_learns_more_than_one_way_marginals(tmp_path: Path) -> None:
+    """A model without room for any pair measures the same one-way marginals and selects nothing."""
     error, nll = mean_of_seeds(tmp_path / "augflaim", "federation.partition=iid")
     baseline = mean_of_seeds(tmp_path / "one-way", "federation.partition=iid", "inference.max_cells=1")
-    assert error < 0.9 * baseline[0]
-    assert nll < baseline[1]
+    assert error < 0.95 * baseline[0]
+    assert nll < baseline[1] - 0.5

@@ -270,7 +270,7 @@ def test_from_a_csv_to_a_synthetic_table_in_an_empty_folder(tmp_path: Path) -> N
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text(encoding="utf-8"))
     assert ledger["private"] is True and 0 < ledger["epsilon"] <= 4.0
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text(encoding="utf-8"))
-    assert {"workload_error", "seconds", "peak_mb", "client_mb_up", "client_mb_down"} == set(metrics)
+    assert {"workload_error", "seconds", "peak_mb", "client_mb_up", "client_mb_down"} <= set(metrics)
 
 
 def test_a_seeded_run_says_that_its_table_is_not_private(fedsyn: Fedsyn, project: Path) -> None:

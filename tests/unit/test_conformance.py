@@ -48,7 +48,7 @@ def test_variant_conforms(name: str, options: dict[str, Any], tables: list[str])
 
 
 def test_an_unknown_mechanism_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="unknown mechanism 'agflaim'.*augflaim"):
+    with pytest.raises(ConfigError, match=r"unknown mechanism 'agflaim'.*augflaim"):
         check_mechanism("agflaim")
 
 
@@ -64,7 +64,7 @@ def test_the_second_account_agrees_with_the_first() -> None:
             )
 
 
-# Mechanisms that are broken on purpose ----------------------------------------------------------------------------------
+# Mechanisms that are broken on purpose -------------------------------------------------------------------------------
 
 
 class SoundConfig(Node):

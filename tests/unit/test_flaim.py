@@ -25,7 +25,9 @@ PARTS = (TABLE.encode()[:10], TABLE.encode()[10:35], TABLE.encode()[35:])
 D = len(DOMAIN)
 
 
-def config(clients: int = 3, epsilon: float = 1.0, federation: dict[str, Any] | None = None, **options: Any) -> RunConfig:
+def config(
+    clients: int = 3, epsilon: float = 1.0, federation: dict[str, Any] | None = None, **options: Any
+) -> RunConfig:
     return config_of(
         "augflaim",
         clients,
@@ -169,8 +171,12 @@ def test_measurements_are_the_cohorts_sums_scaled_to_the_federation(totals):
     behind = len(parts[0]) + len(parts[1])
     for measurement in one_way:
         exact = count(np.concatenate(parts[:2]), DOMAIN, [measurement.clique])[0]
-        np.testing.assert_allclose(measurement.values, exact * federation / behind, atol=8 * sigma * federation / behind)
-        assert measurement.sigma == pytest.approx(sigma * federation / behind, rel=1e-3 if totals == "marginal" else 1e-12)
+        np.testing.assert_allclose(
+            measurement.values, exact * federation / behind, atol=8 * sigma * federation / behind
+        )
+        assert measurement.sigma == pytest.approx(
+            sigma * federation / behind, rel=1e-3 if totals == "marginal" else 1e-12
+        )
     chosen = [m for m in strategy.measurements if len(m.clique) > 1]
     sets = [(0,), (1,), (0, 1)]
     for measurement in chosen:
@@ -314,5 +320,3 @@ def test_the_body_asks_in_the_order_of_algorithm_1():
     with pytest.raises(StopIteration):
         body.send(Summed([np.full(third.shapes[0], 1.0)], (third.sigma,), (0,)))
     assert strategy.model is not None
-
-

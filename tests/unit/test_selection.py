@@ -144,7 +144,7 @@ def heterogeneity(codes: np.ndarray, domain: Domain, model, size: float) -> np.n
     client = AugFlaimClient(CONFIG, Holder(0, codes, domain, "", Randomness(0), {"size": size}))
     # The size that a client uses is a constant of the analysis, whatever it is.
     client.config = CONFIG.model_copy(update={"privacy": CONFIG.privacy.model_copy(update={"client_sizes": "private"})})
-    return client.heterogeneity([q for q in CLIQUES], ModelView(model))
+    return client.heterogeneity(CLIQUES, ModelView(model))
 
 
 @settings(max_examples=60, deadline=None)
@@ -221,7 +221,7 @@ def test_choices_follow_the_exponential_mechanism():
 
     client = AimClient(config, Holder(0, codes, domain, "", Randomness(0)))
     client.ledger = Ledger(PrivacyBudget(1e6, 1e-5), noise_by="client")
-    epsilon, sigma = 1.3, 0.4
+    epsilon, sigma = 2.0, 0.1
     # By brute force: w_q is 1 for the one-ways, 2 for the pair, and the penalty is sqrt(2/pi) sigma n_q.
     distances = [brute_force(codes, domain, q, model, 8.0) for q in candidates.cliques]
     weights, cells = [1.0, 1.0, 2.0], [2, 2, 4]
@@ -237,3 +237,4 @@ def test_choices_follow_the_exponential_mechanism():
         hits[answer["chosen"][0]] += 1
     assert np.all(np.abs(hits / trials - p) <= 4.5 * np.sqrt(p * (1 - p) / trials))
     assert p.max() - p.min() > 0.1  # a uniform choice would not pass
+    assert np.abs(np.sqrt(p) / np.sqrt(p).sum() - p).max() > 0.1  # nor one of half the sensitivity, or twice

@@ -1,0 +1,372 @@
+"""Running the cells of a sweep: in this process, in a pool of processes, or as Ray tasks.
+
+A cell is finished when its run directory holds a `cell.json` with status 'done'. That file is written last and
+atomically, so a sweep that was killed at any moment knows which cells it need not run again.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import importlib
+import json
+import multiprocessing
+import os
+import shutil
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from concurrent import futures
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedsyn import __version__
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError, FedsynError, InputError
+from fedsyn.registry import strategy_class
+from fedsyn.sweep.spec import Cell, Sweep
+
+CELL_FILE = "cell.json"
+SWEEP_FILE = "sweep.json"
+Facts = dict[str, Any]
+CellDone = Callable[[Cell, Facts], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker needs to run a cell; it can be pickled."""
+
+    id: str
+    config: Facts
+    axes: Facts
+    folder: str
+
+
+# What a worker does ------------------------------------------------------------------------------------------------
+
+
+def run_cell(task: Task) -> Facts:
+    """Runs one cell into an emptied folder; returns and leaves its cell.json. A failure is a result, not an exception.
+
+    An unexpected error leaves its type and where it was raised, not its text: that might quote a value of the table.
+    """
+    from fedsyn.run import run
+
+    folder = Path(task.folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    started = time.perf_counter()
+    facts: Facts = {"id": task.id, "status": "done", "axes": task.axes, "seed": task.config["runtime"]["seed"]}
+    try:
+        metrics = run(RunConfig(**task.config), folder)
+        facts["metrics"] = {name: _finite(value) for name, value in metrics.items()}
+    except FedsynError as error:
+        facts |= failure(type(error).__name__, str(error), 2 if isinstance(error, InputError) else 1)
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        facts |= failure(type(error).__name__, f"unexpected {type(error).__name__} in {frames[-1].name}", 1)
+        facts["error"]["traceback"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    facts |= {"seconds": round(time.perf_counter() - started, 3), "fedsyn": __version__}
+    write_atomically(folder / CELL_FILE, facts)
+    return facts
+
+
+def failure(kind: str, message: str, exit_code: int) -> Facts:
+    """The part of cell.json that says what went wrong; exit_code: that of `fedsyn run` on this configuration."""
+    return {"status": "failed", "error": {"type": kind, "message": message, "exit": exit_code}}
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None
+
+
+def write_atomically(path: Path, facts: Facts) -> None:
+    """Readers see no file or a whole one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(facts, file, indent=1, ensure_ascii=False, default=str)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read_cell(folder: Path) -> Facts | None:
+    """cell.json of a run directory; None where it is absent or not whole."""
+    try:
+        facts = json.loads((folder / CELL_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) and "status" in facts else None
+
+
+# Where workers run -------------------------------------------------------------------------------------------------
+
+
+class Workers(Protocol):
+    """A place that runs cells. `capacity` is how many it takes at a time."""
+
+    capacity: int
+
+    def submit(self, task: Task) -> None: ...
+
+    def finished(self) -> list[tuple[str, Facts]]:
+        """Waits for at least one submitted cell; (id, facts) of each that has ended."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ThisProcess:
+    """One cell after another, here."""
+
+    capacity = 1
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+
+    def submit(self, task: Task) -> None:
+        self._task = task
+
+    def finished(self) -> list[tuple[str, Facts]]:
+        assert self._task is not None
+        return [(self._task.id, run_cell(self._task))]
+
+    def close(self) -> None:
+        pass
+
+
+class Pool:
+    """Processes of this machine. One that dies, killed for its memory, say, costs its own cell only."""
+
+    def __init__(self, workers: int) -> None:
+        self.capacity = workers
+        self._running: dict[futures.Future[Facts], Task] = {}
+        self._pool = self._start(workers)
+
+    @staticmethod
+    def _start(workers: int) -> futures.ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")
+        return futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent)
+
+    def submit(self, task: Task) -> None:
+        try:
+            self._running[self._pool.submit(run_cell, task)] = task
+        except futures.process.BrokenProcessPool as error:
+            # A worker died since the last look; `finished` will find this one too and sort it out.
+            broken: futures.Future[Facts] = futures.Future()
+            broken.set_exception(error)
+            self._running[broken] = task
+
+    def finished(self) -> list[tuple[str, Facts]]:
+        done, _ = futures.wait(self._running, return_when=futures.FIRST_COMPLETED)
+        if any(isinstance(future.exception(), futures.process.BrokenProcessPool) for future in done):
+            return self._after_a_death()
+        return [(self._running.pop(future).id, future.result()) for future in done]
+
+    def _after_a_death(self) -> list[tuple[str, Facts]]:
+        """Runs the cells that were under way again, each in a process of its own: that shows which of them kills it."""
+        self._pool.shutdown(wait=True)
+        tasks = list(self._running.values())
+        self._running.clear()
+        ended = []
+        for task in tasks:
+            facts = read_cell(Path(task.folder))  # it may have ended just before
+            ended.append((task.id, facts or self._run_alone(task)))
+        self._pool = self._start(self.capacity)
+        return ended
+
+    def _run_alone(self, task: Task) -> Facts:
+        alone = self._start(1)
+        try:
+            return alone.submit(run_cell, task).result()
+        except futures.process.BrokenProcessPool:
+            return record_death(task, "its process died twice without a word (out of memory, perhaps)")
+        finally:
+            alone.shutdown(wait=True)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _die_with_parent() -> None:
+    """A worker whose sweep was killed stops at once instead of going on unseen."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    importlib.import_module("multiprocessing.connection")
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class RayTasks:
+    """Ray tasks, one CPU each. On a cluster, every machine needs fedsyn and sees the sweep's folder and the data."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            ray = importlib.import_module("ray")
+        except ImportError:
+            raise ConfigError("--ray needs Ray, which is not installed: pip install 'fedsyn[simulation]'") from None
+        self._ray = ray
+        local = address == "local"
+        # Machines of a cluster do not share this one's environment; a Ray started here inherits it.
+        shared = {name: os.environ[name] for name in ("FEDSYN_DATA", "FEDSYN_CACHE") if name in os.environ}
+        options: dict[str, Any] = {"include_dashboard": False} if local else {"runtime_env": {"env_vars": shared}}
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="error", **options)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise ConfigError(f"--ray {address}: cannot connect: {type(error).__name__}: {error}") from None
+        self.capacity = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        # A worker process takes one cell only where cells report peak memory; here start-up time matters more.
+        self._run = ray.remote(run_cell).options(num_cpus=1, max_retries=1)
+        self._running: dict[Any, Task] = {}
+
+    def submit(self, task: Task) -> None:
+        self._running[self._run.remote(task)] = task
+
+    def finished(self) -> list[tuple[str, Facts]]:
+        done, _ = self._ray.wait(list(self._running), num_returns=1)
+        ended = []
+        for reference in done:
+            task = self._running.pop(reference)
+            try:
+                facts = self._ray.get(reference)
+            except self._ray.exceptions.RayError as error:
+                facts = record_death(task, f"Ray lost its process ({type(error).__name__})")
+            ended.append((task.id, facts))
+        return ended
+
+    def close(self) -> None:
+        self._ray.shutdown()
+
+
+def record_death(task: Task, message: str) -> Facts:
+    """cell.json of a cell whose process could not write one itself."""
+    facts = {"id": task.id, "axes": task.axes, "seed": task.config["runtime"]["seed"], "fedsyn": __version__}
+    facts |= failure("RunError", message, 1)
+    write_atomically(Path(task.folder) / CELL_FILE, facts)
+    return facts
+
+
+# The sweep ---------------------------------------------------------------------------------------------------------
+
+
+def run_sweep(
+    sweep: Sweep,
+    out: Path | str,
+    *,
+    workers: int = 1,
+    ray: str | None = None,
+    resume: bool = False,
+    on_done: CellDone | None = None,
+) -> int:
+    """Runs every cell that is not finished into `out`/cells/ID. Returns how many cells of the sweep failed.
+
+    Args:
+        sweep: the checked sweep.
+        out: its folder; empty or new, unless `resume`.
+        workers: processes; 1 runs the cells here.
+        ray: address of a Ray cluster, 'local' to start one here; replaces `workers`.
+        resume: skip finished cells, and run failed ones again.
+        on_done: called for every cell, the skipped ones included.
+
+    Raises:
+        ConfigError: `out` cannot be used, or Ray cannot be reached.
+    """
+    out = Path(out).resolve()
+    _open_folder(out, resume)
+    record = {
+        "name": sweep.name,
+        "document": sweep.document,
+        "cells": [{"id": cell.id, "axes": cell.axes, "seed": cell.seed} for cell in sweep.cells],
+    }
+    write_atomically(out / SWEEP_FILE, record)
+    failed, waiting = 0, []
+    for cell in sweep.cells:
+        facts = read_cell(out / "cells" / cell.id)
+        if facts is not None and facts["status"] == "done":
+            if on_done is not None:
+                on_done(cell, facts)
+        else:
+            waiting.append(cell)
+    if not waiting:
+        return 0
+    cells = {cell.id: cell for cell in waiting}
+    place: Workers = RayTasks(ray) if ray else (Pool(workers) if workers > 1 else ThisProcess())
+    with contextlib.closing(place):
+        for cell_id, facts in _schedule(waiting, place, out):
+            failed += facts["status"] != "done"
+            if on_done is not None:
+                on_done(cells[cell_id], facts)
+    return failed
+
+
+def _open_folder(out: Path, resume: bool) -> None:
+    if out.is_file():
+        raise ConfigError(f"{out} is a file; a sweep needs a folder")
+    if out.is_dir() and any(out.iterdir()):
+        if not resume:
+            raise ConfigError(f"{out} is not empty: --resume continues the sweep in it, --out names another folder")
+        if not (out / SWEEP_FILE).is_file():
+            raise ConfigError(f"{out} is not empty and holds no sweep to resume")
+    try:
+        (out / "cells").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the folder {out} cannot be made: {error.strerror}") from None
+
+
+def _schedule(cells: Sequence[Cell], place: Workers, out: Path) -> Iterable[tuple[str, Facts]]:
+    """Hands out cells so that no two at a time compute the same cached partition.
+
+    The first cell that needs an embedding computes and caches it; the others that need it start after that. Those
+    first cells are handed out before all others, because the rest waits for them.
+    """
+    waiting = collections.deque(cells)
+    running: dict[str, str | None] = {}
+    keys = {cell.id: shared_partition(cell.config) for cell in cells}
+    cached: set[str] = set()
+    while waiting or running:
+        while waiting and len(running) < place.capacity:
+            cell = _next(waiting, keys, cached, {key for key in running.values() if key is not None})
+            if cell is None:
+                break
+            waiting.remove(cell)
+            running[cell.id] = keys[cell.id]
+            place.submit(Task(cell.id, cell.config.to_dict(), cell.axes, str(out / "cells" / cell.id)))
+        for cell_id, facts in place.finished():
+            key = running.pop(cell_id)
+            if key is not None and facts["status"] == "done":
+                cached.add(key)
+            yield cell_id, facts
+
+
+def _next(waiting: Iterable[Cell], keys: dict[str, str | None], cached: set[str], underway: set[str]) -> Cell | None:
+    first = None
+    for cell in waiting:
+        key = keys[cell.id]
+        if key is None or key in cached:
+            first = first or cell
+        elif key not in underway:
+            return cell
+    return first
+
+
+def shared_partition(config: RunConfig) -> str | None:
+    """What a cached, expensive partition depends on besides the number of clients; None where nothing is cached."""
+    from partitioners import make_partitioner
+
+    if strategy_class(config.mechanism.name).central:
+        return None
+    node = config.federation.partition
+    partitioner = make_partitioner(node.name, **node.options)
+    if not getattr(partitioner, "cache", False):
+        return None
+    facts: Facts = {"data": config.to_dict()["data"], "partition": partitioner.model_dump(mode="json")}
+    if getattr(partitioner, "seed", 0) is None:
+        facts["seed"] = config.runtime.seed
+    return json.dumps(facts, sort_keys=True)

@@ -1,0 +1,192 @@
+"""Tables of a sweep: one row a cell, and mean and standard deviation over the seeds of each combination."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsyn.errors import DataError
+from fedsyn.report.tables import latex_table, number, plus_minus
+from fedsyn.sweep.execute import SWEEP_FILE, read_cell
+
+COSTS = ("seconds", "peak_mb", "client_mb_up", "client_mb_down")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell's result.
+
+    Attributes:
+        id: of the cell; its run directory is cells/ID.
+        axes: dotted key -> value.
+        seed: of the run.
+        status: 'done', 'failed' or 'missing' (not run yet).
+        metrics: empty unless done; infinite where the run's metric was not finite.
+        error: type, message and exit code of a failed cell.
+    """
+
+    id: str
+    axes: dict[str, Any]
+    seed: int | None
+    status: str
+    metrics: dict[str, float]
+    error: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A combination over its seeds; `values` holds one array per metric, done cells only."""
+
+    axes: dict[str, Any]
+    cells: int
+    values: dict[str, np.ndarray]
+
+    @property
+    def done(self) -> int:
+        return max((value.size for value in self.values.values()), default=0)
+
+    def mean(self, metric: str) -> float:
+        values = self.values.get(metric)
+        return float(values.mean()) if values is not None and values.size else math.nan
+
+    def sd(self, metric: str) -> float:
+        """Sample standard deviation; nan for fewer than two seeds or where a value is not finite."""
+        values = self.values.get(metric)
+        if values is None or values.size < 2 or not np.isfinite(values).all():
+            return math.nan
+        return float(values.std(ddof=1))
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that a sweep's folder holds.
+
+    Attributes:
+        name: of the sweep's file.
+        document: the sweep as it was given.
+        rows: one a cell, in the sweep's order.
+    """
+
+    name: str
+    document: dict[str, Any]
+    rows: tuple[Row, ...]
+
+    @cached_property
+    def axes(self) -> list[str]:
+        """Keys that vary between cells, in the sweep's order; all keys where none varies."""
+        keys = list(dict.fromkeys(key for row in self.rows for key in row.axes))
+        return [key for key in keys if len({text(row.axes.get(key)) for row in self.rows}) > 1] or keys
+
+    @cached_property
+    def main_axes(self) -> list[str]:
+        """The axes without those that only some cells set and that tell no combinations apart.
+
+        An example is `federation.participation` in a list of mechanisms, set for the central one only.
+        """
+        kept = list(self.axes)
+        partial = [key for key in kept if any(key not in row.axes for row in self.rows)]
+        for key in reversed(partial):
+            without = [other for other in kept if other != key]
+            if len(self._combinations(without)) == len(self._combinations(kept)):
+                kept = without
+        return kept
+
+    def _combinations(self, keys: Sequence[str]) -> set[tuple[str, ...]]:
+        return {tuple(text(row.axes.get(key)) for key in keys) for row in self.rows}
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Metric names: what was evaluated first, costs last."""
+        names = list(dict.fromkeys(name for row in self.rows for name in row.metrics))
+        return [name for name in names if name not in COSTS] + [name for name in names if name in COSTS]
+
+    @cached_property
+    def summaries(self) -> list[Summary]:
+        """One per combination of the axes, in the sweep's order."""
+        groups: dict[tuple[str, ...], list[Row]] = {}
+        for row in self.rows:
+            groups.setdefault(tuple(text(row.axes.get(key)) for key in self.axes), []).append(row)
+        made = []
+        for rows in groups.values():
+            values = {
+                name: np.array([row.metrics[name] for row in rows if name in row.metrics]) for name in self.metrics
+            }
+            made.append(Summary({key: rows[0].axes.get(key) for key in self.axes}, len(rows), values))
+        return made
+
+
+def text(value: Any) -> str:
+    """A value of an axis as tables show it; nothing where a cell does not set the axis."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def load_results(out: Path | str) -> Results:
+    """Reads a sweep's folder, whether or not all of its cells have run.
+
+    Raises:
+        DataError: the folder holds no sweep.
+    """
+    out = Path(out)
+    try:
+        record = json.loads((out / SWEEP_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise DataError(f"{out} holds no sweep: {SWEEP_FILE} is absent or cannot be read") from None
+    rows = []
+    for cell in record["cells"]:
+        facts = read_cell(out / "cells" / cell["id"]) or {"status": "missing"}
+        metrics = {name: math.inf if v is None else float(v) for name, v in facts.get("metrics", {}).items()}
+        rows.append(
+            Row(cell["id"], cell["axes"], cell["seed"], facts["status"], metrics, facts.get("error", {})),
+        )
+    return Results(record["name"], record["document"], tuple(rows))
+
+
+def write_tables(results: Results, out: Path | str) -> list[Path]:
+    """Writes results.csv (one row a cell), summary.csv and summary.tex (mean and sd over seeds) into `out`."""
+    out = Path(out)
+    paths = [out / "results.csv", out / "summary.csv", out / "summary.tex"]
+    keys = list(dict.fromkeys(key for row in results.rows for key in row.axes))
+    with paths[0].open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["cell", *keys, "seed", "status", *results.metrics, "error"])
+        for row in results.rows:
+            values = [row.metrics.get(name, "") for name in results.metrics]
+            seed = "" if row.seed is None else row.seed
+            axes = [text(row.axes.get(key)) for key in keys]
+            writer.writerow([row.id, *axes, seed, row.status, *values, row.error.get("message", "")])
+    with paths[1].open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        spread = [f"{name}_{what}" for name in results.metrics for what in ("mean", "sd")]
+        writer.writerow([*results.axes, "cells", "done", *spread])
+        for summary in results.summaries:
+            both = [v for name in results.metrics for v in (summary.mean(name), summary.sd(name))]
+            axes = [text(summary.axes[key]) for key in results.axes]
+            writer.writerow([*axes, summary.cells, summary.done, *("" if math.isnan(v) else v for v in both)])
+    head, body = summary_table(results)
+    paths[2].write_text(latex_table(head, body), encoding="utf-8")
+    return paths
+
+
+def summary_table(results: Results) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table for people: axes, seeds, and mean ± sd of every metric but peak memory."""
+    metrics = [name for name in results.metrics if name != "peak_mb"]
+    head = [*results.main_axes, "seeds", *metrics]
+    body = []
+    for summary in results.summaries:
+        seeds = f"{summary.done}" if summary.done == summary.cells else f"{summary.done} of {summary.cells}"
+        cells = [plus_minus(summary.mean(name), summary.sd(name)) for name in metrics]
+        body.append([*(text(summary.axes[key]) for key in results.main_axes), seeds, *cells])
+    return head, body
+
+
+__all__ = ["COSTS", "Results", "Row", "Summary", "load_results", "number", "summary_table", "text", "write_tables"]

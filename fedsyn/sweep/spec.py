@@ -1,0 +1,312 @@
+"""SWEEP.yaml: a base configuration, the axes along which it varies, and seeds; the cells that they make."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from fedsyn.config import Node, RunConfig, _resolve_paths, explain, parse_config
+from fedsyn.errors import ConfigError, nearest
+
+Combination = dict[str, Any]  # dotted key -> value
+
+_SEED = "runtime.seed"
+_MOST_CELLS = 100_000
+_MOST_PROBLEMS = 8
+
+
+class SweepNode(Node):
+    """A sweep file. Cells are (list x grid x paired) x seeds; every part may be left out.
+
+    Attributes:
+        base: path of a configuration, relative to the sweep file, or a configuration's keys themselves.
+        overrides: `set` in YAML: dotted keys that replace values of the base in every cell.
+        grid: dotted key -> values; every combination of them is taken.
+        combinations: `list` in YAML: each entry is one combination of dotted keys.
+        paired: groups of dotted keys whose value lists advance together.
+        seeds: run seeds; without them, the base's own (or none, and then noise is the operating system's).
+    """
+
+    base: str | dict[str, Any]
+    overrides: Combination = Field(default_factory=dict, alias="set")
+    grid: dict[str, list[Any]] = Field(default_factory=dict)
+    combinations: list[Combination] = Field(default_factory=list, alias="list")
+    paired: list[dict[str, list[Any]]] = Field(default_factory=list)
+    seeds: list[int] = Field(default_factory=list)
+
+    @field_validator("overrides", "grid", "combinations", "paired", "seeds", mode="before")
+    @classmethod
+    def _commented_out(cls, value: Any, info: Any) -> Any:
+        # A node whose entries are all commented out is YAML's null.
+        return ({} if info.field_name in ("overrides", "grid") else []) if value is None else value
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds(cls, seeds: list[int]) -> list[int]:
+        if any(seed < 0 for seed in seeds) or len(set(seeds)) < len(seeds):
+            raise ValueError("seeds must be different integers of at least 0")
+        return seeds
+
+    @model_validator(mode="after")
+    def _axes(self) -> SweepNode:
+        for key, values in self.grid.items():
+            _require_values(f"grid: '{key}'", values)
+        for number, group in enumerate(self.paired):
+            lengths = {key: len(values) for key, values in group.items()}
+            for key, values in group.items():
+                _require_values(f"paired {number + 1}: '{key}'", values, repeats=True)
+            if len(set(lengths.values())) > 1:
+                raise ValueError(f"paired {number + 1}: lists of equal length are needed, found {lengths}")
+        listed = {key for entry in self.combinations for key in entry}
+        groups = [listed, *({key} for key in self.grid), *(set(group) for group in self.paired)]
+        if self.seeds:
+            groups.append({_SEED})
+        for one, other in itertools.combinations(groups, 2):
+            for key, again in itertools.product(sorted(one), sorted(other)):
+                if _overlap(key, again):
+                    raise ValueError(f"the axes '{key}' and '{again}' set the same key")
+        return self
+
+
+def _require_values(where: str, values: list[Any], repeats: bool = False) -> None:
+    if not values:
+        raise ValueError(f"{where} has no values")
+    texts = [json.dumps(value, sort_keys=True, default=str) for value in values]
+    if not repeats and len(set(texts)) < len(texts):
+        raise ValueError(f"{where} has the same value twice")
+
+
+def _overlap(key: str, other: str) -> bool:
+    return f"{other}.".startswith(f"{key}.") or f"{key}.".startswith(f"{other}.")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep.
+
+    Attributes:
+        id: stable: the same resolved configuration has the same id in every sweep and on every machine.
+        axes: dotted key -> value of every key that the sweep's axes set for this cell.
+        seed: the run's seed.
+        config: the checked configuration.
+    """
+
+    id: str
+    axes: Combination
+    seed: int | None
+    config: RunConfig
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A checked sweep.
+
+    Attributes:
+        name: of its file.
+        document: the file's content with the base written out, for the record.
+        cells: in the order list, grid, paired, seed, the last one fastest.
+    """
+
+    name: str
+    document: dict[str, Any]
+    cells: tuple[Cell, ...]
+
+
+def load_sweep(path: Path | str) -> Sweep:
+    """Reads a sweep and checks the configurations of all of its cells.
+
+    Raises:
+        ConfigError: the sweep or any cell's configuration is bad; the message names every kind of problem.
+    """
+    file = Path(path)
+    document = _read_yaml(file)
+    try:
+        node = SweepNode(**document)
+    except ValidationError as error:
+        raise ConfigError(explain(error, SweepNode, str(file))) from None
+    except TypeError:
+        raise ConfigError(f"{file}: every key must be a string") from None
+    folder = file.resolve().parent
+    base = _base(node, folder, file)
+    for key, value in node.overrides.items():
+        _assign(base, key, value, f"{file}: set")
+    cells = _cells(node, base, folder, file)
+    return Sweep(file.stem, {**document, "base": base}, cells)
+
+
+def _read_yaml(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise ConfigError(f"no such file: {file}")
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ConfigError(f"{file}: not valid YAML{f' at line {mark.line + 1}' if mark else ''}") from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{file}: expected a mapping of keys, found an empty or scalar document")
+    return document
+
+
+def _base(node: SweepNode, folder: Path, file: Path) -> dict[str, Any]:
+    if isinstance(node.base, dict):
+        base = copy.deepcopy(node.base)
+        _resolve_paths(base, folder)
+        return base
+    path = folder / node.base
+    if not path.is_file():
+        raise ConfigError(f"{file}: base: no such file: {path}")
+    base = _read_yaml(path)
+    _resolve_paths(base, path.resolve().parent)
+    return base
+
+
+def _combinations(node: SweepNode) -> list[Combination]:
+    """The product of all axes but the seeds."""
+    parts: list[list[Combination]] = []
+    if node.combinations:
+        parts.append(node.combinations)
+    parts += [[{key: value} for value in values] for key, values in node.grid.items()]
+    for group in node.paired:
+        parts.append([dict(zip(group, values, strict=True)) for values in zip(*group.values(), strict=True)])
+    size = max(1, len(node.seeds))
+    for part in parts:
+        size *= len(part)
+    if size > _MOST_CELLS:
+        raise ConfigError(f"the sweep has {size:,} cells; more than {_MOST_CELLS:,} are refused")
+    merged = []
+    for chosen in itertools.product(*parts):
+        combination: Combination = {}
+        for part in chosen:
+            combination |= part
+        merged.append(combination)
+    return merged
+
+
+def _cells(node: SweepNode, base: dict[str, Any], folder: Path, file: Path) -> tuple[Cell, ...]:
+    cells: list[Cell] = []
+    problems: dict[str, list[str]] = {}
+    seen: dict[str, str] = {}
+    for combination in _combinations(node):
+        for seed in node.seeds or [None]:
+            label = _describe(combination, seed)
+            try:
+                cell = _cell(combination, seed, base, folder)
+                if cell.id in seen:
+                    raise ConfigError(f"is the same run as ({seen[cell.id]})")
+            except ConfigError as error:
+                problems.setdefault(str(error), []).append(label)
+                continue
+            seen[cell.id] = label
+            cells.append(cell)
+    if problems:
+        bad = sum(map(len, problems.values()))
+        lines = [
+            f"  {text} [{len(labels)} cell{'s' if len(labels) > 1 else ''}, first: {labels[0]}]"
+            for text, labels in itertools.islice(problems.items(), _MOST_PROBLEMS)
+        ]
+        more = len(problems) - len(lines)
+        lines += [f"  and {more} other problems"] if more else []
+        raise ConfigError(
+            f"{file}: {bad} of {bad + len(cells)} cells cannot run; nothing was started\n" + "\n".join(lines)
+        )
+    return tuple(cells)
+
+
+def _cell(combination: Combination, seed: int | None, base: dict[str, Any], folder: Path) -> Cell:
+    document = copy.deepcopy(base)
+    for key, value in combination.items():
+        _assign(document, key, copy.deepcopy(value), "axis")
+    if seed is not None:
+        _assign(document, _SEED, seed, "seeds")
+    _resolve_paths(document, folder)
+    config = parse_config(document, "config")
+    if config.runtime.engine == "deployment":
+        raise ConfigError(
+            "runtime.engine: a sweep is for simulations: on real data holders every cell would spend their budget anew"
+        )
+    check_source(config)
+    axes: Combination = {}
+    for key, value in combination.items():
+        axes |= _flat(key, value)
+    return Cell(cell_id(config, folder), axes, config.runtime.seed, config)
+
+
+def check_source(config: RunConfig) -> None:
+    """Finds a misspelt data source without loading any table."""
+    from fedsyn.data import dataset_names
+    from fedsyn.data.readers import SUFFIXES
+
+    source = config.data.source
+    if source.startswith(("openml:", "sklearn:")):
+        return
+    if "/" in source or source.lower().endswith(SUFFIXES):
+        if not Path(source).is_file():
+            raise ConfigError(f"data.source: no such file: {source}")
+        return
+    known = ["synthfs", *dataset_names()]
+    if source not in known:
+        raise ConfigError(f"data.source: unknown data source '{source}'{nearest(source, known)}")
+
+
+def cell_id(config: RunConfig, folder: Path) -> str:
+    """MECHANISM-SOURCE-sSEED-HASH; the hash is that of the whole resolved configuration.
+
+    Files count by their place relative to the sweep's folder, so that a sweep keeps its ids where it is moved.
+    """
+    facts = config.to_dict()
+    for key in ("source", "schema"):
+        value = facts["data"][key]
+        if isinstance(value, str) and Path(value).is_absolute():
+            facts["data"][key] = Path(os.path.relpath(value, folder)).as_posix()
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]
+    source = Path(config.data.source).name.split(".")[0]
+    seed = "" if config.runtime.seed is None else f"-s{config.runtime.seed}"
+    words = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{config.mechanism.name[:24]}-{source[:24]}{seed}")
+    return f"{words}-{digest}"
+
+
+def _assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Puts a value at a dotted key; groups of keys on the way are made where they are missing."""
+    keys = key.split(".") if isinstance(key, str) else []
+    if not all(keys) or not keys:
+        raise ConfigError(f"{where}: '{key}' is not a key like privacy.epsilon")
+    if keys[0] not in RunConfig.model_fields:
+        raise ConfigError(f"{where}: unknown key '{key}'{nearest(keys[0], RunConfig.model_fields)}")
+    node = document
+    for part in keys[:-1]:
+        child = node.get(part)
+        if isinstance(child, str) and part in ("mechanism", "partition"):
+            child = {"name": child}
+        if child is None:
+            child = {}
+        if not isinstance(child, dict):
+            raise ConfigError(f"{where}: '{key}': '{part}' is a value, not a group of keys")
+        node[part] = child
+        node = child
+    node[keys[-1]] = value
+
+
+def _flat(key: str, value: Any) -> Combination:
+    """A group of keys as dotted keys: what tables show."""
+    if isinstance(value, Mapping) and value:
+        flat: Combination = {}
+        for name, item in value.items():
+            flat |= _flat(f"{key}.{name}", item)
+        return flat
+    return {key: value}
+
+
+def _describe(combination: Combination, seed: int | None) -> str:
+    parts = [f"{key}={value}" for key, value in combination.items()]
+    return ", ".join([*parts, *([] if seed is None else [f"seed={seed}"])]) or "the base"

@@ -1,0 +1,128 @@
+"""Conformance checks that replay a run on other rows with every ledger's outputs held fixed.
+
+What then still differs has come past the ledger; how far the values that enter a ledger differ for one row is their
+sensitivity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedsyn.config import RunConfig
+from fedsyn.testing.bench import Bench, declared_private, equal_arrays
+from fedsyn.testing.harness import Draw, Exchange, Federation, Outcome, execute
+
+
+def check_released_values_only(bench: Bench) -> None:
+    """Replies to an `Ask`, requests and the model depend on the rows through what the ledgers released, only."""
+    if not declared_private(bench):
+        return
+    for nodes in _replayed_nodes():
+        config = bench.supported(**nodes)
+        if config is not None:
+            first = bench.base(**nodes)
+            again = execute(config, bench.federation.other_rows(), script=first.tape.draws)
+            _post_processed(config, first, again, "other rows")
+
+
+def check_sensitivity(bench: Bench) -> None:
+    """One row changes what enters a ledger by no more than the entry says.
+
+    With public sizes a row is exchanged for another (twice the sensitivity); with private ones it is added or removed.
+    """
+    if not declared_private(bench):
+        return
+    for nodes in _replayed_nodes():
+        config = bench.supported(**nodes)
+        if config is None:
+            continue
+        private = config.privacy.client_sizes == "private"
+        first = bench.base(**nodes)
+        for what, neighbour in _neighbours(bench.federation, private):
+            again = execute(config, neighbour, script=first.tape.draws)
+            _post_processed(config, first, again, what)
+            for party in sorted(first.tape.draws):
+                for one, two in zip(first.tape.draws[party], again.tape.draws.get(party, []), strict=True):
+                    _moved_at_most(one, two, 1.0 if private else 2.0, f"{party}, {what}")
+
+
+def _replayed_nodes() -> list[dict[str, Any]]:
+    return [
+        {},
+        {"privacy": {"client_sizes": "private"}},
+        {"privacy": {"client_sizes": "private"}, "aggregation": {"noise": "local"}},
+    ]
+
+
+def _neighbours(federation: Federation, private: bool) -> Iterator[tuple[str, Federation]]:
+    """Federations that differ in one row: of the client with most rows, and of the one with none."""
+    shape = np.array(federation.domain.shape)
+    last = len(federation.parts) - 1
+    for row_name, row in (("the last cell", shape - 1), ("the first cell", shape * 0)):
+        new = row[None, :].astype(federation.parts[0].dtype)
+        part = federation.parts[0]
+        if private:
+            yield f"a row in {row_name} added to client 0", federation.with_part(0, np.concatenate([part, new]))
+            grown = np.concatenate([federation.parts[last], new])
+            yield f"a row in {row_name} added to client {last}", federation.with_part(last, grown)
+        else:
+            yield f"a row of client 0 moved to {row_name}", federation.with_part(0, np.concatenate([part[1:], new]))
+    if private:
+        yield "a row of client 0 removed", federation.with_part(0, federation.parts[0][1:])
+
+
+def _post_processed(config: RunConfig, first: Outcome, again: Outcome, what: str) -> None:
+    """Asserts that a replay on other rows shows the same outside of the ledgers."""
+    assert not again.tape.problems, f"{what}, with every release held fixed: {again.tape.problems[0]}"
+    pairs = (_by_client(first), _by_client(again))
+    assert pairs[0].keys() == pairs[1].keys() and all(len(pairs[0][k]) == len(pairs[1][k]) for k in pairs[0]), (
+        f"{what}, with every release held fixed, lead to another number of requests"
+    )
+    exact = config.aggregation.noise == "server"  # then a contribution to a sum is exact, and protected by the sum
+    for partition in pairs[0]:
+        for one, two in zip(pairs[0][partition], pairs[1][partition], strict=True):
+            same = one.envelope == two.envelope and _equal(one.arrays, two.arrays)
+            assert same, f"{what}, with every release held fixed, change the request {one}"
+            if one.envelope["kind"] == "sum" and exact:
+                assert one.reply["ok"] == two.reply["ok"], f"{what} decide whether {one} is answered"
+                continue
+            same = one.reply == two.reply and _equal(one.reply_arrays, two.reply_arrays)
+            assert same, (
+                f"{what}, with every release held fixed, change the reply to {one}: it shows more than it released"
+            )
+    assert equal_arrays(first.arrays, again.arrays), f"{what}, with every release held fixed, change the model"
+
+
+def _by_client(outcome: Outcome) -> dict[int, list[Exchange]]:
+    grouped: dict[int, list[Exchange]] = {}
+    for exchange in outcome.tape.exchanges:
+        grouped.setdefault(exchange.partition, []).append(exchange)
+    return grouped
+
+
+def _equal(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:
+    pairs = zip(one, two, strict=False)
+    return len(one) == len(two) and all(a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+
+
+def _moved_at_most(one: Draw, two: Draw, factor: float, where: str) -> None:
+    """Asserts that the inputs of two releases differ by at most `factor` times what the entry allows."""
+    what = f"'{one.name}' of round {one.round} ({where})"
+    allowed = factor * one.sensitivity * (1 + 1e-9)
+    if one.kind == "exponential":
+        with np.errstate(invalid="ignore"):
+            moved = np.nan_to_num(np.abs(one.inputs[0] - two.inputs[0]), nan=0.0)  # -inf stays -inf
+        slack = 1e-9 * float(np.max(np.abs(one.inputs[0][np.isfinite(one.inputs[0])]), initial=1.0))
+        assert moved.max() <= allowed + slack, (
+            f"{what}: one row moves a score by {moved.max():.6g}, the ledger says {one.sensitivity:.6g}"
+        )
+        return
+    moves = [float(np.linalg.norm((a - b).astype(np.float64))) for a, b in zip(one.inputs, two.inputs, strict=True)]
+    touched = sum(move > 1e-9 for move in moves)
+    assert max(moves) <= allowed + 1e-9, (
+        f"{what}: one row moves an array by {max(moves):.6g}, the ledger says {one.sensitivity:.6g}"
+    )
+    assert touched <= factor * one.count, f"{what}: one row touches {touched} arrays, the ledger says {one.count}"
