@@ -19,8 +19,8 @@ from fedsyn.data import EncodedTable
 from fedsyn.flower import InProcessGrid
 from fedsyn.marginals import count_one_way
 from fedsyn.protocol.strategy import Protocol
-from fedsyn.run import prepare, run, run_config_of
 from fedsyn.randomness import Randomness
+from fedsyn.run import prepare, run, run_config_of
 from strategies.flaim import AugFlaim
 
 

@@ -93,7 +93,9 @@ class Flaim(MechanismStrategy):
                 choices = self.accept(replies, self.read_choices)  # lines 3-10
                 union = self.fitting_union(choices)
                 one_way = self.one_way_every_round and not starting
-                sums = yield self.sum_of(cohort, union, scales, one_way=one_way)  # lines 11-15
+                # Whose choices did not arrive is left out of the sum too: it would contribute what nobody counts.
+                contributors = tuple(choices) or cohort
+                sums = yield self.sum_of(contributors, union, scales, one_way=one_way)  # lines 11-15
                 chosen = self.measured(sums, union, choices)
                 before = self.model
                 self.estimate(last)  # line 16
@@ -124,7 +126,7 @@ class Flaim(MechanismStrategy):
         if t == 1:
             return per_round, False
         scales, last = annealed(per_round, self.settled, self.ledger.remaining_rho, self.config.ratio)
-        # Rounds in which nobody answers cost nothing, so the budget alone would not end a run without clients.
+        # Rounds in which nobody answers cost little, so the budget alone would not soon end a run without clients.
         return scales, last or t >= 16 * d
 
     # The steps of a round ---------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ class Aggregation(ABC):
         source: RandomSource,
         round: int,
     ) -> Summed:
-        """Forms the sum; with fewer than `minimum` contributors nothing is opened, drawn or charged.
+        """Forms the sum; with fewer than `minimum` contributors nothing is opened and no noise of the server drawn.
 
         Args:
             request: what to sum.

@@ -77,8 +77,21 @@ class PlainAggregation(Aggregation):
     ) -> Summed:
         spec = SumSpec.of(request)
         params = {**request.params, "sum": spec.to_text()}
-        replies = exchange(request.cohort, request.name, "sum", params, list(request.arrays))
         local = self.node.noise == "local"
+        if local and request.cohort:  # a noisy vector is released when it arrives, whether or not the sum is used
+            ledger.promise(
+                Release(
+                    request.name,
+                    round,
+                    GAUSSIAN,
+                    request.sensitivity,
+                    sigma=request.sigma,
+                    count=request.count,
+                    noise_by="each client",
+                    argument=request.argument,
+                )
+            )
+        replies = exchange(request.cohort, request.name, "sum", params, list(request.arrays))
         total: npt.NDArray[Any] = np.zeros(spec.length, np.float64 if local else np.int64)
         contributors = []
         noises = np.zeros(len(spec.shapes))  # noisy vectors in each array of the sum (local noise)
@@ -98,18 +111,6 @@ class PlainAggregation(Aggregation):
         if len(contributors) < max(1, minimum):
             return Summed([], (), ())
         if local:
-            ledger.promise(
-                Release(
-                    request.name,
-                    round,
-                    GAUSSIAN,
-                    request.sensitivity,
-                    sigma=request.sigma,
-                    count=request.count,
-                    noise_by="each client",
-                    argument=request.argument,
-                )
-            )
             sigmas = tuple(float(request.sigma * np.sqrt(max(1.0, n))) for n in noises)
             return Summed(split_vector(total, request.shapes), sigmas, tuple(contributors))
         noisy = ledger.gaussian(

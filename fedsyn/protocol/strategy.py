@@ -162,7 +162,7 @@ class MechanismStrategy(Strategy):
     def check(cls, config: RunConfig) -> None:
         """Refuses a configuration that this mechanism cannot run; ConfigError says why."""
 
-    # What a mechanism uses ---------------------------------------------------------------------------------------------
+    # What a mechanism uses --------------------------------------------------------------------------------------------
 
     @property
     def round(self) -> int:

@@ -101,6 +101,7 @@ def by_round(lines: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> bytes:
         axes.plot(rounds, values, marker="o", markersize=3, linewidth=1.2, color=_PALETTE[0])
         axes.set_title(name, loc="left", fontsize=9, color=_INK)
         axes.set_xlabel("round", fontsize=8)
+        axes.tick_params(axis="x", labelsize=7)
         axes.locator_params(axis="x", integer=True)
         axes.set_ylim(bottom=0)
 
@@ -127,4 +128,4 @@ def _spans_decades(parts: Sequence[np.ndarray]) -> bool:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 14 else text[:13] + "…"
+    return text if len(text) <= 16 else text[:15] + "…"

@@ -9,7 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-_COSTS = ("seconds", "peak_mb", "client_mb_up", "client_mb_down", "dropped")
+from fedsyn.evaluation import METRICS
+
 _MOST_ROWS = 1000
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -44,7 +45,7 @@ def write_report(out: Path, figures: str = "") -> Path:
         f"<h1>{escape(out.name)}</h1>{warning}",
         "<h2>Metrics</h2>",
         "<p>Metrics compare with the real rows: they are outside the guarantee and are not for publication.</p>"
-        if any(name not in _COSTS for name in metrics)
+        if any(name in METRICS for name in metrics)
         else "",
         table(("metric", "value"), ((name, "not finite" if v is None else f"{v:.6g}") for name, v in metrics.items())),
         figures,
@@ -110,5 +111,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     header = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     shown = rows[:_MOST_ROWS]
     body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in shown)
-    more = f"<p>{len(rows) - len(shown)} more rows are in the files beside this page.</p>" if len(rows) > len(shown) else ""
+    more = (
+        f"<p>{len(rows) - len(shown)} more rows are in the files beside this page.</p>"
+        if len(rows) > len(shown)
+        else ""
+    )
     return f"<table><tr>{header}</tr>{body}</table>{more}"

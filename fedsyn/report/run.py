@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedsyn.config import RunConfig, load_config
-from fedsyn.errors import FedsynError, InputError
+from fedsyn.errors import FedsynError, InputError, SchemaError
+from fedsyn.marginals import count
 from fedsyn.report import figures
 from fedsyn.report.html import picture, write_report
 from fedsyn.report.tables import latex_table, number
 from fedsyn.schema import Schema
-from fedsyn.schema.columns import CategoricalColumn
+from fedsyn.schema.columns import CategoricalColumn, NumericColumn
 
 # Plots of more attributes than this would not fit a page of 2 MB.
 _MOST_ATTRIBUTES = 45
@@ -62,26 +63,65 @@ def _marginals(config: RunConfig, out: Path, real: bool) -> str:
     """One-way marginals of the synthetic table; beside them the real ones where this is a simulation."""
     from fedsyn.data import read_table
 
-    title, note, actual = "<h2>One-way marginals</h2>", "", None
+    title, note, rows = "<h2>One-way marginals</h2>", "", None
     try:
-        schema, rows = _public_schema(config), None
-        if real and config.runtime.engine != "deployment":
-            schema, rows = _training_rows(config)
-    except FedsynError as error:
-        note = f"<p>The real rows are not at hand: {escape(str(error))}</p>"
-    try:
-        schema = schema if not note else _public_schema(config)
+        schema = _public_schema(config)
         synthetic = schema.encode(read_table(out / "synthetic.csv", schema))
     except InputError as error:
         return f"{title}<p>No plots: {escape(str(error))}</p>"
+    if real and config.runtime.engine != "deployment":
+        try:
+            rows = _training_rows(config, schema)
+        except FedsynError as error:
+            note = f"<p>The real rows are not at hand: {escape(str(error))}</p>"
     names = schema.domain.attributes[:_MOST_ATTRIBUTES]
     if len(names) < len(schema.domain.attributes):
         note += f"<p>The first {len(names)} of {len(schema.domain.attributes)} attributes.</p>"
-    if not note and rows is not None:
-        pass
-    if rows is not None:
-        actual = _counts(rows, schema)
     labels = {name: _labels(schema.columns[name]) for name in names}
-    counts = {name: value for name, value in _counts(synthetic, schema).items() if name in names}
-    png = figures.marginals(counts, actual, labels)
-    return f"{title}{_NOT_PRIVATE if actual is not None else ''}{note}{picture(png, 'one-way marginals')}"
+    actual = None if rows is None else _counts(rows, schema, names)
+    png = figures.marginals(_counts(synthetic, schema, names), actual, labels)
+    warning = "" if actual is None else _NOT_PRIVATE
+    return f"{title}{warning}{note}{picture(png, 'one-way marginals')}"
+
+
+def _public_schema(config: RunConfig) -> Schema:
+    """The run's schema, without reading a row."""
+    from fedsyn.data import SynthFSOptions, dataset_names, describe, synthfs_schema
+
+    data = config.data
+    if data.schema_file is not None:
+        schema = Schema.load(data.schema_file)
+    elif data.source == "synthfs":
+        schema = synthfs_schema(SynthFSOptions(**data.options))
+    elif data.source in dataset_names():
+        entry = describe(data.source)
+        schema = entry.schema_ if data.options.get("grouped", True) else entry.ungrouped()
+    else:
+        raise SchemaError("the run's schema is not at hand")
+    schema = schema if data.bins is None else schema.with_bins(data.bins)
+    return schema if data.label is None else schema.with_label(data.label)
+
+
+def _training_rows(config: RunConfig, schema: Schema) -> np.ndarray:
+    """(n, d) codes of the rows that the run's clients held together."""
+    from fedsyn.data import load_dataset
+    from fedsyn.run import split_rows
+
+    data = config.data
+    dataset = load_dataset(data.source, schema=data.schema_file, bins=data.bins, label=data.label, options=data.options)
+    codes = schema.encode(dataset.frame)
+    return codes[split_rows(config, len(codes))[0]]
+
+
+def _counts(codes: np.ndarray, schema: Schema, names: Sequence[str]) -> dict[str, np.ndarray]:
+    cliques = [(name,) for name in names]
+    return dict(zip(names, count(codes, schema.domain, cliques), strict=True))
+
+
+def _labels(column: CategoricalColumn | NumericColumn) -> list[str]:
+    """What each code stands for: the value, or the lower edge of the bin."""
+    if isinstance(column, CategoricalColumn):
+        values = [str(value) for value in column.values]
+    else:
+        values = [f"{edge:.4g}" for edge in column.edges[:-1]]
+    return [*values, *(["missing"] if column.missing else [])]

@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 
 from fedsyn.errors import DataError
-from fedsyn.report.tables import latex_table, number, plus_minus
+from fedsyn.evaluation import METRICS
+from fedsyn.report.tables import latex_table, plus_minus
 from fedsyn.sweep.execute import SWEEP_FILE, read_cell
 
-COSTS = ("seconds", "peak_mb", "client_mb_up", "client_mb_down")
+
+def is_quality(metric: str) -> bool:
+    """Whether a metric says how good the synthetic table is; the others are costs that every run reports."""
+    return metric in METRICS
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class Results:
     def metrics(self) -> list[str]:
         """Metric names: what was evaluated first, costs last."""
         names = list(dict.fromkeys(name for row in self.rows for name in row.metrics))
-        return [name for name in names if name not in COSTS] + [name for name in names if name in COSTS]
+        return sorted(names, key=lambda name: not is_quality(name))
 
     @cached_property
     def summaries(self) -> list[Summary]:
@@ -128,6 +132,12 @@ def text(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def short_names(keys: Sequence[str]) -> list[str]:
+    """Names of axes for people: `mechanism` for mechanism.name, `epsilon` for privacy.epsilon, if that is unique."""
+    names = [key.removesuffix(".name").rpartition(".")[2] for key in keys]
+    return [key if names.count(name) > 1 else name for key, name in zip(keys, names, strict=True)]
 
 
 def load_results(out: Path | str) -> Results:
@@ -178,15 +188,12 @@ def write_tables(results: Results, out: Path | str) -> list[Path]:
 
 
 def summary_table(results: Results) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table for people: axes, seeds, and mean ± sd of every metric but peak memory."""
-    metrics = [name for name in results.metrics if name != "peak_mb"]
-    head = [*results.main_axes, "seeds", *metrics]
+    """Head and rows of the table for people: axes, seeds, and mean ± sd of quality and seconds (costs: summary.csv)."""
+    metrics = [name for name in results.metrics if is_quality(name) or name == "seconds"]
+    head = [*short_names(results.main_axes), "seeds", *metrics]
     body = []
     for summary in results.summaries:
         seeds = f"{summary.done}" if summary.done == summary.cells else f"{summary.done} of {summary.cells}"
         cells = [plus_minus(summary.mean(name), summary.sd(name)) for name in metrics]
         body.append([*(text(summary.axes[key]) for key in results.main_axes), seeds, *cells])
     return head, body
-
-
-__all__ = ["COSTS", "Results", "Row", "Summary", "load_results", "number", "summary_table", "text", "write_tables"]

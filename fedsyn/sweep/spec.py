@@ -187,18 +187,19 @@ def _combinations(node: SweepNode) -> list[Combination]:
     merged = []
     for chosen in itertools.product(*parts):
         combination: Combination = {}
-        for part in chosen:
-            combination |= part
+        for piece in chosen:
+            combination |= piece
         merged.append(combination)
     return merged
 
 
 def _cells(node: SweepNode, base: dict[str, Any], folder: Path, file: Path) -> tuple[Cell, ...]:
     cells: list[Cell] = []
+    seeds: list[int | None] = [*node.seeds] or [None]
     problems: dict[str, list[str]] = {}
     seen: dict[str, str] = {}
     for combination in _combinations(node):
-        for seed in node.seeds or [None]:
+        for seed in seeds:
             label = _describe(combination, seed)
             try:
                 cell = _cell(combination, seed, base, folder)

@@ -106,9 +106,15 @@ def test_the_order_of_arrival_changes_no_bit(noise: str) -> None:
     assert len(set(results)) == 1
 
 
-@pytest.mark.parametrize("noise", ["server", "local"])
-def test_below_the_minimum_nothing_is_opened_drawn_or_charged(noise: str) -> None:
-    parties = Parties(noise, EVERYTHING)
+def test_below_the_minimum_local_vectors_are_not_used_but_were_released() -> None:
+    parties = Parties("local", EVERYTHING)
+    parties.missing = {1, 2}
+    assert parties.sum(sigma=2.0, minimum=3) == Summed([], (), ())
+    assert [release.noise_by for release in parties.server.releases] == ["each client"]
+
+
+def test_below_the_minimum_nothing_is_opened_drawn_or_charged() -> None:
+    parties = Parties("server", EVERYTHING)
     parties.missing = {1, 2}
     assert parties.sum(sigma=2.0, minimum=3) == Summed([], (), ())
     assert parties.server.releases == ()

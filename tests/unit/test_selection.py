@@ -221,7 +221,7 @@ def test_choices_follow_the_exponential_mechanism():
 
     client = AimClient(config, Holder(0, codes, domain, "", Randomness(0)))
     client.ledger = Ledger(PrivacyBudget(1e6, 1e-5), noise_by="client")
-    epsilon, sigma = 2.0, 0.1
+    epsilon, sigma = 0.3, 0.1
     # By brute force: w_q is 1 for the one-ways, 2 for the pair, and the penalty is sqrt(2/pi) sigma n_q.
     distances = [brute_force(codes, domain, q, model, 8.0) for q in candidates.cliques]
     weights, cells = [1.0, 1.0, 2.0], [2, 2, 4]
