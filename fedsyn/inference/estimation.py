@@ -31,9 +31,10 @@ class EstimateConfig:
     Attributes:
         engine: "native", or "mbi" for the reference implementation (needs `pip install fedsyn[pgm]`).
         solver: "accelerated" (default) or "mirror_descent".
-        iterations: at most this many. A converged fit also fits the sampling error of measurements that saw only some
-            of the federation's rows; for those, stopping after 20 to 50 accelerated iterations acts as a regulariser.
-            Measurements of all rows gain from convergence. An iteration costs 1.3 calibrations (2 for mirror descent).
+        iterations: at most this many. A converged fit also fits the noise, and the sampling error of measurements that
+            saw only some of the federation's rows: it drives cells with small noisy counts to 0, which costs likelihood
+            on other rows. Stopping early regularises; docs/mechanisms.md has the figures for each mechanism. An
+            iteration costs 1.3 calibrations (2 for mirror descent).
         tolerance: stop when 10 iterations lowered the loss by less than this, relatively; 0 makes all iterations.
     """
 
