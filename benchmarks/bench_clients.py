@@ -32,7 +32,7 @@ class OneWay(AugFlaim):
         sums = yield self.sum_of(self.everyone(), [], self.first_scales(), one_way=True)
         self.seconds, self.busy = time.perf_counter() - start, time.process_time() - busy
         self.measured(sums, [], {})
-        self.estimate()
+        self.estimate(self.measurements)
 
 
 def configuration(clients: int, rounds: int, engine: str) -> RunConfig:

@@ -44,12 +44,6 @@ class AimClient(TableClient):
         )
         return [], {"chosen": [eligible[best]]}
 
-    @answers("one-way")
-    def one_way(self, call: Call) -> Contribution:
-        """Line 9: every exact one-way marginal; one row touches each of them once, L2 sensitivity 1."""
-        cliques = [(name,) for name in self.domain]
-        return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))
-
     @answers("measure")
     def measure(self, call: Call) -> Contribution:
         """Line 14: the exact marginals that are asked for; each is a count, L2 sensitivity 1."""

@@ -88,12 +88,6 @@ class FlaimClient(TableClient):
             warm_start=model,
         )
 
-    @answers("one-way")
-    def one_way(self, call: Call) -> Contribution:
-        """Line 11 alone, in the first round: every exact one-way marginal, L2 sensitivity 1 each."""
-        cliques = [(name,) for name in self.domain]
-        return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))
-
     @answers("measure")
     def measure(self, call: Call) -> Contribution:
         """Lines 11-13: all one-way marginals (if asked for) and the marginals of its own choices, exact.

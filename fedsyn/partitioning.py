@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsyn.config import RunConfig
 from fedsyn.evaluation import client_heterogeneity
-from fedsyn.run import partition, randomness_of, split_rows
+from fedsyn.run import randomness_of, split_tables
 from fedsyn.selection import build_workload
 
 
@@ -19,22 +19,11 @@ def describe_partition(config: RunConfig, plot: Path | None = None) -> dict[str,
         config: the run's configuration.
         plot: PNG file to draw.
     """
-    from fedsyn.data import load_dataset
     from partitioners import PartitionInput, make_partitioner
 
-    dataset = load_dataset(
-        config.data.source,
-        schema=config.data.schema_file,
-        bins=config.data.bins,
-        label=config.data.label,
-        options=config.data.options,
-    )
-    dataset.schema.require_approved()
-    codes = dataset.encode()
-    train, _ = split_rows(config, len(codes))
-    native = None if dataset.native_partition is None else dataset.native_partition[train]
-    codes, domain = codes[train], dataset.schema.domain
-    parts = partition(config, codes, dataset.schema, native)
+    tables = split_tables(config)
+    codes, schema, parts = tables.train, tables.schema, tables.parts
+    domain = schema.domain
     sizes = np.array([len(part) for part in parts])
     workload = build_workload(config.workload, domain)
     heterogeneity = client_heterogeneity(codes, domain, workload, parts)
@@ -45,9 +34,9 @@ def describe_partition(config: RunConfig, plot: Path | None = None) -> dict[str,
         partitioner = make_partitioner(node.name, **node.options)
         embedding = None
         if hasattr(partitioner, "embedding"):
-            table = PartitionInput(codes, domain, dataset.schema.label, native)
+            table = PartitionInput(codes, domain, schema.label, tables.native)
             embedding = partitioner.embedding(table, randomness_of(config).ordinary("partition"))
-        label = dataset.schema.label
+        label = schema.label
         column = None if label is None else codes[:, domain.axes((label,))[0]]
         plot_partition(parts, embedding=embedding, path=plot, labels=column, label_name=label or "label")
     return {

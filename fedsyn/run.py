@@ -81,7 +81,43 @@ def prepare(config: RunConfig, folder: Path) -> Prepared:
     folder.chmod(0o700)  # encoded rows are rows
     if config.runtime.engine == "deployment":
         return _prepare_deployment(config, folder)
-    from fedsyn.data import load_dataset, write_encoded
+    from fedsyn.data import write_encoded
+
+    tables = split_tables(config)
+    _check_evaluation(config, tables.schema, len(tables.test))
+    write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
+    np.save(folder / "test.npy", tables.test, allow_pickle=False)
+    return Prepared(folder, tables.schema, True, len(tables.parts), tables.name).save()
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """A simulation's rows, encoded and split.
+
+    Attributes:
+        name: of the data source.
+        schema: of the table.
+        train: (n, d) codes of the pooled training table.
+        test: (m, d) codes of the held-out rows.
+        native: (n,) the source's own client of each training row, or None.
+        parts: row indices into `train` of each client.
+    """
+
+    name: str
+    schema: Schema
+    train: npt.NDArray[np.integer]
+    test: npt.NDArray[np.integer]
+    native: npt.NDArray[np.int64] | None
+    parts: list[npt.NDArray[np.int64]]
+
+
+def split_tables(config: RunConfig) -> Tables:
+    """Loads, encodes and splits a simulation's table.
+
+    Raises:
+        InputError: bad schema or data, or a split that does not exist.
+    """
+    from fedsyn.data import load_dataset
 
     dataset = load_dataset(
         config.data.source,
@@ -95,10 +131,7 @@ def prepare(config: RunConfig, folder: Path) -> Prepared:
     train, test = split_rows(config, len(codes))
     native = None if dataset.native_partition is None else dataset.native_partition[train]
     parts = partition(config, codes[train], dataset.schema, native)
-    _check_evaluation(config, dataset.schema, len(test))
-    write_encoded(folder, codes[train], dataset.schema.domain, parts)
-    np.save(folder / "test.npy", codes[test], allow_pickle=False)
-    return Prepared(folder, dataset.schema, True, len(parts), dataset.name).save()
+    return Tables(dataset.name, dataset.schema, codes[train], codes[test], native, parts)
 
 
 def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -14,7 +14,7 @@ from pydantic import Field
 from fedsyn.annealing import annealed, is_settled
 from fedsyn.config import Node, RunConfig
 from fedsyn.errors import ProtocolError
-from fedsyn.inference import Measurement, estimate
+from fedsyn.inference import Measurement
 from fedsyn.privacy import (
     EXPONENTIAL,
     PrivacyStatement,
@@ -27,7 +27,7 @@ from fedsyn.protocol.client import indices
 from fedsyn.protocol.messages import Ask, Reply, Sum, Summed
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, require
 from fedsyn.selection import Candidates, pack_model
-from fedsyn.structure import Structure, estimate_config
+from fedsyn.structure import Structure
 
 
 class AimConfig(Node):
@@ -92,7 +92,7 @@ class Aim(MechanismStrategy):
         self.begin_round(1)
         sums = yield self.sum_of([], scales, one_way=True)  # lines 7-10
         self.measured(sums, [(name,) for name in self.domain])
-        self.estimate()
+        self.estimate(self.measurements)
         while self.model is not None:
             scales, last = self.next_scales(scales)  # lines 17-20
             self.record.sigma, self.record.epsilon = scales.sigma, scales.epsilon
@@ -117,7 +117,7 @@ class Aim(MechanismStrategy):
             self.structure.add([clique])
             self.measured(sums, [clique])
             before = self.model
-            self.estimate(last=last)  # line 15
+            self.estimate(self.measurements, last)  # line 15
             self.settled = is_settled(before, self.model, [clique], [scales.sigma])  # line 17
             self.record.selected = [" × ".join(clique)]
             if last:
@@ -178,23 +178,6 @@ class Aim(MechanismStrategy):
         if sums.contributors:
             triples = zip(cliques, sums.arrays, sums.sigmas, strict=True)
             self.measurements += [Measurement(clique, values, sigma) for clique, values, sigma in triples]
-
-    def estimate(self, last: bool = False) -> None:
-        """Line 15, started from the previous model."""
-        if not self.measurements:
-            return
-        node = self.run.inference
-        iterations = (
-            node.final_iterations or self.config.final_iterations if last else node.iterations or self.config.iterations
-        )
-        with self.timed("estimate"):
-            self.model = estimate(
-                self.domain,
-                self.measurements,
-                total=max(1.0, self.rows(self.clients)),
-                config=estimate_config(node, iterations),
-                warm_start=self.model,
-            )
 
     def statement(self) -> PrivacyStatement:
         seen = self.aggregation.who_sees_what()

@@ -16,7 +16,7 @@ from fedsyn.annealing import annealed, is_settled
 from fedsyn.config import InferenceNode, Node, RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
-from fedsyn.inference import EstimateConfig, Measurement, estimate
+from fedsyn.inference import EstimateConfig, Measurement
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, PrivacyStatement, Release, Scales, flaim_scales, sigma_for_rho
 from fedsyn.protocol.client import indices
 from fedsyn.protocol.messages import Ask, Reply, Sum, Summed
@@ -85,7 +85,7 @@ class Flaim(MechanismStrategy):
             if starting:  # the first line 11, so that there is a model to select against
                 sums = yield self.sum_of(cohort, [], scales, one_way=True)
                 self.measured(sums, [], {})
-                self.estimate()
+                self.estimate(self.measurements)
             if self.model is not None:
                 request = self.ask(cohort, scales)
                 self.charge_choices(request, scales)  # before: a reply that is late or malformed was released too
@@ -98,7 +98,7 @@ class Flaim(MechanismStrategy):
                 sums = yield self.sum_of(contributors, union, scales, one_way=one_way)  # lines 11-15
                 chosen = self.measured(sums, union, choices)
                 before = self.model
-                self.estimate(last)  # line 16
+                self.estimate(self.measurements, last)  # line 16
                 self.settled = self.anneals and is_settled(
                     before, self.model, [m.clique for m in chosen], [m.sigma for m in chosen]
                 )
@@ -260,23 +260,6 @@ class Flaim(MechanismStrategy):
         self.measurements += new.values()
         self.record.selected = [" × ".join(self.candidates.cliques[i]) for i in union]
         return [measurement for j, measurement in new.items() if j >= ones]
-
-    def estimate(self, last: bool = False) -> None:
-        """Line 16: the model that fits all measurements so far, started from the previous one."""
-        if not self.measurements:
-            return
-        node = self.run.inference
-        iterations = (
-            node.final_iterations or self.config.final_iterations if last else node.iterations or self.config.iterations
-        )
-        with self.timed("estimate"):
-            self.model = estimate(
-                self.domain,
-                self.measurements,
-                total=max(1.0, self.rows(self.clients)),
-                config=estimate_config(node, iterations),
-                warm_start=self.model,
-            )
 
     def statement(self) -> PrivacyStatement:
         seen = self.aggregation.who_sees_what()
@@ -445,7 +428,7 @@ class FedNaiveBayes(Flaim):
             self.record.sigma = scales.sigma
             sums = yield self.sum_of(self.sample(self.run.federation.participation), [], scales, one_way=True)
             self.measured(sums, [], {})
-            self.estimate(last=t == self.config.rounds)
+            self.estimate(self.measurements, t == self.config.rounds)
 
     def first_scales(self) -> Scales:
         count = self.config.rounds * len(self.domain)

@@ -33,6 +33,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _log = logging.getLogger("fedsyn")
 JOIN = "join"
 SIZES = "sizes"
+ONE_WAY = "one-way"
 
 
 def answers(request: str) -> Callable[[Method], Method]:
@@ -218,6 +219,12 @@ class TableClient(NumPyClient):
             )
             self.holder.state["size"] = max(1.0, float(noisy[0]))
         return [], {"rows": self.holder.state["size"]}
+
+    @answers(ONE_WAY)
+    def one_way(self, call: Call) -> Contribution:
+        """Contributes every exact one-way marginal to a sum; one row touches each of the d once, L2 sensitivity 1."""
+        cliques = [(name,) for name in self.domain]
+        return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))
 
 
 def _positive(value: Any, name: str) -> float:

@@ -31,7 +31,7 @@ from fedsyn.flower import (
     pack,
     read_reply,
 )
-from fedsyn.inference import Model
+from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.privacy import (
     GAUSSIAN,
     Ledger,
@@ -45,6 +45,7 @@ from fedsyn.protocol.messages import ANSWER, Arrays, Ask, Envelope, Reply, Reque
 from fedsyn.randomness import Randomness
 from fedsyn.registry import mechanism_options
 from fedsyn.selection import build_workload
+from fedsyn.structure import estimate_config
 
 Protocol = Generator[Request, Any, None]
 Parsed = TypeVar("Parsed")
@@ -219,6 +220,27 @@ class MechanismStrategy(Strategy):
 
     def drop(self, partition: int, reason: str) -> None:
         self.record.dropped[partition] = reason
+
+    def estimate(self, measurements: Sequence[Measurement], last: bool = False) -> None:
+        """Fits `self.model` to the measurements, starting from the previous model, with the clients' total rows.
+
+        The mechanism's options `iterations` and `final_iterations` say how long, unless the run's `inference` does.
+        Without measurements nothing happens.
+        """
+        if not measurements:
+            return
+        node = self.run.inference
+        iterations = (
+            node.final_iterations or self.config.final_iterations if last else node.iterations or self.config.iterations
+        )
+        with self.timed("estimate"):
+            self.model = estimate(
+                self.domain,
+                measurements,
+                total=max(1.0, self.rows(self.clients)),
+                config=estimate_config(node, iterations),
+                warm_start=self.model,
+            )
 
     def promise(self, release: Release) -> None:
         """Charges a release whose noise a client draws; in a simulation its sampler is known."""

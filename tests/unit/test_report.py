@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import itertools
 import json
 import math
 import re
@@ -25,6 +26,7 @@ from fedsyn.report.tables import latex_table, number, plus_minus
 from fedsyn.run import run
 from fedsyn.sweep import load_results, load_sweep, run_sweep
 from fedsyn.sweep.execute import CELL_FILE
+from fedsyn.sweep.results import Results, Row
 
 CONFIG: dict[str, Any] = {
     "mechanism": {"name": "augflaim", "rounds": 2},
@@ -147,6 +149,18 @@ def test_report_of_a_sweep_has_settings_spread_and_plot(swept: Path) -> None:
     for row in summary:
         mean, sd = float(row["workload_error_mean"]), float(row["workload_error_sd"])
         assert plus_minus(mean, sd) in page
+
+
+def results_over(**axes: list[Any]) -> Results:
+    points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    return Results("made", {}, tuple(Row(str(i), p, 0, "done", {"nll": 1.0}, {}) for i, p in enumerate(points)))
+
+
+def test_the_main_axis_is_the_numeric_one_if_it_has_points_enough() -> None:
+    names = ["a", "b", "c", "d"]
+    assert main_axis(results_over(name=names, epsilon=[1, 2, 3])) == "epsilon"
+    assert main_axis(results_over(epsilon=[1, 2], name=names)) == "name"
+    assert main_axis(results_over(rounds=[1, 2, 3], epsilon=[1, 2, 3, 4])) == "epsilon"
 
 
 def test_the_sweeps_plot_has_a_line_per_mechanism(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
