@@ -222,7 +222,6 @@ class RayTasks:
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConfigError(f"--ray {address}: cannot connect: {type(error).__name__}: {error}") from None
         self.capacity = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        # A worker process takes one cell only where cells report peak memory; here start-up time matters more.
         self._run = ray.remote(run_cell).options(num_cpus=1, max_retries=1)
         self._running: dict[Any, Task] = {}
 

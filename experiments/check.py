@@ -1,0 +1,295 @@
+"""Runs an experiment of this folder, compares its results with expected.yaml, and draws them.
+
+    python experiments/check.py NAME [--out DIR] [--workers N]
+
+It runs experiments/NAME/sweep.yaml (finished cells of DIR are not run again), and writes table.md and plot.png into
+DIR. Exit code: 0 if every value lies within its tolerance and every claim held or failed as recorded; 1 if not, or if
+cells failed; 2 where the experiment's files or options are bad.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedsyn.errors import ConfigError, FedsynError
+from fedsyn.report.tables import plus_minus
+from fedsyn.sweep import Cell, Sweep, load_results, load_sweep, run_sweep, write_tables
+from fedsyn.sweep.results import Results, Summary, summary_table
+
+HERE = Path(__file__).resolve().parent
+Where = dict[str, Any]  # dotted key of a resolved configuration -> value
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A mean over seeds that is expected within +- tolerance; `paper` and `code` are what others published."""
+
+    where: Where
+    metric: str
+    expected: float
+    tolerance: float
+    paper: float | None = None
+    code: float | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That a metric's mean falls along `descending`, by at least `factor` a step; `held`: whether it does here."""
+
+    says: str
+    metric: str
+    descending: list[Where]
+    held: bool
+    where: Where = field(default_factory=dict)
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One axes of the plot: a metric against `x`, a line (or a set of bars) per value of `series`."""
+
+    metric: str
+    x: str
+    where: Where = field(default_factory=dict)
+    series: str | None = None
+    title: str = ""
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Expected:
+    """expected.yaml. `where` holds for every entry that does not say otherwise."""
+
+    values: list[Value]
+    claims: list[Claim]
+    panels: list[Panel]
+
+    @classmethod
+    def load(cls, path: Path) -> Expected:
+        """Reads the file; an unknown or a missing key is a ConfigError."""
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        common: Where = document.get("where", {})
+
+        def entries(key: str, kind: type) -> list[Any]:
+            return [kind(**{**entry, "where": common | entry.get("where", {})}) for entry in document.get(key, [])]
+
+        try:
+            return cls(entries("values", Value), entries("claims", Claim), entries("panels", Panel))
+        except TypeError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> Where:
+    """A nested mapping as dotted keys."""
+    leaves: Where = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            leaves |= flat(value, f"{prefix}{key}.")
+        else:
+            leaves[f"{prefix}{key}"] = value
+    return leaves
+
+
+class Lookup:
+    """Finds the cells of a sweep by keys of their resolved configurations, whether or not an axis set them."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.facts = {cell.id: flat(cell.config.to_dict()) for cell in sweep.cells}
+        self.cells = sweep.cells
+
+    def matching(self, where: Where) -> list[Cell]:
+        absent = object()
+        return [
+            cell
+            for cell in self.cells
+            if all(self.facts[cell.id].get(key, absent) == value for key, value in where.items())
+        ]
+
+    def combination(self, where: Where) -> Cell:
+        """The first cell of the one combination that matches (all seeds of it).
+
+        Raises:
+            ConfigError: no combination matches, or several do.
+        """
+        cells = self.matching(where)
+        if not cells:
+            raise ConfigError(f"no cell of the sweep has {where}")
+        if any(cell.axes != cells[0].axes for cell in cells):
+            raise ConfigError(f"several combinations of the sweep have {where}")
+        return cells[0]
+
+
+class Outcome:
+    """The sweep's results by combination."""
+
+    def __init__(self, sweep: Sweep, results: Results) -> None:
+        self.lookup = Lookup(sweep)
+        self._of_axes = {repr(sorted(s.axes.items())): s for s in results.summaries}
+        self._keys = results.axes
+
+    def summary(self, cell: Cell) -> Summary:
+        return self._of_axes[repr(sorted((key, cell.axes.get(key)) for key in self._keys))]
+
+    def mean_sd(self, where: Where, metric: str) -> tuple[float, float]:
+        summary = self.summary(self.lookup.combination(where))
+        return summary.mean(metric), summary.sd(metric)
+
+
+def check_values(outcome: Outcome, values: list[Value]) -> tuple[list[list[str]], bool]:
+    """Rows of the table of values, and whether all lie within their tolerances."""
+    rows, good = [], True
+    for value in values:
+        mean, sd = outcome.mean_sd(value.where, value.metric)
+        fine = abs(mean - value.expected) <= value.tolerance
+        good &= fine
+        published = ["-" if number is None else f"{number:g}" for number in (value.paper, value.code)]
+        bounds = f"{value.expected:g} ± {value.tolerance:g}"
+        rows.append([_name(value.where), value.metric, *published, plus_minus(mean, sd), bounds, _yes(fine)])
+    return rows, good
+
+
+def check_claims(outcome: Outcome, claims: list[Claim]) -> tuple[list[list[str]], bool]:
+    """Rows of the table of claims, and whether each held or failed as recorded."""
+    rows, good = [], True
+    for claim in claims:
+        means = [outcome.mean_sd(claim.where | step, claim.metric)[0] for step in claim.descending]
+        # A mean that is missing (nan) makes no claim hold.
+        held = all(one >= claim.factor * other for one, other in itertools.pairwise(means))
+        good &= held == claim.held and not any(map(math.isnan, means))
+        rows.append([claim.says, claim.metric, " > ".join(f"{m:.4g}" for m in means), _yes(held), _yes(claim.held)])
+    return rows, good
+
+
+def _yes(fact: bool) -> str:
+    return "yes" if fact else "**no**"
+
+
+def _name(where: Where) -> str:
+    return ", ".join(f"{key.removesuffix('.name').rpartition('.')[2]} {value}" for key, value in where.items())
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def draw(outcome: Outcome, expected: Expected, path: Path) -> None:
+    """One axes per panel: lines over a numeric x, otherwise points; error bars are one standard deviation."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    panels = expected.panels
+    columns = min(2, len(panels))
+    lines = -(-len(panels) // columns)
+    figure, axes = plt.subplots(lines, columns, figsize=(5.5 * columns, 3.8 * lines), squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for panel, axis in zip(panels, axes.flat, strict=False):
+        _draw_panel(outcome, expected, panel, axis)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _draw_panel(outcome: Outcome, expected: Expected, panel: Panel, axis: Any) -> None:
+    facts = outcome.lookup.facts
+    groups: dict[Any, dict[Any, Cell]] = {}
+    for cell in outcome.lookup.matching(panel.where):
+        x, name = facts[cell.id].get(panel.x), facts[cell.id].get(panel.series or "")
+        groups.setdefault(name, {}).setdefault(x, cell)
+    numeric = all(isinstance(x, int | float | None) for points in groups.values() for x in points)
+    for colour, (name, points) in zip(_COLOURS, groups.items(), strict=False):
+        unset = points.pop(None, None)
+        if unset is not None:
+            # A value left to the mechanism (rounds: null, annealing) has no place on the axis.
+            axis.axhline(outcome.summary(unset).mean(panel.metric), ls="--", color=colour)
+        xs = sorted(points) if numeric else list(points)
+        stats = [outcome.summary(points[x]) for x in xs]
+        means = [s.mean(panel.metric) for s in stats]
+        spread = [0.0 if math.isnan(s.sd(panel.metric)) else s.sd(panel.metric) for s in stats]
+        style = "o-" if numeric else "o"
+        label = "fedsyn" if name is None else str(name)
+        axis.errorbar(xs, means, yerr=spread, fmt=style, capsize=3, label=label, color=colour)
+    if not numeric:
+        _draw_published(expected, panel, axis)
+        axis.tick_params(axis="x", rotation=25)
+    if panel.log:
+        axis.set_yscale("log")
+    axis.set(title=panel.title, xlabel=panel.x, ylabel=panel.metric)
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize="small")
+
+
+def _draw_published(expected: Expected, panel: Panel, axis: Any) -> None:
+    """The published numbers of the same panel beside ours."""
+    for source, marker, colour in (("paper", "_", "#D55E00"), ("code", "x", "#777777")):
+        points = {
+            value.where[panel.x]: getattr(value, source)
+            for value in expected.values
+            if value.metric == panel.metric
+            and panel.x in value.where
+            and panel.where.items() <= value.where.items()
+            and getattr(value, source) is not None
+        }
+        if points:
+            label = "the paper" if source == "paper" else "its code"
+            axis.plot(list(points), list(points.values()), marker, ms=11, mew=2, color=colour, label=label)
+
+
+def check(name: str, out: Path, workers: int) -> bool:
+    """Runs, compares, writes table.md and plot.png. Returns whether everything is as expected."""
+    folder = HERE / name
+    if not (folder / "sweep.yaml").is_file():
+        known = sorted(path.parent.name for path in HERE.glob("*/sweep.yaml"))
+        raise ConfigError(f"no experiment '{name}' with a sweep; there are {', '.join(known)}")
+    sweep, expected = load_sweep(folder / "sweep.yaml"), Expected.load(folder / "expected.yaml")
+    failed = run_sweep(sweep, out, workers=workers, resume=(out / "sweep.json").is_file())
+    results = load_results(out)
+    write_tables(results, out)
+    outcome = Outcome(sweep, results)
+    values, values_good = check_values(outcome, expected.values)
+    claims, claims_good = check_claims(outcome, expected.claims)
+    head, body = summary_table(results)
+    where = ["setting", "metric", "the paper", "its code", "fedsyn", "expected", "as expected"]
+    parts = [
+        f"# {name}: mean ± sd over the seeds\n",
+        markdown(where, values) if values else "",
+        markdown(["claim", "metric", "means", "held", "held when recorded"], claims) if claims else "",
+        markdown(head, body),
+    ]
+    (out / "table.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
+    draw(outcome, expected, out / "plot.png")
+    print("\n".join(part for part in parts[:3] if part))
+    print(f"table.md and plot.png are in {out}" + (f"; {failed} cells failed" if failed else ""))
+    return values_good and claims_good and not failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("name", help="folder of experiments/ that has a sweep.yaml")
+    parser.add_argument("--out", type=Path, help="results folder; default runs/NAME")
+    parser.add_argument("--workers", type=int, default=1, help="processes that run cells")
+    options = parser.parse_args()
+    try:
+        good = check(options.name, options.out or Path("runs") / options.name, max(1, options.workers))
+    except FedsynError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print("as expected" if good else "NOT as expected")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
