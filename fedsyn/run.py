@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ from fedsyn.protocol.strategy import MechanismStrategy, RoundRecord
 from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
 from fedsyn.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Progress = Callable[[RoundRecord], None]
 APP_DIR = Path(__file__).resolve().parent.parent
@@ -71,8 +74,13 @@ def randomness_of(config: RunConfig) -> Randomness:
 # 1. Prepare --------------------------------------------------------------------------------------------------------
 
 
-def prepare(config: RunConfig, folder: Path) -> Prepared:
+def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) -> Prepared:
     """Loads and checks everything that the run needs; for a simulation, splits and stores the encoded table.
+
+    Args:
+        config: the configuration.
+        folder: where to keep it.
+        table: rows to use in place of `data.source`; `data.schema` describes them.
 
     Raises:
         InputError: bad configuration, schema or data.
@@ -83,7 +91,7 @@ def prepare(config: RunConfig, folder: Path) -> Prepared:
         return _prepare_deployment(config, folder)
     from fedsyn.data import write_encoded
 
-    tables = split_tables(config)
+    tables = split_tables(config, table)
     _check_evaluation(config, tables.schema, len(tables.test))
     write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
     np.save(folder / "test.npy", tables.test, allow_pickle=False)
@@ -111,8 +119,8 @@ class Tables:
     parts: list[npt.NDArray[np.int64]]
 
 
-def split_tables(config: RunConfig) -> Tables:
-    """Loads, encodes and splits a simulation's table.
+def split_tables(config: RunConfig, table: pd.DataFrame | None = None) -> Tables:
+    """Loads, encodes and splits a simulation's table (or the given one).
 
     Raises:
         InputError: bad schema or data, or a split that does not exist.
@@ -120,7 +128,7 @@ def split_tables(config: RunConfig) -> Tables:
     from fedsyn.data import load_dataset
 
     dataset = load_dataset(
-        config.data.source,
+        config.data.source if table is None else table,
         schema=config.data.schema_file,
         bins=config.data.bins,
         label=config.data.label,
@@ -327,8 +335,16 @@ def write_json(path: Path, value: Any) -> None:
 # Engines -----------------------------------------------------------------------------------------------------------
 
 
-def run(config: RunConfig, out: Path | str, progress: Progress | None = None) -> dict[str, float]:
+def run(
+    config: RunConfig, out: Path | str, progress: Progress | None = None, *, table: pd.DataFrame | None = None
+) -> dict[str, float]:
     """Runs a configuration on its engine and leaves the run directory `out`. Returns the metrics.
+
+    Args:
+        config: the configuration.
+        out: the run directory; made if it does not exist.
+        progress: called with the record of each finished round.
+        table: a simulation's rows, in place of `data.source`; `data.schema` describes them.
 
     Raises:
         InputError: bad configuration, schema or data; nothing was run.
@@ -342,7 +358,7 @@ def run(config: RunConfig, out: Path | str, progress: Progress | None = None) ->
         raise ConfigError(f"the run directory {out} cannot be made: {error.strerror}") from None
     store = Path(tempfile.mkdtemp(prefix=".store-", dir=out))
     try:
-        prepared = prepare(config, store)
+        prepared = prepare(config, store, table)
         for name in _RESULTS:  # not before: a typo in the configuration must not cost an earlier run its results
             (out / name).unlink(missing_ok=True)
         config.save(out / "config.yaml")

@@ -1,0 +1,70 @@
+"""Runs from Python: a DataFrame in place of a source, and what a failed preparation leaves behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedsyn.config import RunConfig, parse_config
+from fedsyn.errors import DataError, SchemaError
+from fedsyn.run import load_metrics, load_model, run
+from fedsyn.schema import Schema
+
+SCHEMA = {
+    "columns": {
+        "age": {"kind": "numeric", "lower": 0, "upper": 100, "bins": 5, "dtype": "integer"},
+        "ward": {"kind": "categorical", "categories": ["a", "b"]},
+    },
+    "approved": True,
+}
+
+
+def table(rows: int = 60) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"age": rng.integers(0, 100, rows), "ward": rng.choice(["a", "b"], rows)})
+
+
+def config(folder: Path, **changes: object) -> RunConfig:
+    Schema.from_dict(SCHEMA).save(folder / "schema.yaml")
+    document = {
+        "mechanism": {"name": "augflaim", "rounds": 1},
+        "data": {"source": "my rows", "schema": str(folder / "schema.yaml")},
+        "federation": {"clients": 3},
+        "privacy": {"epsilon": 5.0, "delta": 1e-5},
+        "workload": {"degree": 2, "size": None},
+        "evaluation": "workload_error",
+    }
+    return parse_config(document | changes)
+
+
+def test_a_dataframe_takes_the_place_of_the_source(tmp_path: Path) -> None:
+    metrics = run(config(tmp_path), tmp_path / "out", table=table())
+    assert 0 <= metrics["workload_error"] <= 2
+    synthetic = pd.read_csv(tmp_path / "out" / "synthetic.csv")
+    assert list(synthetic.columns) == ["age", "ward"]
+    assert len(synthetic) == 54  # a tenth of the rows is held out
+    assert synthetic["age"].between(0, 100).all()
+    assert load_model(tmp_path / "out" / "model.npz").domain.attributes == ("age", "ward")
+
+
+def test_a_table_without_a_column_of_the_schema_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises((DataError, SchemaError), match="ward"):
+        run(config(tmp_path), tmp_path / "out", table=table().drop(columns="ward"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_preparation_keeps_an_earlier_run(tmp_path: Path) -> None:
+    run(config(tmp_path), tmp_path / "out", table=table())
+    before = {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
+    with pytest.raises(DataError, match="K larger than the rows"):
+        run(config(tmp_path, federation={"clients": 1000}), tmp_path / "out", table=table())
+    assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == before
+
+
+def test_a_metric_that_is_not_finite_is_null_in_the_file_and_infinite_in_python(tmp_path: Path) -> None:
+    (tmp_path / "metrics.json").write_text(json.dumps({"nll": None, "seconds": 1.5}), encoding="utf-8")
+    assert load_metrics(tmp_path) == {"nll": float("inf"), "seconds": 1.5}
