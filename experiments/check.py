@@ -166,7 +166,7 @@ def check_claims(outcome: Outcome, claims: list[Claim]) -> tuple[list[list[str]]
         # A mean that is missing (nan) makes no claim hold.
         held = all(one >= claim.factor * other for one, other in itertools.pairwise(means))
         good &= held == claim.held and not any(map(math.isnan, means))
-        rows.append([claim.says, claim.metric, " > ".join(f"{m:.4g}" for m in means), _yes(held), _yes(claim.held)])
+        rows.append([claim.says, claim.metric, ", ".join(f"{m:.4g}" for m in means), _yes(held), _yes(claim.held)])
     return rows, good
 
 

@@ -32,6 +32,8 @@ class FlaimConfig(Node):
         rounds: T, global rounds; null: budget annealing from 8 d planned rounds (appendix B.4).
         local_rounds: s, cliques that a client selects per round.
         ratio: r, share of the budget for Gaussian noise; the rest is for selection.
+        filter_and_combine: measure all one-way marginals in every round and leave them out of the choice; null: as the
+            variant does (AugFLAIM (Private) does, the others do not). For the ablation of Figure 2.
         totals: what a sum of marginals is divided by before it meets sums over other clients: 'sizes' (the contributing
             clients' public or released row counts) or 'marginal' (its own noisy total, as printed).
         iterations: of the fit after each round. A cohort is a sample of the federation, so a converged fit also fits
@@ -43,6 +45,7 @@ class FlaimConfig(Node):
     rounds: int | None = Field(default=10, ge=1)
     local_rounds: int = Field(default=1, ge=1)
     ratio: float = Field(default=0.9, gt=0, lt=1)
+    filter_and_combine: bool | None = None
     totals: Literal["sizes", "marginal"] = "sizes"
     iterations: int = Field(default=12, ge=1)
     final_iterations: int = Field(default=12, ge=1)
@@ -60,12 +63,10 @@ class Flaim(MechanismStrategy):
     """
 
     Config = FlaimConfig
-    # Lemma 4.1: how often the d one-way marginals are measured, and so what sigma is.
-    variant: ClassVar[Literal["naive", "oracle", "private"]] = "naive"
     # How far one row moves a score, in multiples of w_q: the client half has the argument, under the same name.
     moves_per_row: ClassVar[float] = 1.0
     # Line 5 and line 11: one-way marginals in every round, and then none of them among the candidates.
-    one_way_every_round: ClassVar[bool] = False
+    filters_and_combines: ClassVar[bool] = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -108,6 +109,11 @@ class Flaim(MechanismStrategy):
     # Budget -----------------------------------------------------------------------------------------------------------
 
     @property
+    def one_way_every_round(self) -> bool:
+        chosen = self.config.filter_and_combine
+        return self.filters_and_combines if chosen is None else bool(chosen)
+
+    @property
     def anneals(self) -> bool:
         return self.config.rounds is None
 
@@ -115,7 +121,9 @@ class Flaim(MechanismStrategy):
         """Lemma 4.1, with every local release charged (see `flaim_scales`), for T or 8 d rounds."""
         d, s = len(self.domain), self.config.local_rounds
         rounds = 8 * d if self.anneals else self.config.rounds
-        return flaim_scales(self.ledger.remaining_rho, rounds, s, d, self.config.ratio, self.variant)
+        # Lemma 4.1 has two forms, told apart by how often the d one-way marginals are measured.
+        form: Literal["naive", "private"] = "private" if self.one_way_every_round else "naive"
+        return flaim_scales(self.ledger.remaining_rho, rounds, s, d, self.config.ratio, form)
 
     def next_scales(self, scales: Scales, t: int) -> tuple[Scales, bool]:
         """This round's scales, and whether it is the last: fixed for T rounds, or annealed (appendix B.4)."""
@@ -318,7 +326,6 @@ class AugFlaimOracle(Flaim):
     Sampler: the operating system's; seeded (not private) in a simulation with a seed.
     """
 
-    variant = "oracle"
     moves_per_row = 2.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -358,9 +365,8 @@ class AugFlaim(Flaim):
     Sampler: the operating system's; seeded (not private) in a simulation with a seed.
     """
 
-    variant = "private"
     moves_per_row = 2.0
-    one_way_every_round = True
+    filters_and_combines = True
 
 
 class FlaimRandom(Flaim):
