@@ -206,7 +206,7 @@ def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None
         test_rows > 0,
         schema.label,
         numeric_label=numeric,
-        has_partition=not strategy_class(config.mechanism.name).central,
+        has_partition=True,
     )
 
 
@@ -287,7 +287,7 @@ def evaluate_run(
         workload=strategy.workload,
         model=model,
         synthetic=synthetic,
-        partition=None if strategy.central else parts,
+        partition=parts,
         label=schema.label,
         label_values=None if schema.label is None else label_values(schema, schema.label),
     )
