@@ -206,7 +206,8 @@ def draw(outcome: Outcome, expected: Expected, path: Path) -> None:
 def _draw_panel(outcome: Outcome, expected: Expected, panel: Panel, axis: Any) -> None:
     facts = outcome.lookup.facts
     groups: dict[Any, dict[Any, Cell]] = {}
-    for cell in outcome.lookup.matching(panel.where):
+    where = {key: value for key, value in panel.where.items() if key != panel.x}
+    for cell in outcome.lookup.matching(where):
         x, name = facts[cell.id].get(panel.x), facts[cell.id].get(panel.series or "")
         groups.setdefault(name, {}).setdefault(x, cell)
     numeric = all(isinstance(x, int | float | None) for points in groups.values() for x in points)

@@ -180,6 +180,8 @@ class RuntimeNode(Node):
         seed: makes the run a reproducible simulation, which is then not private. Refused by a deployment.
         workers: processes of the in-process engine; 1 is serial.
         client_cpus: CPUs that Ray reserves for one client.
+        error_by_round: a simulation also writes the workload error after every round into rounds.jsonl, which then is
+            as little for publication as metrics.json.
         superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
     """
 
@@ -187,6 +189,7 @@ class RuntimeNode(Node):
     seed: int | None = Field(default=None, ge=0)
     workers: int = Field(default=1, ge=1)
     client_cpus: int = Field(default=1, ge=1)
+    error_by_round: bool = False
     superlink: str | None = None
 
     @model_validator(mode="after")

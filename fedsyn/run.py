@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
+from fedsyn.evaluation import EvaluationInput, evaluate, label_values, validate_metrics
 from fedsyn.flower import Grid, InProcessGrid
 from fedsyn.inference import Model
 from fedsyn.launch import app_folder, run_on_superlink, run_simulation
@@ -198,8 +199,6 @@ def deployed(config: RunConfig, schema: Schema, folder: Path) -> Prepared:
 
 
 def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None:
-    from fedsyn.evaluation import label_values, validate_metrics
-
     numeric = None if schema.label is None else label_values(schema, schema.label) is not None
     validate_metrics(
         config.evaluation,
@@ -219,6 +218,9 @@ def serve(config: RunConfig, prepared: Prepared, grid: Grid, out: Path, progress
     rounds.write_text("", encoding="utf-8")
 
     def observe(record: RoundRecord) -> None:
+        if config.runtime.error_by_round and prepared.simulated and strategy.model is not None:
+            data = evaluation_input(prepared, strategy, strategy.model, None)
+            record.workload_error = evaluate(["workload_error"], data)["workload_error"]
         with rounds.open("a", encoding="utf-8") as file:
             file.write(json.dumps(vars(record)) + "\n")
         if progress is not None:
@@ -271,27 +273,29 @@ def evaluate_run(
     synthetic: npt.NDArray[np.integer],
 ) -> dict[str, float]:
     """The configured metrics of a simulation."""
-    from fedsyn.data import EncodedTable
-    from fedsyn.evaluation import EvaluationInput, evaluate, label_values
-
     if not config.evaluation:
         return {}
-    table = EncodedTable(prepared.folder)
-    parts = [np.arange(table.offsets[k], table.offsets[k + 1]) for k in range(table.clients)]
-    codes = table.pooled()
-    schema = prepared.schema
-    data = EvaluationInput(
-        train=codes,
+    return evaluate(config.evaluation, evaluation_input(prepared, strategy, model, synthetic))
+
+
+def evaluation_input(
+    prepared: Prepared, strategy: MechanismStrategy, model: Model, synthetic: npt.NDArray[np.integer] | None
+) -> EvaluationInput:
+    """A simulation's real rows beside its model and synthetic rows."""
+    from fedsyn.data import EncodedTable
+
+    table, schema = EncodedTable(prepared.folder), prepared.schema
+    return EvaluationInput(
+        train=table.pooled(),
         test=np.load(prepared.folder / "test.npy", allow_pickle=False),
         domain=schema.domain,
         workload=strategy.workload,
         model=model,
         synthetic=synthetic,
-        partition=parts,
+        partition=[np.arange(table.offsets[k], table.offsets[k + 1]) for k in range(table.clients)],
         label=schema.label,
         label_values=None if schema.label is None else label_values(schema, schema.label),
     )
-    return evaluate(config.evaluation, data)
 
 
 def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str, float]:

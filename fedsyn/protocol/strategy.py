@@ -53,7 +53,10 @@ Parsed = TypeVar("Parsed")
 
 @dataclass
 class RoundRecord:
-    """What happened in one round; one line of rounds.jsonl. Holds nothing that was not released."""
+    """What happened in one round; one line of rounds.jsonl.
+
+    Holds nothing that was not released, except `workload_error` where a simulation asks for it.
+    """
 
     round: int
     cohort: list[int] = field(default_factory=list)
@@ -65,6 +68,7 @@ class RoundRecord:
     bytes_up: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    workload_error: float | None = None
 
     def add_seconds(self, phase: str, seconds: float) -> None:
         self.seconds[phase] = round(self.seconds.get(phase, 0.0) + seconds, 6)

@@ -68,3 +68,16 @@ def test_a_failed_preparation_keeps_an_earlier_run(tmp_path: Path) -> None:
 def test_a_metric_that_is_not_finite_is_null_in_the_file_and_infinite_in_python(tmp_path: Path) -> None:
     (tmp_path / "metrics.json").write_text(json.dumps({"nll": None, "seconds": 1.5}), encoding="utf-8")
     assert load_metrics(tmp_path) == {"nll": float("inf"), "seconds": 1.5}
+
+
+def test_the_error_by_round_ends_at_the_run_s_own(tmp_path: Path) -> None:
+    mechanism = {"name": "augflaim", "rounds": 3}
+    traced = config(tmp_path, mechanism=mechanism, runtime={"error_by_round": True})
+    metrics = run(traced, tmp_path / "out", table=table())
+    lines = (tmp_path / "out" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    errors = [json.loads(line)["workload_error"] for line in lines]
+    assert errors[0] is None  # round 0 only connects
+    assert errors[-1] == metrics["workload_error"]
+    run(config(tmp_path, mechanism=mechanism), tmp_path / "plain", table=table())
+    silent = (tmp_path / "plain" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    assert {json.loads(line)["workload_error"] for line in silent} == {None}
