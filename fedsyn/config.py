@@ -45,6 +45,7 @@ class DataNode(Node):
         schema_file: YAML schema; required for a path (key `schema` in YAML).
         bins: overrides the number of equal-width bins of numeric columns.
         label: overrides the schema's label column.
+        sample: share of the table's rows to use, drawn with `split_seed`; for tables that are too large for a study.
         test_fraction: share of rows held out for evaluation.
         split_seed: seed of that choice. It is not the run's seed, so that repetitions of an experiment share one
             training table (and a cached partition of it).
@@ -57,6 +58,7 @@ class DataNode(Node):
     schema_file: str | None = Field(default=None, alias="schema")
     bins: int | None = Field(default=None, ge=1, le=65535)
     label: str | None = None
+    sample: float = Field(default=1.0, gt=0, le=1)
     test_fraction: float = Field(default=0.1, ge=0, lt=1)
     split_seed: int = Field(default=0, ge=0)
     options: dict[str, Any] = Field(default_factory=dict)

@@ -144,15 +144,18 @@ def split_tables(config: RunConfig, table: pd.DataFrame | None = None) -> Tables
 
 
 def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Indices of the training rows and of the held-out rows."""
+    """Indices of the training rows and of the held-out rows, of the sample that the configuration asks for."""
     from fedsyn.data import train_test_split
 
-    train, test = train_test_split(
-        rows, config.data.test_fraction, Randomness(config.data.split_seed).ordinary("split")
-    )
+    randomness = Randomness(config.data.split_seed)
+    used = np.arange(rows)
+    if config.data.sample < 1.0:
+        keep = max(1, round(config.data.sample * rows))
+        used = np.sort(randomness.ordinary("sample").permutation(rows)[:keep])
+    train, test = train_test_split(len(used), config.data.test_fraction, randomness.ordinary("split"))
     if len(train) == 0:
-        raise ConfigError(f"data.test_fraction {config.data.test_fraction} leaves no training row of {rows}")
-    return train, test
+        raise ConfigError(f"data.test_fraction {config.data.test_fraction} leaves no training row of {len(used)}")
+    return used[train], used[test]
 
 
 def partition(

@@ -11,7 +11,7 @@ import pytest
 
 from fedsyn.config import RunConfig, parse_config
 from fedsyn.errors import DataError, SchemaError
-from fedsyn.run import load_metrics, load_model, run
+from fedsyn.run import load_metrics, load_model, run, split_rows
 from fedsyn.schema import Schema
 
 SCHEMA = {
@@ -81,3 +81,12 @@ def test_the_error_by_round_ends_at_the_run_s_own(tmp_path: Path) -> None:
     run(config(tmp_path, mechanism=mechanism), tmp_path / "plain", table=table())
     silent = (tmp_path / "plain" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
     assert {json.loads(line)["workload_error"] for line in silent} == {None}
+
+
+def test_a_sample_is_split_like_a_table_of_its_own(tmp_path: Path) -> None:
+    data = {"source": "my rows", "schema": "schema.yaml", "sample": 0.5, "test_fraction": 0.2}
+    train, test = split_rows(config(tmp_path, data=data), 1000)
+    assert (len(train), len(test)) == (400, 100)
+    assert len(np.union1d(train, test)) == 500 and max(train.max(), test.max()) > 900
+    whole = split_rows(config(tmp_path, data=data | {"sample": 1.0}), 1000)
+    assert sorted(np.concatenate(whole).tolist()) == list(range(1000))
