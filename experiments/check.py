@@ -73,6 +73,7 @@ class Expected:
     values: list[Value]
     claims: list[Claim]
     panels: list[Panel]
+    where: Where
 
     @classmethod
     def load(cls, path: Path) -> Expected:
@@ -84,7 +85,7 @@ class Expected:
             return [kind(**{**entry, "where": common | entry.get("where", {})}) for entry in document.get(key, [])]
 
         try:
-            return cls(entries("values", Value), entries("claims", Claim), entries("panels", Panel))
+            return cls(entries("values", Value), entries("claims", Claim), entries("panels", Panel), common)
         except TypeError as error:
             raise ConfigError(f"{path}: {error}") from None
 
@@ -145,16 +146,17 @@ class Outcome:
         return summary.mean(metric), summary.sd(metric)
 
 
-def check_values(outcome: Outcome, values: list[Value]) -> tuple[list[list[str]], bool]:
+def check_values(outcome: Outcome, expected: Expected) -> tuple[list[list[str]], bool]:
     """Rows of the table of values, and whether all lie within their tolerances."""
     rows, good = [], True
-    for value in values:
+    for value in expected.values:
         mean, sd = outcome.mean_sd(value.where, value.metric)
         fine = abs(mean - value.expected) <= value.tolerance
         good &= fine
         published = ["-" if number is None else f"{number:g}" for number in (value.paper, value.code)]
         bounds = f"{value.expected:g} ± {value.tolerance:g}"
-        rows.append([_name(value.where), value.metric, *published, plus_minus(mean, sd), bounds, _yes(fine)])
+        own = {k: v for k, v in value.where.items() if (k, v) not in expected.where.items()}
+        rows.append([_name(own), value.metric, *published, plus_minus(mean, sd), bounds, _yes(fine)])
     return rows, good
 
 
@@ -260,7 +262,7 @@ def check(name: str, out: Path, workers: int) -> bool:
     results = load_results(out)
     write_tables(results, out)
     outcome = Outcome(sweep, results)
-    values, values_good = check_values(outcome, expected.values)
+    values, values_good = check_values(outcome, expected)
     claims, claims_good = check_claims(outcome, expected.claims)
     head, body = summary_table(results)
     where = ["setting", "metric", "the paper", "its code", "fedsyn", "expected", "as expected"]
