@@ -23,7 +23,7 @@ import yaml
 from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.report.tables import plus_minus
 from fedsyn.sweep import Cell, Sweep, load_results, load_sweep, run_sweep, write_tables
-from fedsyn.sweep.results import Results, Summary, summary_table
+from fedsyn.sweep.results import UNSET, Results, Summary, summary_table
 
 HERE = Path(__file__).resolve().parent
 Where = dict[str, Any]  # dotted key of a resolved configuration -> value
@@ -139,7 +139,7 @@ class Outcome:
         self._keys = results.axes
 
     def summary(self, cell: Cell) -> Summary:
-        return self._of_axes[repr(sorted((key, cell.axes.get(key)) for key in self._keys))]
+        return self._of_axes[repr(sorted((key, cell.axes.get(key, UNSET)) for key in self._keys))]
 
     def mean_sd(self, where: Where, metric: str) -> tuple[float, float]:
         summary = self.summary(self.lookup.combination(where))

@@ -7,6 +7,7 @@ and stores the tables; `serve` drives the mechanism over a Grid; `finish` sample
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import sys
@@ -14,13 +15,14 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.config import RunConfig
+from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
 from fedsyn.evaluation import EvaluationInput, evaluate, label_values, validate_metrics
 from fedsyn.flower import Grid, InProcessGrid
@@ -126,21 +128,47 @@ def split_tables(config: RunConfig, table: pd.DataFrame | None = None) -> Tables
     Raises:
         InputError: bad schema or data, or a split that does not exist.
     """
+    if table is None:
+        files = [config.data.source, config.data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
+        stamps = tuple(Path(file).stat().st_mtime_ns if Path(file).exists() else 0 for file in files)
+        encoded = _encoded(config.data.model_dump_json(by_alias=True), (*files, *stamps))
+    else:
+        encoded = _encode(config.data, table)
+    schema, codes = encoded.schema, encoded.codes
+    train, test = split_rows(config, len(codes))
+    native = None if encoded.native is None else encoded.native[train]
+    parts = partition(config, codes[train], schema, native)
+    return Tables(encoded.name, schema, codes[train], codes[test], native, parts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Encoded:
+    name: str
+    schema: Schema
+    codes: npt.NDArray[np.integer]
+    native: npt.NDArray[np.int64] | None
+
+
+@lru_cache(maxsize=2)  # the cells of a sweep that share a process share its table
+def _encoded(data: str, version: tuple[object, ...]) -> _Encoded:
+    """A source, loaded and encoded once per process for each version (name and time) of its files."""
+    return _encode(DataNode.model_validate_json(data))
+
+
+def _encode(data: DataNode, table: pd.DataFrame | None = None) -> _Encoded:
     from fedsyn.data import load_dataset
 
     dataset = load_dataset(
-        config.data.source if table is None else table,
-        schema=config.data.schema_file,
-        bins=config.data.bins,
-        label=config.data.label,
-        options=config.data.options,
+        data.source if table is None else table,
+        schema=data.schema_file,
+        bins=data.bins,
+        label=data.label,
+        options=data.options,
     )
     dataset.schema.require_approved()
     codes = dataset.encode()
-    train, test = split_rows(config, len(codes))
-    native = None if dataset.native_partition is None else dataset.native_partition[train]
-    parts = partition(config, codes[train], dataset.schema, native)
-    return Tables(dataset.name, dataset.schema, codes[train], codes[test], native, parts)
+    codes.flags.writeable = False
+    return _Encoded(dataset.name, dataset.schema, codes, dataset.native_partition)
 
 
 def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

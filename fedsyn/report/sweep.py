@@ -14,6 +14,7 @@ from fedsyn.report import figures
 from fedsyn.report.html import picture, table, write_page
 from fedsyn.report.tables import number
 from fedsyn.sweep.results import (
+    UNSET,
     Results,
     Summary,
     is_quality,
@@ -61,7 +62,7 @@ def _cells(results: Results) -> tuple[list[str], list[list[str]]]:
     body = []
     for row in results.rows:
         values = [number(row.metrics[name]) if name in row.metrics else "" for name in results.metrics]
-        axes = [text(row.axes.get(key)) for key in results.main_axes]
+        axes = [text(row.axes.get(key, UNSET)) for key in results.main_axes]
         body.append([*axes, text(row.seed), row.status, *values, f"cells/{row.id}"])
     return head, body
 

@@ -69,6 +69,13 @@ class Summary:
         return float(values.std(ddof=1))
 
 
+class _Unset:
+    """Stands for an axis that a cell does not set; null is a value like any other (annealing: `rounds: null`)."""
+
+
+UNSET = _Unset()
+
+
 @dataclass(frozen=True)
 class Results:
     """All that a sweep's folder holds.
@@ -87,7 +94,7 @@ class Results:
     def axes(self) -> list[str]:
         """Keys that vary between cells, in the sweep's order; all keys where none varies."""
         keys = list(dict.fromkeys(key for row in self.rows for key in row.axes))
-        return [key for key in keys if len({text(row.axes.get(key)) for row in self.rows}) > 1] or keys
+        return [key for key in keys if len({text(row.axes.get(key, UNSET)) for row in self.rows}) > 1] or keys
 
     @cached_property
     def main_axes(self) -> list[str]:
@@ -104,7 +111,7 @@ class Results:
         return kept
 
     def _combinations(self, keys: Sequence[str]) -> set[tuple[str, ...]]:
-        return {tuple(text(row.axes.get(key)) for key in keys) for row in self.rows}
+        return {tuple(text(row.axes.get(key, UNSET)) for key in keys) for row in self.rows}
 
     @cached_property
     def metrics(self) -> list[str]:
@@ -117,19 +124,19 @@ class Results:
         """One per combination of the axes, in the sweep's order."""
         groups: dict[tuple[str, ...], list[Row]] = {}
         for row in self.rows:
-            groups.setdefault(tuple(text(row.axes.get(key)) for key in self.axes), []).append(row)
+            groups.setdefault(tuple(text(row.axes.get(key, UNSET)) for key in self.axes), []).append(row)
         made = []
         for rows in groups.values():
             values = {
                 name: np.array([row.metrics[name] for row in rows if name in row.metrics]) for name in self.metrics
             }
-            made.append(Summary({key: rows[0].axes.get(key) for key in self.axes}, len(rows), values))
+            made.append(Summary({key: rows[0].axes.get(key, UNSET) for key in self.axes}, len(rows), values))
         return made
 
 
 def text(value: Any) -> str:
     """A value of an axis as tables show it; nothing where a cell does not set the axis."""
-    if value is None:
+    if value is UNSET:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
@@ -172,7 +179,7 @@ def write_tables(results: Results, out: Path | str) -> list[Path]:
         for row in results.rows:
             values = [row.metrics.get(name, "") for name in results.metrics]
             seed = "" if row.seed is None else row.seed
-            axes = [text(row.axes.get(key)) for key in keys]
+            axes = [text(row.axes.get(key, UNSET)) for key in keys]
             writer.writerow([row.id, *axes, seed, row.status, *values, row.error.get("message", "")])
     with paths[1].open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

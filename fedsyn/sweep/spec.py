@@ -261,13 +261,15 @@ def check_source(config: RunConfig) -> None:
 
 
 def cell_id(config: RunConfig, folder: Path) -> str:
-    """MECHANISM-SOURCE-sSEED-HASH; the hash is that of the whole resolved configuration.
+    """MECHANISM-SOURCE-sSEED-HASH; the hash is that of what the resolved configuration changes of the defaults.
+
+    Defaults are left out so that an option that a later version adds does not rename the cells of an earlier sweep.
 
     Files count by their place relative to the sweep's folder, so that a sweep keeps its ids where it is moved.
     """
-    facts = config.to_dict()
+    facts = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for key in ("source", "schema"):
-        value = facts["data"][key]
+        value = facts["data"].get(key)
         if isinstance(value, str) and Path(value).is_absolute():
             facts["data"][key] = Path(os.path.relpath(value, folder)).as_posix()
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]

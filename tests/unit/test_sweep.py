@@ -256,7 +256,7 @@ def test_a_cell_that_kills_its_process_costs_itself_only(tmp_path: Path) -> None
         "import fedsyn.run\n"
         "from fedsyn.run import prepare\n"
         "started = pathlib.Path(__file__).with_name('started')\n"
-        "def mortal(config, folder):\n"
+        "def mortal(config, folder, *rest):\n"
         "    if config.privacy.epsilon == 2.0 and config.runtime.seed == 0:\n"
         "        while not started.exists():\n"
         "            time.sleep(0.01)\n"
@@ -264,7 +264,7 @@ def test_a_cell_that_kills_its_process_costs_itself_only(tmp_path: Path) -> None
         "    if not started.exists():\n"
         "        started.touch()\n"
         "        time.sleep(60)\n"
-        "    return prepare(config, folder)\n"
+        "    return prepare(config, folder, *rest)\n"
         "fedsyn.run.prepare = mortal\n"  # spawned workers import this file, and with it this line
         "if __name__ == '__main__':\n"
         "    from fedsyn.sweep import load_sweep, run_sweep\n"

@@ -1,0 +1,183 @@
+"""The variants of FLAIM beside AugFLAIM (Private): the lines in which they differ, and what they cost."""
+
+from __future__ import annotations
+
+import itertools
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient
+from fedsyn.config import RunConfig, parse_config
+from fedsyn.errors import ConfigError
+from fedsyn.inference import Measurement, estimate
+from fedsyn.marginals import count
+from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
+from fedsyn.protocol.client import Holder
+from fedsyn.randomness import Randomness
+from fedsyn.registry import strategy_class
+from fedsyn.selection import Candidates, ModelView, PooledView
+from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
+from fedsyn.testing.schemas import awkward_table
+from strategies.flaim import AugFlaimOracle, NaiveFlaim
+
+TABLE = awkward_table("missing_values")
+DOMAIN = TABLE.schema.domain
+PARTS = (TABLE.encode()[:10], TABLE.encode()[10:35], TABLE.encode()[35:])
+POOLED = np.concatenate(PARTS)
+D = len(DOMAIN)
+FAMILY = ["naive_flaim", "augflaim_oracle", "augflaim", "flaim_random", "fed_naive_bayes"]
+
+
+def config(name: str, epsilon: float = 1.0, **options: Any) -> RunConfig:
+    privacy = {"epsilon": epsilon, "delta": 1e-5}
+    return config_of(name, 3, {"rounds": 3, **options}, privacy=privacy)
+
+
+def run(name: str, **options: Any) -> Outcome:
+    return finished(execute(config(name, **options), Federation(TABLE, PARTS)))
+
+
+def kinds(outcome: Outcome) -> list[tuple[int, str, int]]:
+    return [(r.round, r.mechanism, r.count) for r in outcome.strategy.ledger.releases]
+
+
+# Lemma 4.1 ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["naive_flaim", "augflaim_oracle"])
+def test_naive_and_oracle_measure_one_way_marginals_once(name: str) -> None:
+    outcome = run(name, ratio=0.8)
+    rho = PrivacyBudget(1.0, 1e-5).rho
+    sigma = sqrt((3 + D) / (2 * 0.8 * rho))
+    assert all(r.sigma == pytest.approx(sigma, rel=1e-12) for r in outcome.strategy.ledger.releases if r.sigma)
+    gaussians = [(t, n) for t, kind, n in kinds(outcome) if kind == "gaussian"]
+    assert gaussians == [(1, D), (1, 1), (2, 1), (3, 1)]
+    assert outcome.strategy.ledger.remaining_rho == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("name", "factor"), [("naive_flaim", 1.0), ("augflaim_oracle", 2.0), ("augflaim", 2.0)])
+def test_the_heterogeneity_term_doubles_the_sensitivity(name: str, factor: float) -> None:
+    outcome = run(name)
+    weights = Candidates.of(outcome.strategy.workload, DOMAIN).weights
+    sensitivities = {r.sensitivity for r in outcome.strategy.ledger.releases if r.mechanism == "exponential"}
+    assert max(sensitivities) <= factor * weights.max()
+    assert {s / factor for s in sensitivities} <= set(weights.tolist())
+
+
+@pytest.mark.parametrize("name", ["flaim_random", "fed_naive_bayes"])
+def test_the_baselines_are_one_gaussian_mechanism(name: str) -> None:
+    """Their mu^2 adds up to the budget's exactly, and the exact epsilon is the promised one."""
+    ledger = run(name).strategy.ledger
+    assert {r.mechanism for r in ledger.releases} == {"gaussian"}
+    count_ = 3 + D if name == "flaim_random" else 3 * D
+    assert sum(r.count for r in ledger.releases) == count_
+    mu = sqrt(sum(r.count / r.sigma**2 for r in ledger.releases))
+    assert mu == pytest.approx(PrivacyBudget(1.0, 1e-5).mu, rel=1e-8)
+    assert gaussian_epsilon(mu, 1e-5) <= 1.0
+    with pytest.raises(ConfigError, match="one Gaussian mechanism"):
+        config(name, rounds=None)
+
+
+# The coloured lines ------------------------------------------------------------------------------------------------
+
+
+def client(kind: type[FlaimClient], name: str, rows: np.ndarray) -> FlaimClient:
+    holder = Holder(0, rows, DOMAIN, TABLE.schema.sha256, Randomness(0), pooled=lambda: PooledView(POOLED, DOMAIN))
+    return kind(config(name), holder)
+
+
+def test_line_7_against_its_definition() -> None:
+    rows = PARTS[1]
+    cliques = list(Candidates.of(client(FlaimClient, "naive_flaim", rows).workload, DOMAIN).cliques)
+    one_way = [Measurement((a,), count(POOLED, DOMAIN, [(a,)])[0] + 1.0, 1.0) for a in DOMAIN]
+    view = ModelView(estimate(DOMAIN, one_way, total=float(len(POOLED))))
+    assert not client(FlaimClient, "naive_flaim", rows).heterogeneity(cliques, view).any()
+    oracle = client(AugFlaimOracleClient, "augflaim_oracle", rows).heterogeneity(cliques, view)
+    private = client(AugFlaimClient, "augflaim", rows).heterogeneity(cliques, view)
+    for q, exact, proxy in zip(cliques, oracle, private, strict=True):
+        own = count(rows, DOMAIN, [q])[0]
+        assert exact == pytest.approx(np.abs(own - len(rows) * count(POOLED, DOMAIN, [q])[0] / len(POOLED)).sum())
+        parts = [
+            np.abs(count(rows, DOMAIN, [(j,)])[0] - len(rows) * view.model.project((j,)) / view.model.total).sum()
+            for j in q
+        ]
+        assert proxy == pytest.approx(np.mean(parts))
+
+
+def test_line_16_weighs_sums_alike_or_by_their_records() -> None:
+    federation, records, cohort = 100.0, 10.0, 40.0
+    naive, oracle = (
+        kind(config(name), DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
+        for kind, name in ((NaiveFlaim, "naive_flaim"), (AugFlaimOracle, "augflaim_oracle"))
+    )
+    assert naive.noise_scale(federation, records, cohort) == federation / cohort
+    assert oracle.noise_scale(federation, records, cohort) == federation / records
+
+
+def test_line_5_filters_one_way_marginals_only_where_they_are_measured_anyway() -> None:
+    for name, options, expected in (
+        ("naive_flaim", {}, True),
+        ("naive_flaim", {"filter_and_combine": True}, False),
+        ("augflaim", {}, False),
+        ("augflaim", {"filter_and_combine": False}, True),
+    ):
+        strategy = strategy_class(name)(config(name, **options), DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
+        assert strategy.may_be_chosen((DOMAIN.attributes[0],)) is expected, (name, options)
+        assert strategy.may_be_chosen(DOMAIN.attributes[:2])
+
+
+def test_random_choices_do_not_depend_on_the_rows() -> None:
+    """The same clients with other rows (of the same number) choose the same cliques."""
+    other = tuple(np.zeros_like(part) for part in PARTS)
+    chosen = [
+        [
+            record.selected
+            for record in finished(execute(config("flaim_random"), Federation(TABLE, parts))).strategy.records
+        ]
+        for parts in (PARTS, other)
+    ]
+    assert chosen[0] == chosen[1] and any(chosen[0])
+
+
+# The oracle is a baseline, not a mechanism ---------------------------------------------------------------------------
+
+
+def test_the_oracle_says_that_it_is_not_private_and_refuses_a_deployment() -> None:
+    report = run("augflaim_oracle").strategy.ledger.report()
+    assert report["private"] is False
+    assert any("pooled table" in reason for reason in report["not_private_because"])
+    document = config("augflaim_oracle").to_dict()
+    document["runtime"] = {"engine": "deployment", "superlink": "somewhere"}
+    document["evaluation"] = []
+    with pytest.raises(ConfigError, match="no party of a deployment has"):
+        parse_config(document)
+
+
+def test_a_client_without_the_pooled_table_cannot_play_the_oracle() -> None:
+    oracle = client(AugFlaimOracleClient, "augflaim_oracle", PARTS[0])
+    oracle.holder.pooled = None
+    with pytest.raises(Exception, match="only a simulation has"):
+        oracle.heterogeneity([DOMAIN.attributes[:2]], PooledView(POOLED, DOMAIN))
+
+
+# Annealing (appendix B.4) ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["naive_flaim", "augflaim_oracle", "augflaim"])
+def test_annealing_starts_from_8d_rounds_and_spends_the_budget(name: str) -> None:
+    outcome = run(name, rounds=None)
+    ledger, records = outcome.strategy.ledger, outcome.strategy.records
+    d = 8 * D if name == "augflaim" else 1
+    rounds = 8 * D
+    first = sqrt((rounds * (1 + D) if d > 1 else rounds + D) / (2 * 0.9 * PrivacyBudget(1.0, 1e-5).rho))
+    assert records[1].sigma == pytest.approx(first, rel=1e-12)
+    scales = [(r.sigma, r.epsilon) for r in records[1:]]
+    for (s0, e0), (s1, e1) in itertools.pairwise(scales[:-1]):
+        assert (s1, e1) in [(s0, e0), (s0 / 2, e0 * 2)]
+    assert 1 < len(scales) <= 16 * D
+    assert ledger.epsilon() <= 1.0
+    # The last round spends what is left, unless one of its choices is not measured.
+    assert ledger.remaining_rho <= 0.5 * ledger.budget.rho
