@@ -1,4 +1,4 @@
-"""The folder for what can be computed again: embeddings and the stores of hand-typed simulations."""
+"""The folder for what can be had again: fetched tables, embeddings, the stores of hand-typed simulations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from pathlib import Path
 def cache_dir() -> Path:
     """`$FEDSYN_CACHE`, or `fedsyn` in the user's cache folder."""
     if folder := os.environ.get("FEDSYN_CACHE"):
-        return Path(folder)
+        return Path(folder).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "fedsyn"

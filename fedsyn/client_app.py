@@ -137,8 +137,7 @@ def _load_rows(
 
     schema = Schema.load(schema_file)
     schema.require_approved()
-    schema = schema if bins is None else schema.with_bins(bins)
-    schema = schema if label is None else schema.with_label(label)
+    schema = schema.adjusted(bins, label)
     return schema.encode(read_table(data, schema)), schema.domain, schema.sha256
 
 

@@ -128,12 +128,7 @@ def split_tables(config: RunConfig, table: pd.DataFrame | None = None) -> Tables
     Raises:
         InputError: bad schema or data, or a split that does not exist.
     """
-    if table is None:
-        files = [config.data.source, config.data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
-        stamps = tuple(Path(file).stat().st_mtime_ns if Path(file).exists() else 0 for file in files)
-        encoded = _encoded(config.data.model_dump_json(by_alias=True), (*files, *stamps))
-    else:
-        encoded = _encode(config.data, table)
+    encoded = encoded_table(config.data, table)
     schema, codes = encoded.schema, encoded.codes
     train, test = split_rows(config, len(codes))
     native = None if encoded.native is None else encoded.native[train]
@@ -142,20 +137,31 @@ def split_tables(config: RunConfig, table: pd.DataFrame | None = None) -> Tables
 
 
 @dataclass(frozen=True, eq=False)
-class _Encoded:
+class Encoded:
+    """A whole table before it is split: see `Tables` for the fields; `codes` are all rows, read-only."""
+
     name: str
     schema: Schema
     codes: npt.NDArray[np.integer]
     native: npt.NDArray[np.int64] | None
 
 
+def encoded_table(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
+    """Loads and encodes a configuration's source (or the given table), by an approved schema."""
+    if table is not None:
+        return _encode(data, table)
+    files = [data.source, data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
+    stamps = tuple(Path(file).stat().st_mtime_ns if Path(file).exists() else 0 for file in files)
+    return _encoded(data.model_dump_json(by_alias=True), (*files, *stamps))
+
+
 @lru_cache(maxsize=2)  # the cells of a sweep that share a process share its table
-def _encoded(data: str, version: tuple[object, ...]) -> _Encoded:
+def _encoded(data: str, version: tuple[object, ...]) -> Encoded:
     """A source, loaded and encoded once per process for each version (name and time) of its files."""
     return _encode(DataNode.model_validate_json(data))
 
 
-def _encode(data: DataNode, table: pd.DataFrame | None = None) -> _Encoded:
+def _encode(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
     from fedsyn.data import load_dataset
 
     dataset = load_dataset(
@@ -168,7 +174,7 @@ def _encode(data: DataNode, table: pd.DataFrame | None = None) -> _Encoded:
     dataset.schema.require_approved()
     codes = dataset.encode()
     codes.flags.writeable = False
-    return _Encoded(dataset.name, dataset.schema, codes, dataset.native_partition)
+    return Encoded(dataset.name, dataset.schema, codes, dataset.native_partition)
 
 
 def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -213,8 +219,7 @@ def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
         if config.data.source not in dataset_names():
             raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
         schema = describe(config.data.source).schema_
-    schema = schema if config.data.bins is None else schema.with_bins(config.data.bins)
-    schema = schema if config.data.label is None else schema.with_label(config.data.label)
+    schema = schema.adjusted(config.data.bins, config.data.label)
     schema.require_approved()
     if config.evaluation:
         raise ConfigError(

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from fedsyn.cache import cache_dir
 from fedsyn.errors import ConfigError
 from partitioners.base import Partitioner, PartitionInput, fill_small_clients, group_rows
 
@@ -139,7 +140,7 @@ class Clustering(Partitioner):
         """The array kept under `name`, or `compute()`, which is then kept."""
         if not self.cache:
             return compute()
-        path = cache_folder() / "partitions" / f"{name}.npy"
+        path = cache_dir() / "partitions" / f"{name}.npy"
         try:
             kept: np.ndarray = np.load(path, allow_pickle=False)
             if kept.shape == shape:
@@ -149,15 +150,6 @@ class Clustering(Partitioner):
         computed = compute()
         _write_atomically(path, computed)
         return computed
-
-
-def cache_folder() -> Path:
-    """Where computed embeddings and partitions are kept: $FEDSYN_CACHE, else ~/.cache/fedsyn (XDG)."""
-    named = os.environ.get("FEDSYN_CACHE")
-    if named:
-        return Path(named).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "fedsyn"
 
 
 def _write_atomically(path: Path, array: np.ndarray) -> None:

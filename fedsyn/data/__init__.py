@@ -107,9 +107,7 @@ def load_dataset(
     options = dict(options or {})
     given = Schema.load(schema) if isinstance(schema, str | Path) else schema
     dataset = _load(source, given, options)
-    result = dataset.schema
-    result = result if bins is None else result.with_bins(bins)
-    result = result if label is None else result.with_label(label)
+    result = dataset.schema.adjusted(bins, label)
     result.require_columns(dataset.frame.columns, where=f"the table '{dataset.name}'")
     if len(dataset.frame) == 0:
         raise DataError(f"the table '{dataset.name}' has no rows")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import shutil
 import tarfile
 import tempfile
@@ -21,6 +20,7 @@ from urllib.error import URLError
 from urllib.parse import urlparse
 from urllib.request import urlopen
 
+from fedsyn.cache import cache_dir
 from fedsyn.data.readers import exact_floats
 from fedsyn.data.registry import Origin
 from fedsyn.errors import DataError
@@ -57,19 +57,11 @@ def fetch_openml(key: str, name: str = "") -> pd.DataFrame:
     which = {"data_id": int(key)} if key.isdigit() else {"name": key}
     try:
         frame: pd.DataFrame = sklearn_fetch(
-            **which, as_frame=True, parser="auto", data_home=str(cache_folder() / "openml"), n_retries=1
+            **which, as_frame=True, parser="auto", data_home=str(cache_dir() / "openml"), n_retries=1
         ).frame
         return frame
     except Exception as error:  # scikit-learn passes on errors of urllib, gzip, json, pandas and its own
         raise DataError(_cannot_fetch(f"OpenML's table '{key}'", name, error)) from None
-
-
-def cache_folder() -> Path:
-    """Where fetched tables are kept."""
-    if os.environ.get("FEDSYN_CACHE"):
-        return Path(os.environ["FEDSYN_CACHE"])
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "fedsyn"
 
 
 def _fetch_sklearn(loader: str) -> pd.DataFrame:
@@ -86,7 +78,7 @@ def _fetch_url(origin: Origin, name: str) -> pd.DataFrame:
 
     assert origin.url is not None
     suffix = "".join(Path(urlparse(origin.url).path).suffixes[-2:]).lower()
-    cached = cache_folder() / f"{name}{suffix}"
+    cached = cache_dir() / f"{name}{suffix}"
     if not cached.is_file():
         try:
             _download(origin.url, cached)

@@ -208,7 +208,7 @@ class TableClient(NumPyClient):
         that the scores depend on the true count through this one release only.
         """
         if "size" not in self.holder.state:
-            sigma = _positive(call.params.get("sigma"), "sigma")
+            sigma = positive(call.params.get("sigma"), "sigma")
             noisy = self.ledger.gaussian(
                 np.array([len(self.codes)]),
                 sigma=sigma,
@@ -227,7 +227,8 @@ class TableClient(NumPyClient):
         return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))
 
 
-def _positive(value: Any, name: str) -> float:
+def positive(value: Any, name: str) -> float:
+    """A checked positive, finite number from a request; ProtocolError names the parameter."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise ProtocolError(f"parameter '{name}' must be a positive number")
     return float(value)
@@ -241,9 +242,6 @@ def indices(value: Any, length: int, name: str) -> list[int]:
     if len(set(value)) != len(value):
         raise ProtocolError(f"parameter '{name}' repeats an entry")
     return list(value)
-
-
-positive = _positive
 
 
 def marginal_contribution(

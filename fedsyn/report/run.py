@@ -71,7 +71,7 @@ def _marginals(config: RunConfig, out: Path, real: bool) -> str:
         return f"{title}<p>No plots: {escape(str(error))}</p>"
     if real and config.runtime.engine != "deployment":
         try:
-            rows = _training_rows(config, schema)
+            rows = _training_rows(config)
         except FedsynError as error:
             note = f"<p>The real rows are not at hand: {escape(str(error))}</p>"
     names = schema.domain.attributes[:_MOST_ATTRIBUTES]
@@ -98,18 +98,14 @@ def _public_schema(config: RunConfig) -> Schema:
         schema = entry.schema_ if data.options.get("grouped", True) else entry.ungrouped()
     else:
         raise SchemaError("the run's schema is not at hand")
-    schema = schema if data.bins is None else schema.with_bins(data.bins)
-    return schema if data.label is None else schema.with_label(data.label)
+    return schema.adjusted(data.bins, data.label)
 
 
-def _training_rows(config: RunConfig, schema: Schema) -> np.ndarray:
+def _training_rows(config: RunConfig) -> np.ndarray:
     """(n, d) codes of the rows that the run's clients held together."""
-    from fedsyn.data import load_dataset
-    from fedsyn.run import split_rows
+    from fedsyn.run import encoded_table, split_rows
 
-    data = config.data
-    dataset = load_dataset(data.source, schema=data.schema_file, bins=data.bins, label=data.label, options=data.options)
-    codes = schema.encode(dataset.frame)
+    codes = encoded_table(config.data).codes
     return codes[split_rows(config, len(codes))[0]]
 
 

@@ -181,6 +181,15 @@ class Schema(BaseModel):
         """
         return Schema.from_dict({**self.to_dict(), "label": label})
 
+    def adjusted(self, bins: int | None = None, label: str | None = None) -> Schema:
+        """The schema with a run's `data.bins` and `data.label`, where it sets them.
+
+        Raises:
+            SchemaError: as `with_bins` and `with_label`.
+        """
+        schema = self if bins is None else self.with_bins(bins)
+        return schema if label is None else schema.with_label(label)
+
     @cached_property
     def domain(self) -> Domain:
         """The attributes of the encoded table."""
