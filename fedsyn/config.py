@@ -140,12 +140,26 @@ class AggregationNode(Node):
     """How a sum over clients is formed and who adds the noise.
 
     Attributes:
-        protocol: 'plain': the server receives every client's exact vector and is trusted with it.
-        noise: 'server': one noise on the sum, drawn by the server; 'local': each client adds the full noise itself.
+        protocol: 'plain': the server receives every client's vector and is trusted with it; 'secagg': a secure sum, of
+            which the server learns the total and nothing else.
+        noise: 'server': one noise on the sum, drawn by the server; 'local': each client adds the full noise itself;
+            'distributed': each client adds a share, sized for the fewest honest clients that a sum may have.
+        corrupted: theta, the largest share of a sum's asked clients that may collude with the server.
+        dropout: share of a sum's asked clients that may drop out of it; with more dropouts it is not opened.
+        threat: 'semi_honest': everybody follows the protocol; 'malicious': the server and the corrupted clients may do
+            anything (contributions stay confidential; the sum may be wrong).
+        graph: of a secure sum: 'sparse': every client shares keys with some neighbours; 'full': with every other one.
+        failure_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with probability at most
+            2^-failure_bits.
     """
 
-    protocol: Literal["plain"] = "plain"
-    noise: Literal["server", "local"] = "server"
+    protocol: Literal["plain", "secagg"] = "plain"
+    noise: Literal["server", "local", "distributed"] = "server"
+    corrupted: float = Field(default=0.05, ge=0, lt=1)
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    threat: Literal["semi_honest", "malicious"] = "semi_honest"
+    graph: Literal["sparse", "full"] = "sparse"
+    failure_bits: int = Field(default=40, ge=10, le=120)
 
 
 class InferenceNode(Node):

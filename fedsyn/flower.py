@@ -54,6 +54,7 @@ __all__ = [
     "array_record",
     "bridge",
     "content_bytes",
+    "extended",
     "new_message",
     "pack",
     "read_reply",
@@ -84,6 +85,13 @@ def new_message(grid: Grid, content: RecordDict, node: int, group: str, ttl: flo
 
 def array_record(arrays: Sequence[npt.NDArray[Any]]) -> ArrayRecord:
     return ArrayRecord([np.asarray(a, order="C") for a in arrays])  # ascontiguousarray would give 0-d arrays an axis
+
+
+def extended(record: ArrayRecord, arrays: Sequence[npt.NDArray[Any]]) -> ArrayRecord:
+    """A record with further arrays behind those of `record`, whose bytes are shared and not encoded again."""
+    first = len(record)
+    more = {str(first + i): Array(np.asarray(a, order="C")) for i, a in enumerate(arrays)}
+    return ArrayRecord({**dict(record.items()), **more})
 
 
 def read_reply(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Any]]:

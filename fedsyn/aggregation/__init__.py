@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from fedsyn.aggregation.base import Aggregation, Contribution, SumSpec
+from fedsyn.aggregation.base import Aggregation, Contribution, Limits, Party, SumSpec
 from fedsyn.aggregation.plain import PlainAggregation
+from fedsyn.aggregation.secure import SecureAggregation
 from fedsyn.config import AggregationNode
 
-PROTOCOLS: dict[str, type[Aggregation]] = {"plain": PlainAggregation}
+PROTOCOLS: dict[str, type[Aggregation]] = {"plain": PlainAggregation, "secagg": SecureAggregation}
 
 
-def make_aggregation(node: AggregationNode) -> Aggregation:
-    """The aggregation that a configuration asks for."""
-    return PROTOCOLS[node.protocol](node)
+def make_aggregation(node: AggregationNode, minimum: int = 1) -> Aggregation:
+    """The aggregation that a configuration asks for; `minimum` is its `federation.minimum_cohort`."""
+    return PROTOCOLS[node.protocol](node, minimum)
 
 
-__all__ = ["PROTOCOLS", "Aggregation", "Contribution", "PlainAggregation", "SumSpec", "make_aggregation"]
+__all__ = [
+    "PROTOCOLS",
+    "Aggregation",
+    "Contribution",
+    "Limits",
+    "Party",
+    "PlainAggregation",
+    "SecureAggregation",
+    "SumSpec",
+    "make_aggregation",
+]

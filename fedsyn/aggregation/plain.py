@@ -1,7 +1,9 @@
-"""Plain aggregation: every client's vector reaches the server, which sums and adds the noise.
+"""Plain aggregation: every client's vector reaches the server, which adds them up.
 
-The server must be trusted with each client's exact counts (`noise: server`), or with nothing (`noise: local`, where
-every client perturbs its own vector with the full noise and the sum of c clients carries sqrt(c) times as much).
+The server must be trusted with each client's exact counts (`noise: server`), with vectors that carry only a share of
+the noise (`noise: distributed`: the simulation of a secure sum without its cryptography, with the same result bit for
+bit), or with nothing (`noise: local`, where every client perturbs its own vector with the full noise and the sum of c
+clients carries sqrt(c) times as much).
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Aggregation, Contribution, Exchange, SumSpec
+from fedsyn.aggregation.base import Aggregation, Contribution, Exchange, SumSpec, check_contribution
+from fedsyn.aggregation.shares import noise_plan, noisy_vector, opened, promised
 from fedsyn.errors import ProtocolError
 from fedsyn.privacy import GAUSSIAN, Ledger, Release
 from fedsyn.protocol.messages import Arrays, Envelope, Sum, Summed, decode_sparse, encode_sparse, split_vector
@@ -31,12 +34,10 @@ class PlainAggregation(Aggregation):
     def contribute(
         self, contribution: Contribution, spec: SumSpec, ledger: Ledger, call: Call, envelope: Envelope
     ) -> Arrays:
-        if contribution.count > spec.count:
-            raise ProtocolError(
-                f"one row would touch {contribution.count} arrays of the sum, the server accounts for {spec.count}"
-            )
-        if contribution.sensitivity > spec.sensitivity:
-            raise ProtocolError("the server accounts for a smaller sensitivity than that of the summed arrays")
+        check_contribution(contribution, spec)
+        if self.node.noise == "distributed":
+            plan = noise_plan("distributed", spec, self.limits(spec.asked))
+            return [noisy_vector(contribution, spec, plan, ledger, call, envelope)]
         if self.node.noise == "server":
             if contribution.count:
                 ledger.promise(
@@ -70,13 +71,17 @@ class PlainAggregation(Aggregation):
         *,
         exchange: Exchange,
         drop: Callable[[int, str], None],
-        minimum: int,
         ledger: Ledger,
         source: RandomSource,
         round: int,
+        number: int = 0,
+        rows: float = 2.0**40,
+        config_hash: str = "",
     ) -> Summed:
-        spec = SumSpec.of(request)
+        spec = SumSpec.of(request, number)
         params = {**request.params, "sum": spec.to_text()}
+        if self.node.noise == "distributed":
+            return self._distributed(request, spec, params, exchange, drop, ledger, round, rows)
         local = self.node.noise == "local"
         if local and request.cohort:  # a noisy vector is released when it arrives, whether or not the sum is used
             ledger.promise(
@@ -102,13 +107,13 @@ class PlainAggregation(Aggregation):
                     total += vector
                     noises[active] += 1
                 else:
-                    cells, values = decode_sparse(replies[partition].arrays, spec.length)
+                    cells, values = decode_sparse(replies[partition].arrays, spec.length, signed=spec.signed)
                     total[cells] += values
             except ProtocolError as error:
                 drop(partition, str(error))
             else:
                 contributors.append(partition)
-        if len(contributors) < max(1, minimum):
+        if len(contributors) < max(1, self.minimum):
             return Summed([], (), ())
         if local:
             sigmas = tuple(float(request.sigma * np.sqrt(max(1.0, n))) for n in noises)
@@ -124,6 +129,38 @@ class PlainAggregation(Aggregation):
             argument=request.argument,
         )
         return Summed(noisy, (request.sigma,) * len(request.shapes), tuple(contributors))
+
+    def _distributed(
+        self,
+        request: Sum,
+        spec: SumSpec,
+        params: dict[str, Any],
+        exchange: Exchange,
+        drop: Callable[[int, str], None],
+        ledger: Ledger,
+        round: int,
+        rows: float,
+    ) -> Summed:
+        """Adds up vectors that each carry a share of the noise."""
+        limits = self.limits(spec.asked)
+        plan = noise_plan("distributed", spec, limits)
+        plan.check_ring(rows * spec.magnitude)
+        if limits.fewest > limits.asked:
+            return Summed([], (), ())
+        replies = exchange(request.cohort, request.name, "sum", params, list(request.arrays))
+        total = np.zeros(spec.length, np.int64)
+        contributors = []
+        for partition in sorted(replies):
+            arrays = replies[partition].arrays
+            if len(arrays) == 1 and arrays[0].dtype == np.int64 and arrays[0].shape == total.shape:
+                total += arrays[0]  # wraps modulo 2^64, as a secure sum does
+                contributors.append(partition)
+            else:
+                drop(partition, "a vector with a share of the noise has the wrong type or length")
+        if len(contributors) < limits.fewest:
+            return Summed([], (), ())
+        ledger.promise(promised(request, plan, round))
+        return opened(total, request, plan, tuple(contributors))
 
     @staticmethod
     def _noisy_vector(arrays: Arrays, spec: SumSpec) -> tuple[npt.NDArray[np.float64], list[int]]:
@@ -151,6 +188,13 @@ class PlainAggregation(Aggregation):
                 "trust": "nobody: every client perturbs its own vector before it leaves",
                 "server": "every client's vector with the full noise on it",
                 "noise": "each client, on its own vector",
+            }
+        if self.node.noise == "distributed":
+            return {
+                "trust": "the server, with every client's vector, which carries only a share of the noise (a simulation "
+                "of a secure sum); beside it, no more than the share aggregation.corrupted of the clients",
+                "server": "every contributing client's vector with a share of the noise on it",
+                "noise": "the contributing clients, a share each",
             }
         return {
             "trust": "the server, with every exact vector that a client contributes to a sum",

@@ -9,15 +9,15 @@ error leaves the client as a kind and a sentence about columns and counts, never
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation import Contribution, SumSpec, make_aggregation
+from fedsyn.aggregation import Contribution, Party, SumSpec, make_aggregation
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, FedsynError, ProtocolError
@@ -28,6 +28,9 @@ from fedsyn.protocol.messages import ANSWER, Arrays, Envelope, to_json
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.registry import mechanism_options, strategy_class
 from fedsyn.selection import MarginalView, build_workload
+
+if TYPE_CHECKING:
+    from fedsyn.aggregation.secagg import Identity
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _log = logging.getLogger("fedsyn")
@@ -56,10 +59,12 @@ class Holder:
         domain: the schema's domain.
         schema_hash: hash of the approved schema that encoded the rows.
         randomness: seeded in a simulation, the operating system's otherwise.
-        state: JSON-able memory that survives between requests (ledger and the mechanism's own).
+        state: JSON-able memory that survives between requests (ledger, unfinished secure sum, the mechanism's own).
         budget: the most that this holder is willing to spend; None: the run's budget.
         pooled: exact marginals of all clients' rows together, for oracles; None outside a simulation.
-        save: called with `state` after every request, answered or refused, once there is a release to remember.
+        identities: this holder's signing key, and the public key of every client by partition, as the holder pinned
+            them; needed by secure sums under the malicious threat model.
+        save: called with `state` after every request, answered or refused, once there is something to remember.
     """
 
     partition: int | None
@@ -71,6 +76,11 @@ class Holder:
     budget: PrivacyBudget | None = None
     save: Callable[[dict[str, Any]], None] = lambda state: None
     pooled: Callable[[], MarginalView] | None = None
+    identities: Callable[[], tuple[Identity, Mapping[int, bytes]]] = field(default=lambda: _no_identity())
+
+
+def _no_identity() -> tuple[Identity, Mapping[int, bytes]]:
+    raise ProtocolError("this client has no identity: the malicious threat model needs 'identity' and 'roster'")
 
 
 @dataclass(frozen=True)
@@ -158,6 +168,7 @@ class TableClient(NumPyClient):
         # What was charged stays charged, whether or not the request could be answered in the end.
         if self.ledger.releases:
             self.holder.state["ledger"] = self.ledger.to_dict(compact=True)
+        if self.holder.state:
             self.holder.save(self.holder.state)
         return arrays, 0, {ANSWER: to_json({"request": request, **reply})}
 
@@ -176,18 +187,33 @@ class TableClient(NumPyClient):
                 raise ProtocolError(f"'{envelope.request[:40]}' is answered in a sum only")
             arrays, params = answer if isinstance(answer, tuple) else (answer, {})
         elif envelope.kind == "sum":
-            spec = SumSpec.from_text(str(call.params.pop("sum", None)))
-            contribution = getattr(self, attribute)(call)
-            if not isinstance(contribution, Contribution):
-                raise ProtocolError(f"'{envelope.request[:40]}' is not a sum")
-            if contribution.length != spec.length:
-                raise ProtocolError("the server lays the sum out for another domain or other cliques")
-            aggregation = make_aggregation(self.config.aggregation)
-            arrays = aggregation.contribute(contribution, spec, self.ledger, call, envelope)
-            params = {}
+            arrays, params = self._sum(getattr(self, attribute), call, envelope, partition), {}
         else:
             raise ProtocolError(f"unknown kind of request '{envelope.kind[:40]}'")
         return arrays, params
+
+    def _sum(self, method: Callable[[Call], Any], call: Call, envelope: Envelope, partition: int) -> Arrays:
+        """One message of a sum: the method gives the exact part, the aggregation decides what of it is sent."""
+        spec = SumSpec.from_text(str(call.params.pop("sum", None)))
+        aggregation = make_aggregation(self.config.aggregation, self.config.federation.minimum_cohort)
+        if aggregation.node.noise == "distributed" or aggregation.name != "plain":
+            # Keyed by the sum, not by the exchange: protocols of one and of several stages draw the same shares.
+            key = ("share", partition, envelope.round, envelope.request, spec.number)
+            call = replace(call, make_source=lambda: self.holder.randomness.generator(*key))
+
+        def contribution(arrays: Arrays) -> Contribution:
+            part = method(replace(call, arrays=arrays))
+            if not isinstance(part, Contribution):
+                raise ProtocolError(f"'{envelope.request[:40]}' is not a sum")
+            if part.length != spec.length:
+                raise ProtocolError("the server lays the sum out for another domain or other cliques")
+            return part
+
+        central = strategy_class(self.config.mechanism.name).central
+        party = Party(
+            contribution, spec, self.ledger, call, envelope, self.holder, self.config.sha256, central
+        )
+        return aggregation.answer(party)
 
     # Requests that every mechanism understands -----------------------------------------------------------------------
 

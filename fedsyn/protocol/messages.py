@@ -59,6 +59,8 @@ class Sum:
         params: public JSON-able parameters.
         arrays: public arrays, the same for every client.
         argument: why one row touches only `count` of the arrays, where that is fewer than all of them.
+        signed: whether a contribution may hold negative values (sketches); counts may not.
+        magnitude: largest absolute value that one row adds to one entry, for the check that no sum can overflow.
     """
 
     cohort: tuple[int, ...]
@@ -70,6 +72,8 @@ class Sum:
     params: Mapping[str, Any] = field(default_factory=dict)
     arrays: Sequence[npt.NDArray[Any]] = ()
     argument: str = ""
+    signed: bool = False
+    magnitude: float = 1.0
 
     kind = "sum"
 
@@ -179,18 +183,18 @@ def from_json(text: Any, what: str) -> dict[str, Any]:
 
 
 def encode_sparse(cells: npt.NDArray[np.integer], values: npt.NDArray[np.integer]) -> Arrays:
-    """A sparse integer vector as two arrays: gaps between sorted cells, and values, in the smallest unsigned types.
+    """A sparse integer vector as two arrays: gaps between sorted cells, and values, in the smallest integer types.
 
     Args:
         cells: (m,) strictly increasing flat positions.
-        values: (m,) non-negative integers.
+        values: (m,) integers, negative ones in a signed sum only.
     """
     gaps = np.diff(cells, prepend=0) if len(cells) else np.zeros(0, np.int64)
     return [gaps.astype(_smallest(gaps)), values.astype(_smallest(values))]
 
 
 def decode_sparse(
-    arrays: Sequence[npt.NDArray[Any]], length: int
+    arrays: Sequence[npt.NDArray[Any]], length: int, *, signed: bool = False
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Inverse of `encode_sparse`, checked against the length of the summed vector; ProtocolError if malformed."""
     if len(arrays) != 2:
@@ -201,7 +205,8 @@ def decode_sparse(
             raise ProtocolError("a sparse vector must hold one-dimensional integer arrays")
     if gaps.shape != values.shape or len(gaps) > length:
         raise ProtocolError("a sparse vector's cells and values do not match")
-    if len(gaps) and (int(gaps.min()) < 0 or int(gaps.max()) > length or int(values.min()) < 0):
+    least = -(2**53) if signed else -1
+    if len(gaps) and (int(gaps.min()) < 0 or int(gaps.max()) > length or int(values.min()) <= least):
         raise ProtocolError("a sparse vector holds negative or oversized entries")
     if len(gaps) and int(values.max()) >= 2**53:
         raise ProtocolError("a sparse vector holds negative or oversized entries")
@@ -212,7 +217,12 @@ def decode_sparse(
 
 
 def _smallest(values: npt.NDArray[np.integer]) -> np.dtype[Any]:
-    return np.dtype(np.min_scalar_type(int(values.max()) if len(values) else 0))
+    if not len(values):
+        return np.dtype(np.uint8)
+    low, high = int(values.min()), int(values.max())
+    if low >= 0:
+        return np.dtype(np.min_scalar_type(high))
+    return np.result_type(np.min_scalar_type(low), np.min_scalar_type(-high - 1) if high > 0 else np.int8)
 
 
 def split_vector(vector: npt.NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> Arrays:

@@ -27,6 +27,7 @@ from fedsyn.flower import (
     Strategy,
     array_record,
     content_bytes,
+    extended,
     new_message,
     pack,
     read_reply,
@@ -83,7 +84,20 @@ class Client:
     rows: float | None
 
 
+@dataclass(frozen=True)
+class _Pending:
+    """The request that is under way."""
+
+    cohort: Sequence[int]
+    name: str
+    kind: str
+    params: Mapping[str, Any]
+    arrays: Arrays
+    each: Mapping[int, Arrays] | None
+
+
 Observer = Callable[[RoundRecord], None]
+_LARGEST_ROWS = 2.0**40
 _LARGEST = 2**53  # of the numbers that a client may claim: what a float holds exactly
 
 
@@ -124,7 +138,7 @@ class MechanismStrategy(Strategy):
         self.randomness = randomness
         self.workload = build_workload(config.workload, domain)
         self.budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-        self.aggregation = make_aggregation(config.aggregation)
+        self.aggregation = make_aggregation(config.aggregation, config.federation.minimum_cohort)
         self.ledger = Ledger(
             self.budget,
             accountant_for(self.accountant, self.budget),
@@ -145,9 +159,10 @@ class MechanismStrategy(Strategy):
         self.records: list[RoundRecord] = [RoundRecord(0)]
         self._observer = observer
         self._grid: Grid | None = None
-        self._pending: tuple[Sequence[int], str, str, Mapping[str, Any], Arrays] | None = None
+        self._pending: _Pending | None = None
         self._received: dict[int, Reply] = {}
         self._exchanges = 0
+        self._sums = 0
 
     # What a mechanism defines ----------------------------------------------------------------------------------------
 
@@ -295,24 +310,38 @@ class MechanismStrategy(Strategy):
         return self._exchange(request.cohort, request.name, "ask", request.params, list(request.arrays))
 
     def _sum(self, request: Sum) -> Summed:
+        number, self._sums = self._sums, self._sums + 1
+        # Private sizes are known with noise only: a bound that no federation of people reaches.
+        public = self.run.privacy.client_sizes == "public"
         return self.aggregation.run(
             request,
             exchange=self._exchange,
             drop=self.drop,
-            minimum=self.run.federation.minimum_cohort,
             ledger=self.ledger,
             source=self.randomness.generator("server", self.round, request.name, self._exchanges),
             round=self.round,
+            number=number,
+            rows=max(1.0, self.rows(request.cohort)) if public else _LARGEST_ROWS,
+            config_hash=self.run.sha256,
         )
 
     def _exchange(
-        self, cohort: Sequence[int], name: str, kind: str, params: Mapping[str, Any], arrays: Arrays
+        self,
+        cohort: Sequence[int],
+        name: str,
+        kind: str,
+        params: Mapping[str, Any],
+        arrays: Arrays,
+        each: Mapping[int, Arrays] | None = None,
     ) -> dict[int, Reply]:
-        """One message to each client of the cohort, and the replies that can be used."""
+        """One message to each client of the cohort, and the replies that can be used.
+
+        `each` holds further arrays for single clients, put behind the ones that all of them get.
+        """
         assert self._grid is not None
         start = time.perf_counter()
         self._exchanges += 1
-        self._pending = (cohort, name, kind, params, arrays)
+        self._pending = _Pending(cohort, name, kind, params, arrays, each)
         messages = list(self.configure_train(self.round, ArrayRecord(), ConfigRecord(), self._grid))
         replies = self._grid.send_and_receive(messages, timeout=self._timeout)
         self.aggregate_train(self.round, replies)
@@ -324,11 +353,19 @@ class MechanismStrategy(Strategy):
     ) -> Iterable[Message]:
         """The messages of the request that is under way."""
         assert self._pending is not None
-        cohort, name, kind, params, payload = self._pending
-        scalars = Envelope(name, kind, server_round, self.run.sha256, params, self._exchanges).to_scalars()
-        content = pack(array_record(payload), scalars)  # one for all: every Grid copies what it delivers
-        self.record.bytes_down += len(cohort) * content_bytes(content)
-        for partition in cohort:
+        pending = self._pending
+        scalars = Envelope(
+            pending.name, pending.kind, server_round, self.run.sha256, pending.params, self._exchanges
+        ).to_scalars()
+        common = array_record(pending.arrays)
+        shared = pack(common, scalars)  # one for all: every Grid copies what it delivers
+        size = content_bytes(shared)
+        for partition in pending.cohort:
+            content = shared
+            if pending.each is not None:
+                content = pack(extended(common, pending.each[partition]), scalars)
+                size = content_bytes(content)
+            self.record.bytes_down += size
             yield new_message(grid, content, self.clients[partition].node, str(server_round), self._timeout)
 
     def aggregate_train(
@@ -336,7 +373,7 @@ class MechanismStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Reads the replies to the request that is under way; whoever is missing or malformed is dropped from it."""
         assert self._pending is not None
-        cohort, name = self._pending[:2]
+        cohort, name = self._pending.cohort, self._pending.name
         expected = {self.clients[partition].node: partition for partition in cohort}
         received: dict[int, Reply] = {}
         refused: set[int] = set()

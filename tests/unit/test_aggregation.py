@@ -40,7 +40,8 @@ class Parties:
     """A sum among real client halves, without messages between them; remembers each party's ledger."""
 
     def __init__(self, noise: str, active: Mapping[int, Sequence[int]], seed: int | None = 0) -> None:
-        self.aggregation = make_aggregation(AggregationNode(noise=noise))
+        self.node = AggregationNode(noise=noise)
+        self.aggregation = make_aggregation(self.node)
         self.active = dict(active)
         self.randomness = Randomness(seed)
         self.ledgers = {k: Ledger(BUDGET, noise_by="client") for k in active}
@@ -51,7 +52,7 @@ class Parties:
         self.arrival = list(active)
 
     def exchange(
-        self, cohort: Sequence[int], name: str, kind: str, params: Mapping[str, Any], arrays: Any
+        self, cohort: Sequence[int], name: str, kind: str, params: Mapping[str, Any], arrays: Any, each: Any = None
     ) -> dict[int, Reply]:
         assert kind == "sum"
         spec = SumSpec.from_text(params["sum"])
@@ -67,11 +68,10 @@ class Parties:
 
     def sum(self, sigma: float, minimum: int = 1, count: int = 3) -> Summed:
         request = Sum(tuple(sorted(self.active)), "measure", SHAPES, sigma, count, argument="fewer than all are active")
-        return self.aggregation.run(
+        return make_aggregation(self.node, minimum).run(
             request,
             exchange=self.exchange,
             drop=self.dropped.__setitem__,
-            minimum=minimum,
             ledger=self.server,
             source=self.randomness.generator("server"),
             round=1,

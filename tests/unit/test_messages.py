@@ -147,13 +147,22 @@ def test_json_is_written_the_same_whatever_the_order_of_keys() -> None:
 
 
 def test_a_sum_describes_itself_to_its_clients() -> None:
-    request = Sum((0, 1), "measure", ((2, 3), (4,)), sigma=1.5, count=2)
-    spec = SumSpec.from_text(SumSpec.of(request).to_text())
-    assert spec == SumSpec(((2, 3), (4,)), 1.5, 1.0, 2)
+    request = Sum((0, 1), "measure", ((2, 3), (4,)), sigma=1.5, count=2, signed=True, magnitude=3.0)
+    spec = SumSpec.from_text(SumSpec.of(request, number=7).to_text())
+    assert spec == SumSpec(((2, 3), (4,)), 1.5, 1.0, 2, True, 3.0, asked=2, number=7)
     assert spec.length == request.length == 10
 
 
-GOOD = {"shapes": [[2, 3]], "sigma": 1.0, "sensitivity": 1.0, "count": 1}
+GOOD = {
+    "shapes": [[2, 3]],
+    "sigma": 1.0,
+    "sensitivity": 1.0,
+    "count": 1,
+    "signed": False,
+    "magnitude": 1.0,
+    "asked": 1,
+    "number": 0,
+}
 
 
 def test_the_good_description_of_these_tests_is_accepted() -> None:
@@ -181,6 +190,11 @@ def test_the_good_description_of_these_tests_is_accepted() -> None:
         {"count": 0},
         {"count": -1},
         {"count": None},
+        {"magnitude": 0},
+        {"magnitude": math.nan},
+        {"asked": 0},
+        {"asked": None},
+        {"number": -1},
     ],
 )
 def test_a_malformed_description_of_a_sum_is_refused(change: dict) -> None:

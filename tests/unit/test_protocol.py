@@ -480,7 +480,7 @@ def ask(client: ToyClient, request: str, params: dict[str, Any] | None = None, k
 
 
 def sum_params(sigma: float = 1.0, sensitivity: float = 1.0, count: int = 2, shapes: Any = ((2,), (3,))) -> dict:
-    return {"sum": json.dumps([shapes, sigma, sensitivity, count])}
+    return {"sum": json.dumps([shapes, sigma, sensitivity, count, False, 1.0, 1, 0])}
 
 
 def spent(client: ToyClient) -> float:
