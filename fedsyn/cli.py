@@ -1,4 +1,4 @@
-"""The command line: `fedsyn run | sweep | report | schema draft | partition | mechanisms | datasets`.
+"""The command line: `fedsyn run | sweep | report | schema draft | partition | identity | mechanisms | datasets`.
 
 Exit codes: 0 success, 1 the run failed, 2 bad configuration or bad data, with one message and no traceback.
 """
@@ -134,6 +134,14 @@ def partition(
     out_console.print(table)
     if picture is not None:
         out_console.print(f"plot: {picture} (drawn from the real rows: not private)")
+
+
+@app.command()
+def identity(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
+    """Make a data holder's signing key; prints the public half, which belongs into every holder's roster."""
+    from fedsyn.aggregation.identities import new_identity
+
+    out_console.print(new_identity(file), soft_wrap=True, highlight=False)
 
 
 @app.command()

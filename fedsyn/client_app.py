@@ -5,6 +5,9 @@ data holder's own node configuration names its table and the schema it approved:
 
     flower-supernode ... --node-config 'data="/secure/rows.csv" schema="/secure/schema.yaml" epsilon=1.0 delta=1e-5'
 
+Secure sums under the malicious threat model also need `identity` (the holder's own key file) and `roster` (everybody's
+public keys, as this holder pinned them).
+
 A node with `data` never opens what a server names, refuses seeded noise, and spends at most its own epsilon and delta
 in a run (default: the run's). All of that is code, and Flower runs the code that was submitted with the run: it binds
 only if the holder knows that code, by running trusted apps alone (docs/deployment.md).
@@ -20,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.aggregation.identities import load_identities, simulated_identities
 from fedsyn.config import RunConfig, load_config, parse_config
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
@@ -92,8 +96,16 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
     partition = int(context.node_config["partition-id"])
     folder = store_of(context.run_config)
     table, schema_hash = _open_store(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
-    randomness, pooled = Randomness(config.runtime.seed), partial(_pooled, table)
-    return Holder(partition, table.rows(partition), table.domain, schema_hash, randomness, state, pooled=pooled)
+    return Holder(
+        partition,
+        table.rows(partition),
+        table.domain,
+        schema_hash,
+        Randomness(config.runtime.seed),
+        state,
+        pooled=partial(_pooled, table),
+        identities=partial(simulated_identities, partition, table.clients),
+    )
 
 
 @lru_cache(maxsize=4)
@@ -124,7 +136,12 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
         min(config.privacy.epsilon, float(node.get("epsilon", config.privacy.epsilon))),
         min(config.privacy.delta, float(node.get("delta", config.privacy.delta))),
     )
-    return Holder(partition, codes, domain, schema_hash, Randomness(None), state, budget)
+    holder = Holder(partition, codes, domain, schema_hash, Randomness(None), state, budget)
+    if "identity" in node or "roster" in node:
+        if "identity" not in node or "roster" not in node:
+            raise ConfigError("a node needs both 'identity' and 'roster', or neither, in its node configuration")
+        holder.identities = partial(load_identities, str(node["identity"]), str(node["roster"]))
+    return holder
 
 
 @lru_cache(maxsize=2)

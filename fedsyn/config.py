@@ -148,7 +148,8 @@ class AggregationNode(Node):
         dropout: share of a sum's asked clients that may drop out of it; with more dropouts it is not opened.
         threat: 'semi_honest': everybody follows the protocol; 'malicious': the server and the corrupted clients may do
             anything (contributions stay confidential; the sum may be wrong).
-        graph: of a secure sum: 'sparse': every client shares keys with some neighbours; 'full': with every other one.
+        graph: of a secure sum: 'sparse': every client shares keys with some neighbours; 'full': with every other one;
+            'auto': sparse if semi_honest, full if malicious.
         failure_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with probability at most
             2^-failure_bits.
     """
@@ -158,7 +159,7 @@ class AggregationNode(Node):
     corrupted: float = Field(default=0.05, ge=0, lt=1)
     dropout: float = Field(default=0.1, ge=0, lt=1)
     threat: Literal["semi_honest", "malicious"] = "semi_honest"
-    graph: Literal["sparse", "full"] = "sparse"
+    graph: Literal["auto", "sparse", "full"] = "auto"
     failure_bits: int = Field(default=40, ge=10, le=120)
 
 

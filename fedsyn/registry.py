@@ -113,6 +113,9 @@ def check_config(config: RunConfig, where: str) -> None:
     """Checks what the models of `fedsyn.config` cannot know: names, options of plug-ins, combinations."""
     mechanism_options(config)
     strategy_class(config.mechanism.name).check(config)
+    from fedsyn.aggregation import make_aggregation
+
+    make_aggregation(config.aggregation, config.federation.minimum_cohort).check(config.federation.clients)
     if config.runtime.engine != "deployment":
         # A SuperNode never partitions, and the base install need not hold what partitioners import.
         from fedsyn.evaluation import validate_metrics

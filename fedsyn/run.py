@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
-from fedsyn.evaluation import EvaluationInput, evaluate, label_values, validate_metrics
+from fedsyn.evaluation import EvaluationInput, evaluate, label_values, scales, validate_metrics
 from fedsyn.flower import Grid, InProcessGrid
 from fedsyn.inference import Model
 from fedsyn.launch import app_folder, run_on_superlink, run_simulation
@@ -242,6 +242,8 @@ def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None
         schema.label,
         numeric_label=numeric,
         has_partition=True,
+        attributes=len(schema.domain),
+        numeric_attributes=len(scales(schema)),
     )
 
 
@@ -331,6 +333,7 @@ def evaluation_input(
         partition=[np.arange(table.offsets[k], table.offsets[k + 1]) for k in range(table.clients)],
         label=schema.label,
         label_values=None if schema.label is None else label_values(schema, schema.label),
+        scales=scales(schema),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import AggregationNode
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import Ledger
 from fedsyn.randomness import RandomSource
 
@@ -207,6 +207,14 @@ class Aggregation(ABC):
 
     def limits(self, asked: int) -> Limits:
         return Limits.of(self.node, asked, self.minimum)
+
+    def check(self, clients: int) -> None:
+        """Refuses a configuration that could form no sum over `clients` clients; ConfigError says why."""
+        if self.node.noise == "distributed" and self.node.corrupted + self.node.dropout >= 1.0:
+            raise ConfigError(
+                f"aggregation: corrupted ({self.node.corrupted:g}) and dropout ({self.node.dropout:g}) together leave "
+                "no honest client to draw the noise; their sum must be below 1"
+            )
 
     def answer(self, party: Party) -> Arrays:
         """What a client sends in reply to one message of the sum."""

@@ -142,11 +142,11 @@ class PlainAggregation(Aggregation):
         rows: float,
     ) -> Summed:
         """Adds up vectors that each carry a share of the noise."""
-        limits = self.limits(spec.asked)
-        plan = noise_plan("distributed", spec, limits)
-        plan.check_ring(rows * spec.magnitude)
+        limits = self.limits(len(request.cohort))
         if limits.fewest > limits.asked:
             return Summed([], (), ())
+        plan = noise_plan("distributed", spec, limits)
+        plan.check_ring(rows * spec.magnitude)
         replies = exchange(request.cohort, request.name, "sum", params, list(request.arrays))
         total = np.zeros(spec.length, np.int64)
         contributors = []
@@ -191,7 +191,7 @@ class PlainAggregation(Aggregation):
             }
         if self.node.noise == "distributed":
             return {
-                "trust": "the server, with every client's vector, which carries only a share of the noise (a simulation "
+                "trust": "the server, with every client's vector, which carries a share of the noise only (a simulation "
                 "of a secure sum); beside it, no more than the share aggregation.corrupted of the clients",
                 "server": "every contributing client's vector with a share of the noise on it",
                 "noise": "the contributing clients, a share each",

@@ -31,7 +31,7 @@ from fedsyn.aggregation.base import (
 )
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.shares import noise_plan, noisy_vector, opened, promised
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, Ledger, Release
 from fedsyn.protocol.messages import Arrays, Envelope, Sum, Summed, split_vector
 from fedsyn.randomness import RandomSource
@@ -50,6 +50,17 @@ class SecureAggregation(Aggregation):
     """`aggregation.protocol: secagg`."""
 
     name = "secagg"
+
+    def check(self, clients: int) -> None:
+        super().check(clients)
+        if clients > 1:  # the session of a sum over everybody: it derives, or refuses, degree and threshold
+            self._session(SumSpec(((1,),), 1.0, 1.0, 1, asked=clients), range(clients), "", 0, "")
+
+    @property
+    def _graph(self) -> str:
+        if self.node.graph != "auto":
+            return self.node.graph
+        return "full" if self.node.threat == "malicious" else "sparse"
 
     # The client's half ------------------------------------------------------------------------------------------------
 
@@ -170,9 +181,15 @@ class SecureAggregation(Aggregation):
         spec, limits = SumSpec.of(request, number), self.limits(len(request.cohort))
         if limits.fewest > limits.asked:
             return Summed([], (), ())
+        try:
+            session = self._session(spec, request.cohort, request.name, round, config_hash)
+        except ConfigError as error:
+            # Everybody together would do, or the configuration had been refused: this cohort is too small to hide in.
+            for partition in request.cohort:
+                drop(partition, str(error))
+            return Summed([], (), ())
         plan = noise_plan("local" if self.node.noise == "local" else "distributed", spec, limits)
         plan.check_ring(rows * spec.magnitude)
-        session = self._session(spec, request.cohort, request.name, round, config_hash)
         server = SecureSumServer(session)
         members = _write_cohort(request.cohort)
         while not server.done:
@@ -204,11 +221,9 @@ class SecureAggregation(Aggregation):
         )
         return Summed(noisy, (request.sigma,) * len(request.shapes), contributors)
 
-    # Both --------------------------------------------------------------------------------------------------------------
+    # Both ------------------------------------------------------------------------------------------------------------
 
-    def _session(
-        self, spec: SumSpec, cohort: Sequence[int], request: str, round: int, config_hash: str
-    ) -> Session:
+    def _session(self, spec: SumSpec, cohort: Sequence[int], request: str, round: int, config_hash: str) -> Session:
         """The public facts of a secure sum. Its identifier binds configuration, number, request, layout and cohort."""
         from fedsyn.aggregation.secagg import Session
 
@@ -221,7 +236,7 @@ class SecureAggregation(Aggregation):
             dropouts=limits.dropouts,
             corrupted=limits.corrupted,
             threat=self.node.threat,
-            graph=self.node.graph,
+            graph=self._graph,
             failure_bits=self.node.failure_bits,
         )
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from fedsyn.aggregation.base import Contribution, Limits, SumSpec, check_contribution
 from fedsyn.privacy import GAUSSIAN, Ledger, Release
+from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.protocol.messages import Envelope, Sum, Summed, split_vector
 
 if TYPE_CHECKING:
-    from fedsyn.privacy.distributed import DistributedNoise
     from fedsyn.protocol.client import Call
 
 CLIENTS = "the clients, a share each"
@@ -29,8 +29,6 @@ def noise_plan(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:
     Raises:
         ConfigError: no honest client is left in the worst case.
     """
-    from fedsyn.privacy.distributed import DistributedNoise
-
     local = noise == "local"
     return DistributedNoise.plan(
         spec.sigma,
@@ -75,11 +73,7 @@ def promised(request: Sum, plan: DistributedNoise, round: int) -> Release:
     )
 
 
-def opened(
-    total: npt.NDArray[np.int64], request: Sum, plan: DistributedNoise, contributors: tuple[int, ...]
-) -> Summed:
+def opened(total: npt.NDArray[np.int64], request: Sum, plan: DistributedNoise, contributors: tuple[int, ...]) -> Summed:
     """The answer that a total stands for: all contributors' shares are in it, so it carries at least sigma."""
     sigma = plan.sigma_of(len(contributors))
-    return Summed(
-        split_vector(total / plan.resolution, request.shapes), (sigma,) * len(request.shapes), contributors
-    )
+    return Summed(split_vector(total / plan.resolution, request.shapes), (sigma,) * len(request.shapes), contributors)

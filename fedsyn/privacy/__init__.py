@@ -23,6 +23,7 @@ from fedsyn.privacy.conversion import (
     zcdp_epsilon,
     zcdp_rho,
 )
+from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.privacy.ledger import Ledger, sampler_of
 from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, Release
 from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
@@ -33,6 +34,7 @@ __all__ = [
     "GAUSSIAN",
     "UNIT",
     "Accountant",
+    "DistributedNoise",
     "GaussianAccountant",
     "Ledger",
     "PrivacyBudget",

@@ -1,5 +1,7 @@
 """The only functions that draw noise; only the ledger calls them, after the charge is entered.
 
+The discrete Gaussian's arithmetic is in `_discrete`, which only this module imports.
+
 A unit test reads the sources and fails when noise is drawn, or this module imported, anywhere else.
 """
 
@@ -10,6 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsyn.privacy import _discrete
 from fedsyn.randomness import RandomSource
 
 #: The grid that noisy values lie on is a power of two between sigma / 2^17 and sigma / 2^16, and at most 1
@@ -46,6 +49,17 @@ def gaussian(values: NDArray[np.number], sigma: float, source: RandomSource) -> 
     if values.dtype.kind in "iub":
         return values.astype(np.float64) + grid * np.rint(noise / grid)
     return grid * np.rint((values + noise) / grid)
+
+
+def discrete(values: NDArray[np.int64], s: float, source: RandomSource) -> NDArray[np.int64]:
+    """`values + N_Z(0, s²)`, one independent number per entry, exact to 2^-170; no float is involved.
+
+    Args:
+        values: (L,) int64; the caller makes sure that the sums fit.
+        s: parameter, from 0.25 to 2^40.
+        source: of 64-bit words.
+    """
+    return values + _discrete.discrete_gaussian(s, values.size, source)
 
 
 def exponential(scores: NDArray[np.float64], epsilon: float, sensitivity: float, source: RandomSource) -> int:

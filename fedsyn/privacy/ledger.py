@@ -20,6 +20,7 @@ from fedsyn.errors import BudgetExceeded
 from fedsyn.privacy import _noise
 from fedsyn.privacy.accountant import Accountant, ZcdpAccountant, accountant_from_dict, affordable
 from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget
+from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, UNKNOWN_SAMPLER, Release, merged
 from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, OsRandom, RandomSource
@@ -224,6 +225,57 @@ class Ledger:
         noisy = [_noise.gaussian(array, sigma, source) for array in arrays]
         return noisy[0] if isinstance(values, np.ndarray) else noisy
 
+    def distributed(
+        self,
+        values: NDArray[np.int64],
+        *,
+        noise: DistributedNoise,
+        sigma: float,
+        sensitivity: float,
+        count: int,
+        name: str,
+        round: int,
+        source: RandomSource,
+        argument: str = "",
+    ) -> NDArray[np.int64]:
+        """Charges, then scales a client's part of a sum and adds the client's share of the noise.
+
+        The charge is that of the opened sum, which is what the client's rows are seen through; with local noise it is
+        that of the vector itself.
+
+        Args:
+            values: (L,) integers, the concatenated arrays of the sum.
+            noise: the plan of the sum.
+            sigma: standard deviation that the sum is charged with, in units of the values; at most that of the plan.
+            sensitivity: L2, of one array.
+            count: the largest number of arrays that one row of this client touches. 0 when none of its rows takes part:
+                nothing is charged, but its share is part of the noise that the sum relies on, and drawn all the same.
+            name: of the request.
+            round: t.
+            source: of the share, from `Randomness.generator`.
+            argument: anything a reader should know about `count` or `sensitivity`.
+
+        Returns:
+            (L,) int64: `noise.resolution * values` plus the share.
+
+        Raises:
+            BudgetExceeded: before anything is drawn.
+            ValueError: for values that are no integers, have the wrong length or could overflow, or touched values
+                (count 0), or a `sigma` that the plan does not give.
+        """
+        _check_shares(values, noise, sigma, count)
+        if count:
+            entry = noise.release(
+                name,
+                round,
+                count=count,
+                argument=argument,
+                noise_by=self.noise_by if noise.is_local else noise.noise_by,
+                sampler=sampler_of(source),
+            )
+            self.charge(replace(entry, sigma=sigma, sensitivity=sensitivity))
+        return _noise.discrete(noise.resolution * values.astype(np.int64), noise.share, source)
+
     def exponential(
         self,
         scores: NDArray[np.float64] | Sequence[float],
@@ -369,3 +421,16 @@ class Ledger:
 def sampler_of(source: object) -> str:
     """The sampler that a release is entered with: anything but the operating system counts as seeded."""
     return OS_LABEL if isinstance(source, OsRandom) else SEEDED_LABEL
+
+
+def _check_shares(values: NDArray[Any], noise: DistributedNoise, sigma: float, count: int) -> None:
+    if values.dtype.kind not in "iu" or values.shape != (noise.length,):
+        raise ValueError(f"a part of this sum is a vector of {noise.length} integers")
+    if not 0.0 < sigma <= noise.sigma:
+        raise ValueError("a sum cannot be charged with more noise than its shares add up to")
+    largest = max(int(values.max()), -int(values.min()))
+    if count == 0 and largest:
+        raise ValueError("values that depend on rows need a count of at least 1")
+    # No share reaches 64 s: each of its at most 8 tables ends below 16.4 of its own standard deviations.
+    if noise.resolution * largest + 64 * math.ceil(noise.share) >= 2**63:
+        raise ValueError("a scaled value and its share of the noise do not fit into 64 bits")

@@ -33,6 +33,7 @@ class Release:
         sampler: where the noise comes from, as far as the keeper of the ledger knows.
         cliques: what was released, for the reader; no cost depends on it.
         argument: why `count` is smaller than the number of released vectors; empty when it is not.
+        extra: rho beyond that of the Gaussian mechanism, once for the whole entry (`DistributedNoise.extra_rho`).
         until: last round of an entry that stands for several rounds (`Ledger.to_dict(compact=True)`).
     """
 
@@ -48,6 +49,7 @@ class Release:
     cliques: tuple[Clique, ...] = ()
     argument: str = ""
     until: int | None = None
+    extra: float = 0.0
 
     def __post_init__(self) -> None:
         _positive("sensitivity", self.sensitivity)
@@ -61,17 +63,22 @@ class Release:
             _positive("epsilon", self.epsilon)
         else:
             raise ValueError("a release is 'gaussian' with a sigma or 'exponential' with an epsilon")
+        if not 0.0 <= self.extra < math.inf or (self.extra and self.mechanism != GAUSSIAN):
+            raise ValueError("extra must be at least 0 and finite, and belongs to a gaussian release")
 
     @property
     def rho(self) -> float:
-        """zCDP of the entry: `count Δ² / (2 sigma²)` or `count epsilon² / 8`."""
+        """zCDP of the entry: `count Δ² / (2 sigma²) + extra` or `count epsilon² / 8`."""
         if self.sigma is not None:
-            return self.count * gaussian_rho(self.sigma, self.sensitivity)
+            return self.count * gaussian_rho(self.sigma, self.sensitivity) + self.extra
         return self.count * exponential_rho(_positive("epsilon", self.epsilon))
 
     @property
     def mu2(self) -> float | None:
-        """Gaussian DP of the entry, squared: `count Δ² / sigma²`; None for the exponential mechanism."""
+        """Gaussian DP of the entry, squared: `count Δ² / sigma² + 2 extra`; None for the exponential mechanism.
+
+        That `2 extra` covers what `extra` stands for is step 4 in fedsyn.privacy.distributed.
+        """
         return None if self.sigma is None else 2.0 * self.rho
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,6 +92,7 @@ class Release:
             "sigma": self.sigma,
             "epsilon": self.epsilon,
             "count": self.count,
+            "extra": self.extra or None,
             "rho": self.rho,
             "noise_by": self.noise_by,
             "sampler": self.sampler,
@@ -101,17 +109,18 @@ class Release:
 
 
 def merged(releases: Sequence[Release]) -> list[Release]:
-    """Entries that differ only in round and cliques become one whose count is the sum."""
+    """Entries that differ only in round, cliques and extra become one with the sum of the counts and of the extras."""
     groups: dict[Release, list[Release]] = {}
     for release in releases:
-        key = replace(release, round=0, until=None, count=1, cliques=())
+        key = replace(release, round=0, until=None, count=1, cliques=(), extra=0.0)
         groups.setdefault(key, []).append(release)
     result = []
     for key, members in groups.items():
         first = min(r.round for r in members)
         last = max(r.round if r.until is None else r.until for r in members)
         count = sum(r.count for r in members)
-        result.append(replace(key, round=first, until=None if last == first else last, count=count))
+        extra = math.fsum(r.extra for r in members)
+        result.append(replace(key, round=first, until=None if last == first else last, count=count, extra=extra))
     return result
 
 

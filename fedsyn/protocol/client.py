@@ -210,9 +210,7 @@ class TableClient(NumPyClient):
             return part
 
         central = strategy_class(self.config.mechanism.name).central
-        party = Party(
-            contribution, spec, self.ledger, call, envelope, self.holder, self.config.sha256, central
-        )
+        party = Party(contribution, spec, self.ledger, call, envelope, self.holder, self.config.sha256, central)
         return aggregation.answer(party)
 
     # Requests that every mechanism understands -----------------------------------------------------------------------

@@ -108,8 +108,8 @@ class Summed:
 class Envelope:
     """What every message carries beside its arrays.
 
-    `sequence` numbers the exchanges of a run: randomness is keyed by it, so that two requests of one name in one round
-    never share their noise.
+    `sequence` numbers the requests of a run: randomness is keyed by it, so that two requests of one name in one round
+    never share their noise. All stages of one sum have the same.
     """
 
     request: str

@@ -149,6 +149,7 @@ class MechanismStrategy(Strategy):
                 "noise": config.aggregation.noise,
                 "amplification_by_sampling": False,
                 "seeded": randomness.seeded,
+                **_sum_assumptions(config),
             },
             noise_by="server",
         )
@@ -161,8 +162,9 @@ class MechanismStrategy(Strategy):
         self._grid: Grid | None = None
         self._pending: _Pending | None = None
         self._received: dict[int, Reply] = {}
-        self._exchanges = 0
+        self._requests = 0
         self._sums = 0
+        self._summing = False
 
     # What a mechanism defines ----------------------------------------------------------------------------------------
 
@@ -313,17 +315,22 @@ class MechanismStrategy(Strategy):
         number, self._sums = self._sums, self._sums + 1
         # Private sizes are known with noise only: a bound that no federation of people reaches.
         public = self.run.privacy.client_sizes == "public"
-        return self.aggregation.run(
-            request,
-            exchange=self._exchange,
-            drop=self.drop,
-            ledger=self.ledger,
-            source=self.randomness.generator("server", self.round, request.name, self._exchanges),
-            round=self.round,
-            number=number,
-            rows=max(1.0, self.rows(request.cohort)) if public else _LARGEST_ROWS,
-            config_hash=self.run.sha256,
-        )
+        source = self.randomness.generator("server", self.round, request.name, self._requests)
+        self._requests, self._summing = self._requests + 1, True
+        try:
+            return self.aggregation.run(
+                request,
+                exchange=self._exchange,
+                drop=self.drop,
+                ledger=self.ledger,
+                source=source,
+                round=self.round,
+                number=number,
+                rows=max(1.0, self.rows(request.cohort)) if public else _LARGEST_ROWS,
+                config_hash=self.run.sha256,
+            )
+        finally:
+            self._summing = False
 
     def _exchange(
         self,
@@ -340,7 +347,8 @@ class MechanismStrategy(Strategy):
         """
         assert self._grid is not None
         start = time.perf_counter()
-        self._exchanges += 1
+        # A sum may take several exchanges: they are one request, so that no later noise depends on how it is formed.
+        self._requests += not self._summing
         self._pending = _Pending(cohort, name, kind, params, arrays, each)
         messages = list(self.configure_train(self.round, ArrayRecord(), ConfigRecord(), self._grid))
         replies = self._grid.send_and_receive(messages, timeout=self._timeout)
@@ -355,7 +363,7 @@ class MechanismStrategy(Strategy):
         assert self._pending is not None
         pending = self._pending
         scalars = Envelope(
-            pending.name, pending.kind, server_round, self.run.sha256, pending.params, self._exchanges
+            pending.name, pending.kind, server_round, self.run.sha256, pending.params, self._requests
         ).to_scalars()
         common = array_record(pending.arrays)
         shared = pack(common, scalars)  # one for all: every Grid copies what it delivers
@@ -493,6 +501,17 @@ class MechanismStrategy(Strategy):
     def _close_round(self) -> None:
         if self._observer is not None:
             self._observer(self.record)
+
+
+def _sum_assumptions(config: RunConfig) -> dict[str, Any]:
+    """What the guarantee rests on where clients draw the noise, or hide their vectors from the server."""
+    node = config.aggregation
+    assumed: dict[str, Any] = {}
+    if node.noise == "distributed" or node.protocol == "secagg":
+        assumed |= {"corrupted": node.corrupted, "dropout": node.dropout}
+    if node.protocol == "secagg":
+        assumed |= {"threat": node.threat, "graph": node.graph, "failure_bits": node.failure_bits}
+    return assumed
 
 
 def public_facts(config: RunConfig) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsyn.aggregation import SumSpec
 from fedsyn.errors import ConfigError
 from fedsyn.protocol.client import Holder
 from fedsyn.protocol.messages import ANSWER, ENVELOPE, to_json
@@ -252,6 +253,32 @@ def check_local_noise(bench: Bench) -> None:
     assert not outcome.tape.problems, "; ".join(outcome.tape.problems)
 
 
+def check_distributed_noise(bench: Bench) -> None:
+    """`noise: distributed` works: only clients draw noise, and a secure sum opens the same totals, bit for bit."""
+    plain = {"aggregation": {"noise": "distributed"}}
+    secure = {"aggregation": {"noise": "distributed", "protocol": "secagg"}}
+    if bench.supported(**plain) is None or bench.supported(**secure) is None:
+        return
+    simulated, outcome = bench.base(**plain), bench.base(**secure)
+    for one in (simulated, outcome):
+        _ledgers_hold(one)
+        drawn = [draw.name for draw in one.tape.draws.get(SERVER, [])]
+        assert not drawn, f"with distributed noise the server drew noise of its own: {', '.join(sorted(set(drawn)))}"
+        assert not one.tape.problems, "; ".join(one.tape.problems)
+    _same(simulated, outcome, "a secure sum in place of its simulation")
+    if len(bench.federation.parts) > 1:
+        _masked_only(outcome)
+
+
+def _masked_only(outcome: Outcome) -> None:
+    """Of a secure sum nothing but masked vectors has the length of the sum."""
+    for exchange in outcome.tape.exchanges:
+        if exchange.envelope["kind"] == "sum" and exchange.envelope["params"].get("stage") != "masked":
+            spec = SumSpec.from_text(exchange.envelope["params"]["sum"])
+            longest = max((array.size for array in exchange.reply_arrays if array.dtype.itemsize == 8), default=0)
+            assert longest < max(2, spec.length), f"{exchange}: a vector of the sum leaves a client without a mask"
+
+
 # Servers that are not to be trusted ----------------------------------------------------------------------------------
 
 
@@ -382,6 +409,7 @@ PER_TABLE: tuple[Callable[[Bench], None], ...] = (
     check_private_without_a_seed,
     check_private_sizes,
     check_local_noise,
+    check_distributed_noise,
     check_released_values_only,
     check_sensitivity,
     check_client_refuses,

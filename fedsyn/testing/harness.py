@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.aggregation.identities import simulated_identities
 from fedsyn.config import RunConfig, parse_config
 from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError
@@ -194,6 +195,19 @@ class TapedLedger(Ledger):
         draw = Draw("gaussian", release.name, release.round, inputs, release.sensitivity, release.count, output)
         return self.tape.enter(self.party, draw)
 
+    def distributed(self, values: Any, **arguments: Any) -> Any:
+        self.tape.inside += 1
+        try:
+            output = super().distributed(values, **arguments)
+        finally:
+            self.tape.inside -= 1
+        # One vector of all the sum's arrays: a row that touches `count` of them moves it by sqrt(count) as much.
+        count = int(arguments["count"])
+        moves = float(arguments["sensitivity"] * np.sqrt(count))
+        inputs = (np.array(values),)
+        draw = Draw("distributed", arguments["name"], arguments["round"], inputs, moves, min(1, count), output)
+        return self.tape.enter(self.party, draw)
+
     def exponential(self, scores: Any, **arguments: Any) -> int:
         self.tape.inside += 1
         try:
@@ -219,7 +233,7 @@ class WatchedRandomness(Randomness):
 
 
 class _WatchedSource:
-    """Only numbers that can serve as noise are watched; integers also serve as keys of secure sums."""
+    """Watches everything that can serve as noise. Keys of secure sums come from the operating system, not from here."""
 
     def __init__(self, source: RandomSource, key: tuple[Any, ...], tape: Tape) -> None:
         self._source, self._key, self._tape, self._fresh = source, key, tape, True
@@ -246,6 +260,7 @@ class _WatchedSource:
         return self._source.gumbel(loc, scale, size)
 
     def integers(self, low: Any, high: Any = None, size: Any = None) -> Any:
+        self._watch()
         return self._source.integers(low, high, size)
 
     def permutation(self, x: Any) -> Any:
@@ -355,6 +370,7 @@ def client_app(name: str, config: RunConfig, federation: Federation, tape: Tape,
             json.loads(text) if text else {},
             save=lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
             pooled=lambda: pooled,
+            identities=lambda: simulated_identities(partition, len(federation.parts)),
         )
         client = client_class(name)(config, holder)
         client.ledger = TapedLedger.wrap(client.ledger, tape, f"client {partition}")

@@ -1,0 +1,157 @@
+"""The cryptography of a secure sum: key agreement, key derivation, masks, sealed shares, signatures.
+
+Everything random comes from the operating system. All keys are derived with HKDF-SHA256, salted with the digest of the
+sum's public facts and bound to a purpose, the two parties and their public keys, so no key serves two purposes or sums.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedsyn.errors import ConfigError, ProtocolError
+
+KEY = 32  # bytes of every key, public or secret
+TAG = 16  # bytes that sealing adds
+SIGNATURE = 64  # bytes
+_NONCE12, _NONCE16 = bytes(12), bytes(16)  # every key below serves one message or one stream
+_FIELD = 2**255 - 19
+_CHUNK = 1 << 16  # bytes of key stream made at once: they stay in the processor's cache
+_STREAMS = 1024  # key streams open at once
+
+Roster = Mapping[int, bytes]
+"""Partition -> pinned Ed25519 public key (32 bytes)."""
+
+
+class Identity:
+    """A client's long-lived Ed25519 key pair, which the other clients know it by (threat `malicious`)."""
+
+    def __init__(self, raw: bytes) -> None:
+        if len(raw) != KEY:
+            raise ConfigError(f"a client's identity key must have {KEY} bytes")
+        self._key = Ed25519PrivateKey.from_private_bytes(raw)
+        self.public: bytes = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls) -> Identity:
+        """A new identity, from the operating system's generator."""
+        return cls(os.urandom(KEY))
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Identity:
+        return cls(raw)
+
+    @classmethod
+    def derived(cls, seed: bytes) -> Identity:
+        """An identity that anybody who knows the seed can recompute: for simulations only."""
+        return cls(HKDF(hashes.SHA256(), KEY, None, b"fedsyn identity of a simulation").derive(seed))
+
+    def to_bytes(self) -> bytes:
+        """The secret key: keep it to yourself."""
+        return self._key.private_bytes_raw()
+
+    def sign(self, message: bytes) -> bytes:
+        return self._key.sign(message)
+
+
+def signed_by(public: bytes, signature: bytes, message: bytes) -> bool:
+    """Whether the owner of the Ed25519 key `public` signed `message`."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+class KeyPair:
+    """One X25519 key pair; the public key of a restored pair is given, since computing it costs as much as a use."""
+
+    def __init__(self, secret: bytes | None = None, public: bytes | None = None) -> None:
+        self._key = X25519PrivateKey.generate() if secret is None else X25519PrivateKey.from_private_bytes(secret)
+        self.public: bytes = self._key.public_key().public_bytes_raw() if public is None else public
+
+    @property
+    def secret(self) -> bytes:
+        return self._key.private_bytes_raw()
+
+    def agree(self, peer: bytes) -> bytes:
+        """The secret shared with the owner of `peer`; ProtocolError if the key makes it one that everybody knows."""
+        try:
+            return self._key.exchange(X25519PublicKey.from_public_bytes(peer))
+        except ValueError:  # the all-zero secret of a key of low order
+            raise ProtocolError("a public key is of low order") from None
+
+
+# Coordinates of the points of order 1, 2, 4 and 8 on the curve and its twist (Bernstein's list), below the prime.
+_LOW_ORDER = frozenset(
+    [
+        0,
+        1,
+        325606250916557431795983626356110631294008115727848805560023387167927233504,
+        39382357235489614581723060781553021112529911719440698176882885853963445705823,
+        _FIELD - 1,
+    ]
+)
+
+
+def usable_public_key(raw: bytes) -> bool:
+    """Whether 32 bytes are the one canonical form of an X25519 public key that is not of low order."""
+    value = int.from_bytes(raw, "little")
+    return value < _FIELD and value not in _LOW_ORDER
+
+
+def derive(secret: bytes, digest: bytes, purpose: bytes, ids: Iterable[int], publics: Iterable[bytes] = ()) -> bytes:
+    """A 32-byte key from `secret`, for one purpose of one sum between the parties `ids` with the keys `publics`."""
+    numbers = [*ids]
+    info = purpose + b"\0" + struct.pack(f"<{len(numbers)}q", *numbers) + b"".join(publics)
+    return HKDF(hashes.SHA256(), KEY, digest, info).derive(secret)
+
+
+def key_stream(key: bytes, length: int) -> bytes:
+    """The first `length` bytes of the ChaCha20 stream of a key that serves nothing else."""
+    return Cipher(algorithms.ChaCha20(key, _NONCE16), None).encryptor().update(bytes(length))
+
+
+def apply_masks(vector: npt.NDArray[np.uint64], plus: Iterable[bytes], minus: Iterable[bytes]) -> None:
+    """Adds to `vector`, in place and modulo 2^64, the masks of the keys `plus` and subtracts those of `minus`.
+
+    A key's mask is its ChaCha20 stream read as little-endian 64-bit words: uniform in the whole ring.
+    """
+    jobs = [(np.add, key) for key in plus] + [(np.subtract, key) for key in minus]
+    size = min(_CHUNK, 8 * len(vector))
+    zeros, buffer = memoryview(bytes(size)), bytearray(size)
+    words = np.frombuffer(buffer, "<u8")
+    for first in range(0, len(jobs), _STREAMS):
+        streams = [
+            (operation, Cipher(algorithms.ChaCha20(key, _NONCE16), None).encryptor())
+            for operation, key in jobs[first : first + _STREAMS]
+        ]
+        for start in range(0, len(vector), _CHUNK // 8):
+            part = vector[start : start + _CHUNK // 8]
+            for operation, stream in streams:
+                stream.update_into(zeros[: 8 * len(part)], buffer)
+                operation(part, words[: len(part)], out=part)
+
+
+def seal(key: bytes, message: bytes, bound: bytes) -> bytes:
+    """`message` encrypted and authenticated, together with `bound`, under a key that serves no other message."""
+    return ChaCha20Poly1305(key).encrypt(_NONCE12, message, bound)
+
+
+def unseal(key: bytes, sealed: bytes, bound: bytes) -> bytes | None:
+    """The sealed message, or None if it was not sealed under this key for this purpose."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NONCE12, sealed, bound)
+    except InvalidTag:
+        return None

@@ -1,0 +1,70 @@
+"""The messages of a secure sum: their arrays, and strict reading of arrays that anybody may have sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation.secagg import shamir
+from fedsyn.aggregation.secagg.primitives import KEY, TAG
+from fedsyn.errors import ProtocolError
+
+Arrays = list[npt.NDArray[Any]]
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+
+KEYS_SIZE = 2 * KEY  # a client's two public keys: first that of the masks, then that of the sealed shares
+PAIR_SIZE = 2 * shamir.SHARE  # a share of the self mask's seed, then one of the mask key
+SEALED_SIZE = PAIR_SIZE + TAG
+
+
+def count_arrays(arrays: Sequence[Any], count: int) -> None:
+    """ProtocolError unless there are `count` arrays."""
+    if len(arrays) != count:
+        raise ProtocolError(f"a message of the secure sum has {len(arrays)} arrays instead of {count}")
+
+
+def read_bytes(array: Any, *shape: int) -> Bytes:
+    """A uint8 array of exactly this shape; ProtocolError otherwise."""
+    if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.shape != shape:
+        raise ProtocolError(f"a message of the secure sum needs an array of {shape} bytes")
+    return np.ascontiguousarray(array)
+
+
+def read_vector(array: Any, length: int) -> npt.NDArray[np.uint64]:
+    """A uint64 array of `length` entries; ProtocolError otherwise."""
+    if not isinstance(array, np.ndarray) or array.dtype != np.uint64 or array.shape != (length,):
+        raise ProtocolError(f"a vector of the secure sum needs {length} unsigned 64-bit entries")
+    return np.ascontiguousarray(array)
+
+
+def write_flags(flags: Flags) -> Bytes:
+    """A set of clients as a bitmap of ceil(n / 8) bytes."""
+    return np.packbits(flags)
+
+
+def read_flags(array: Any, size: int) -> Flags:
+    """The set of a bitmap; ProtocolError if it is malformed, its unused bits included."""
+    bits = np.unpackbits(read_bytes(array, (size + 7) // 8)).astype(bool)
+    if bits[size:].any():
+        raise ProtocolError("a bitmap of the secure sum has bits set beyond its end")
+    return bits[:size]
+
+
+def members(flags: Flags) -> list[int]:
+    """Positions that a set holds, ascending."""
+    return [int(i) for i in np.flatnonzero(flags)]
+
+
+def rows(table: Bytes) -> list[bytes]:
+    """The rows of a (m, size) byte array."""
+    size, raw = table.shape[1], table.tobytes()
+    return [raw[i * size : (i + 1) * size] for i in range(len(table))]
+
+
+def table(parts: Sequence[bytes], size: int) -> Bytes:
+    """(m, size) byte array of m strings of `size` bytes."""
+    return np.frombuffer(b"".join(parts), np.uint8).reshape(len(parts), size)

@@ -1,0 +1,314 @@
+"""InDif: how far a pair of attributes is from independence, estimated from noisy, projected marginals.
+
+Li et al. 2026, "HeteroFedSyn", Algorithms 1 and 2, Theorem 5, after Zhang et al. 2021, "PrivSyn". All parties form
+the same projection matrices from a public seed; a client sums its exact counts times an INTEGER matrix, so that secure
+sums stay exact, and dividing by the matrix's public scale comes after the noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln, ndtri
+
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ConfigError
+from fedsyn.marginals import count, count_sparse_many
+
+Kind = Literal["signs", "gaussian", "none"]
+KINDS: tuple[Kind, ...] = ("signs", "gaussian", "none")
+
+# Integers per unit of a Gaussian matrix. Rounding to them adds 1/12 to a variance of 2^20: a relative bias of 1e-7.
+_GAUSSIAN_UNIT = 1 << 10
+#: Integers per record of a released InDif score (central PrivSyn).
+INDIF_UNIT = 1 << 10
+#: How far one row moves an InDif score, in records: see `indif`.
+INDIF_SENSITIVITY = 4
+
+
+def all_pairs(domain: Domain) -> tuple[Clique, ...]:
+    """Every pair of attributes, in the one order that all parties share."""
+    return tuple(itertools.combinations(domain.attributes, 2))
+
+
+# Projection --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Random projection of two-way marginals to `size` numbers each (Algorithm 1).
+
+    With `matrix` G (cells, size) of integers, a client contributes M G, and P = G / `scale` has E||x P||^2 = ||x||^2.
+
+    Attributes:
+        kind: 'signs': entries +-1; 'gaussian': rounded multiples of N(0, 1), as printed; 'none': the marginal itself.
+        size: k, numbers per pair.
+        seed: public; all clients must use the same matrices, or their sums mean nothing.
+    """
+
+    kind: Kind = "signs"
+    size: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"projection must be one of {', '.join(KINDS)}")
+        if self.size < 1 or self.seed < 0:
+            raise ConfigError("a projection needs at least one number per pair, and a seed that is not negative")
+
+    @property
+    def scale(self) -> float:
+        """What a summed integer is divided by: sqrt(k) for signs."""
+        return {"signs": math.sqrt(self.size), "gaussian": _GAUSSIAN_UNIT * math.sqrt(self.size), "none": 1.0}[
+            self.kind
+        ]
+
+    def width(self, domain: Domain, pair: Clique) -> int:
+        """Numbers that stand for one pair: k, or its cells where nothing is projected."""
+        return domain.size(pair) if self.kind == "none" else self.size
+
+    def matrix(self, domain: Domain, pair: Clique) -> npt.NDArray[np.int8] | npt.NDArray[np.int32]:
+        """(cells, k) integers of one pair, cells in C order; never asked for where nothing is projected."""
+        return _matrix(self, pair, domain.shape_of(pair))
+
+    def squared_sensitivity(self, domain: Domain, pair: Clique) -> int:
+        """(L2 sensitivity)^2 of one pair's integers: one row adds one row of the matrix (Theorem 4 for counts).
+
+        k for signs, whatever the matrix is; the largest squared row norm of a Gaussian matrix; 1 for the marginal.
+        """
+        if self.kind == "none":
+            return 1
+        if self.kind == "signs":
+            return self.size
+        return int((self.matrix(domain, pair).astype(np.int64) ** 2).sum(axis=1).max())
+
+    def sensitivity(self, domain: Domain, pairs: Sequence[Clique]) -> float:
+        """L2 sensitivity of the integers of all pairs together: one row has one cell in each of them."""
+        return math.sqrt(sum(self.squared_sensitivity(domain, pair) for pair in pairs))
+
+    def magnitude(self, domain: Domain, pairs: Sequence[Clique]) -> float:
+        """The most that one row adds to one integer, up or down."""
+        if self.kind != "gaussian":
+            return 1.0
+        return float(max(int(np.abs(self.matrix(domain, pair)).max()) for pair in pairs))
+
+    def project(
+        self, codes: npt.NDArray[np.integer], domain: Domain, pairs: Sequence[Clique]
+    ) -> list[npt.NDArray[np.int64]]:
+        """Exact integers of a table: M_ab G_ab of every pair (Algorithm 1, lines 2 and 4, before the noise)."""
+        if self.kind == "none":
+            return [table.ravel() for table in count(codes, domain, pairs)]
+        marginals = count_sparse_many(codes, domain, pairs)
+        return [
+            marginal.counts @ self.matrix(domain, pair)[marginal.cells].astype(np.int64)
+            for pair, marginal in zip(pairs, marginals, strict=True)
+        ]
+
+
+@lru_cache(maxsize=4096)  # clients of a simulation share a process
+def _matrix(
+    projection: Projection, pair: Clique, shape: tuple[int, int]
+) -> npt.NDArray[np.int8] | npt.NDArray[np.int32]:
+    """The matrix from an extendable hash of seed and pair: the same bits on every machine and NumPy version."""
+    key = json.dumps(["indif", projection.kind, projection.size, projection.seed, *pair, *shape]).encode()
+    entries = shape[0] * shape[1] * projection.size
+    if projection.kind == "signs":
+        raw = np.frombuffer(hashlib.shake_128(key).digest((entries + 7) // 8), np.uint8)
+        matrix = np.unpackbits(raw, count=entries).astype(np.int8)
+        matrix *= 2
+        matrix -= 1
+        return matrix.reshape(-1, projection.size)
+    words = np.frombuffer(hashlib.shake_128(key).digest(8 * entries), "<u8")
+    uniform = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # open interval (0, 1)
+    return np.rint(_GAUSSIAN_UNIT * ndtri(uniform)).astype(np.int32).reshape(-1, projection.size)
+
+
+# Estimation ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """A noisy vector of proportions: a marginal or its projection, divided by the number of records.
+
+    Attributes:
+        values: the vector.
+        sigma: standard deviation of the noise on each entry, in the same unit.
+    """
+
+    values: npt.NDArray[np.float64]
+    sigma: float
+
+
+def indif_squared(
+    domain: Domain, pair: Clique, projected: Noisy, a: Noisy, b: Noisy, projection: Projection, *, printed: bool = False
+) -> float:
+    """An unbiased estimate of InDif2^2 = ||M_ab - M_a x M_b||_2^2, in squared proportions (Algorithm 2, line 4).
+
+    With independent noise on z, p_a, p_b of standard deviations t, s_a, s_b, and P_j the j-th column of P as a table,
+
+        E||z - (p_a x p_b) P||^2 = ||x P||^2 + k t^2
+            + s_b^2 sum_j ||M_a P_j||^2 + s_a^2 sum_j ||P_j M_b||^2 + s_a^2 s_b^2 ||P||_F^2
+
+    over the noise, for x = M_ab - M_a x M_b. Putting p_a for M_a adds s_a^2 s_b^2 ||P||_F^2 to its term, and so does
+    p_b: subtracting both terms and adding that once leaves ||x P||^2, whose mean over P is ||x||^2. Theorem 5 puts the
+    terms' means over P in their place (`printed`): unbiased too, but P is public, so that only adds variance.
+    t, s_a, s_b are those of the SUM: sqrt(c) times one client's for local noise, one noise for a secure sum.
+
+    It may be negative; callers clip it where they take a root.
+    """
+    s_a, s_b = a.sigma, b.sigma
+    rows, columns = domain.shape_of(pair)
+    if projection.kind == "none" or printed:
+        left = columns * float(a.values @ a.values)  # sum_j ||M_a P_j||^2, or its mean over P
+        right = rows * float(b.values @ b.values)
+        frobenius = float(rows * columns)
+    if projection.kind == "none":
+        product = np.outer(a.values, b.values).ravel()
+    else:
+        table = projection.matrix(domain, pair).astype(np.float64).reshape(rows, columns, -1) / projection.scale
+        by_a = np.tensordot(a.values, table, (0, 0))  # (columns, k)
+        product = b.values @ by_a
+        if not printed:
+            by_b = np.tensordot(b.values, table, (0, 1))  # (rows, k)
+            left, right, frobenius = (float((part * part).sum()) for part in (by_a, by_b, table))
+    difference = projected.values - product
+    bias = len(difference) * projected.sigma**2 + s_b**2 * left + s_a**2 * right - s_a**2 * s_b**2 * frobenius
+    return float(difference @ difference) - bias
+
+
+def distance_squared(
+    domain: Domain, pair: Clique, projected: Noisy, table: npt.NDArray[np.float64], projection: Projection
+) -> float:
+    """An unbiased estimate of ||M_ab - table||_2^2 for a fixed table of proportions (Algorithm 4, line 3, debiased)."""
+    known = table.ravel()
+    if projection.kind != "none":
+        cells = np.flatnonzero(known)
+        known = (known[cells] @ projection.matrix(domain, pair)[cells]) / projection.scale
+    difference = projected.values - known
+    return float(difference @ difference) - len(difference) * projected.sigma**2
+
+
+def root(squared: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The distances of estimated squares: a negative estimate counts as 0, and is clipped nowhere else."""
+    return np.sqrt(np.maximum(squared, 0.0))
+
+
+def indif(joint: npt.NDArray[np.integer]) -> float:
+    """PrivSyn's InDif of one pair: ||M_ab - M_a x M_b / n||_1, in records.
+
+    Sensitivity 4 (Zhang et al. 2021): with p, r the proportions of the two attributes, a row (x, y) added to n others
+    moves the difference by n/(n+1) (e_x - p) x (e_y - r), whose L1 norm is n/(n+1) * 2(1 - p_x) * 2(1 - r_y) < 4.
+
+    Args:
+        joint: (s_a, s_b) exact counts.
+    """
+    n = int(joint.sum())
+    if n == 0:
+        return 0.0
+    return float(np.abs(joint - np.outer(joint.sum(axis=1), joint.sum(axis=0)) / n).sum())
+
+
+# Selection -----------------------------------------------------------------------------------------------------------
+
+
+def expected_l2(cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """E||g||_2 of standard normal vectors of these lengths: sqrt(2) Gamma((m+1)/2) / Gamma(m/2), about sqrt(m)."""
+    return np.sqrt(2.0) * np.exp(gammaln((cells + 1.0) / 2.0) - gammaln(cells / 2.0))
+
+
+def expected_l1(cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """E||g||_1 of standard normal vectors of these lengths: sqrt(2/pi) m."""
+    return math.sqrt(2.0 / math.pi) * cells
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What measuring pairs costs: the noise error of each pair, and how a fixed budget is divided among a selection.
+
+    Attributes:
+        unit: (m,) psi of each pair if the whole budget were spent on it alone, in the unit of the dependency scores.
+        even: the same noise on every pair; otherwise the division that minimises the sum of the noise errors.
+        slots: if given, every pair gets 1 / slots of the budget, however many are chosen (Algorithm 5 as corrected).
+    """
+
+    unit: npt.NDArray[np.float64]
+    even: bool = False
+    slots: int | None = None
+
+    def shares(self, chosen: Sequence[int]) -> npt.NDArray[np.float64]:
+        """Share of the budget of each chosen pair, summing to 1.
+
+        A pair with share w has noise error unit / sqrt(w): w proportional to unit^(2/3) minimises the sum (Zhang et al.
+        2021, equation 3).
+        """
+        weights = np.ones(len(chosen)) if self.even else self.unit[list(chosen)] ** (2.0 / 3.0)
+        return weights / weights.sum()
+
+    def error(self, chosen: Sequence[int]) -> float:
+        """Sum of psi over the chosen pairs, with the budget divided among them."""
+        if not len(chosen):
+            return 0.0
+        if self.slots is not None:
+            return math.sqrt(self.slots) * float(self.unit[list(chosen)].sum())
+        return float((self.unit[list(chosen)] / np.sqrt(self.shares(chosen))).sum())
+
+    def errors_with_one_more(self, chosen: Sequence[int]) -> npt.NDArray[np.float64]:
+        """(m,) `error` of the chosen pairs and one further pair, for every pair."""
+        if self.slots is not None:
+            return np.asarray(math.sqrt(self.slots) * (self.unit[list(chosen)].sum() + self.unit))
+        if self.even:
+            return np.asarray(math.sqrt(len(chosen) + 1.0) * (self.unit[list(chosen)].sum() + self.unit))
+        parts = self.unit ** (2.0 / 3.0)
+        return np.asarray((parts[list(chosen)].sum() + parts) ** 1.5)
+
+
+def choose_greedily(scores: npt.NDArray[np.float64], plan: Plan, most: int, chosen: Sequence[int] = ()) -> list[int]:
+    """Greedy minimisation of sum_selected psi + sum_others phi (equation 1; Algorithm 3, lines 1-11).
+
+    Adds the pair that lowers the total error most until none lowers it, or `most` pairs are chosen in all. The psi of
+    all chosen pairs grow with their number, because they share one budget (Zhang et al. 2021, Algorithm 2). The sums
+    over "not selected" leave out every selected pair: the printed line 4 leaves out z alone.
+
+    Args:
+        scores: (m,) phi, dependency scores.
+        plan: noise errors, in the same unit.
+        most: the largest number of chosen pairs.
+        chosen: pairs that are measured already, and stay.
+
+    Returns:
+        The pairs that join, in order.
+    """
+    selected = list(chosen)
+    open_ = np.ones(len(scores), bool)
+    open_[selected] = False
+    error, missed = plan.error(selected), float(scores[open_].sum())
+    while len(selected) < most and open_.any():
+        totals = plan.errors_with_one_more(selected) + (missed - scores)
+        totals[~open_] = np.inf
+        best = int(np.argmin(totals))
+        if totals[best] >= error + missed:
+            break
+        selected.append(best)
+        open_[best] = False
+        error, missed = plan.error(selected), float(scores[open_].sum())
+    return selected[len(chosen) :]
+
+
+def integer_weights(shares: npt.NDArray[np.float64]) -> list[int]:
+    """Integers proportional, to a sixteenth, to the square roots of these shares of a budget; equal shares give ones.
+
+    A marginal times its weight has that sensitivity, so under one noise a pair's part of the cost goes with its square.
+    """
+    factors = np.sqrt(shares / shares.min())
+    if np.ptp(factors) < 1e-9:
+        return [1] * len(shares)
+    return [int(weight) for weight in np.clip(np.rint(8.0 * factors), 1, 1 << 16)]
