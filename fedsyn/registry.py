@@ -63,6 +63,36 @@ MECHANISMS: dict[str, Entry] = {
         "FedNaiveBayes: one-way marginals only, in every round",
         "Maddock et al. 2024, Table 1",
     ),
+    "distributed_aim": Entry(
+        "strategies.distributed_aim:DistributedAim",
+        "clients.distributed_aim:DistributedAimClient",
+        "Distributed AIM: noisy sums of local scores select, noisy sums measure; best with secure sums",
+        "Sedimo & Near, Protocols 1 and 2",
+    ),
+    "sketch_aim": Entry(
+        "strategies.sketch_aim:SketchAim",
+        "clients.sketch_aim:SketchAimClient",
+        "ours: one noisy sum of sketches selects for every round, noisy sums measure; best with secure sums",
+        "fedsyn (docs/sketch_aim.md)",
+    ),
+    "privsyn": Entry(
+        "strategies.privsyn:PrivSyn",
+        "clients.privsyn:PrivSynClient",
+        "central PrivSyn, the yardstick of its family: pairs by InDif, rows by GUM",
+        "Zhang et al. 2021",
+    ),
+    "fed_privsyn": Entry(
+        "strategies.privsyn:FedPrivSyn",
+        "clients.privsyn:FedPrivSynClient",
+        "FedPrivSyn: projected two-way marginals estimate all InDifs at once, the chosen pairs follow",
+        "HeteroFedSyn, Algorithms 1 and 2",
+    ),
+    "ada_fed_privsyn": Entry(
+        "strategies.privsyn:AdaFedPrivSyn",
+        "clients.privsyn:FedPrivSynClient",
+        "AdaFedPrivSyn: the same estimates, and pairs one after the other against the table so far",
+        "HeteroFedSyn, Algorithms 3 and 4",
+    ),
 }
 
 

@@ -191,7 +191,7 @@ class PlainAggregation(Aggregation):
             }
         if self.node.noise == "distributed":
             return {
-                "trust": "the server, with every client's vector, which carries a share of the noise only (a simulation "
+                "trust": "the server, with every client's vector, which carries but a share of the noise (a simulation "
                 "of a secure sum); beside it, no more than the share aggregation.corrupted of the clients",
                 "server": "every contributing client's vector with a share of the noise on it",
                 "noise": "the contributing clients, a share each",

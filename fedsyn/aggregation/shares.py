@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.base import Contribution, Limits, SumSpec, check_contribution
-from fedsyn.privacy import GAUSSIAN, Ledger, Release
+from fedsyn.privacy import Ledger, Release
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.protocol.messages import Envelope, Sum, Summed, split_vector
 
@@ -60,16 +60,8 @@ def noisy_vector(
 
 def promised(request: Sum, plan: DistributedNoise, round: int) -> Release:
     """The server's entry for a total that the clients' shares protect."""
-    return Release(
-        request.name,
-        round,
-        GAUSSIAN,
-        request.sensitivity,
-        sigma=request.sigma,
-        count=request.count,
-        noise_by=CLIENTS,
-        argument=request.argument,
-        extra=plan.extra_rho,
+    return plan.release(
+        request.name, round, argument=request.argument, noise_by=plan.noise_by if plan.is_local else CLIENTS
     )
 
 

@@ -106,7 +106,7 @@ class SecureSumClient:
         if state.get("next") not in (*self.session.stages, DONE, LEFT):
             raise ProtocolError("the remembered state of the secure sum is malformed")
         try:
-            memory = {k: base64.b64decode(v) for k, v in state.items() if k not in ("session", "next")}
+            memory = {k: base64.b64decode(v, validate=True) for k, v in state.items() if k not in ("session", "next")}
         except (TypeError, ValueError):
             raise ProtocolError("the remembered state of the secure sum is malformed") from None
         self._next, self._memory = state["next"], memory

@@ -1,0 +1,332 @@
+"""Secure sums as mechanisms see them: equal to their simulations, among clients that no server talks out of it."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsyn.aggregation import Limits, SecureAggregation, SumSpec
+from fedsyn.aggregation.identities import load_identities, new_identity, simulated_identities
+from fedsyn.config import AggregationNode, RunConfig
+from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.protocol.client import Holder
+from fedsyn.protocol.messages import ANSWER, ENVELOPE, Sum, Summed, to_json
+from fedsyn.randomness import Randomness
+from fedsyn.registry import client_class
+from fedsyn.testing.harness import Exchange, Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.testing.schemas import awkward_table
+
+MECHANISM = "fed_naive_bayes"
+SECURE = {"protocol": "secagg", "noise": "distributed"}
+
+
+def federation(clients: int = 6) -> Federation:
+    codes = awkward_table("odd_names").encode()
+    return Federation(awkward_table("odd_names"), tuple(codes[k::clients] for k in range(clients)))
+
+
+def config(clients: int = 6, **aggregation: Any) -> RunConfig:
+    nodes = {"federation": aggregation.pop("federation")} if "federation" in aggregation else {}
+    return config_of(MECHANISM, clients, {"rounds": 2}, aggregation={**SECURE, **aggregation}, **nodes)
+
+
+def run(clients: int = 6, faults: Any = None, **aggregation: Any) -> Outcome:
+    return execute(config(clients, **aggregation), federation(clients), faults=faults)
+
+
+def arrays(outcome: Outcome) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in finished(outcome).arrays.items()}
+
+
+# Results -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threat", ["semi_honest", "malicious"])
+@pytest.mark.parametrize("graph", ["auto", "full"])
+def test_a_secure_sum_opens_what_its_simulation_opens(threat: str, graph: str) -> None:
+    secure, simulated = run(threat=threat, graph=graph), run(protocol="plain")
+    assert arrays(secure) == arrays(simulated)
+    assert secure.strategy.ledger.report()["releases"] == simulated.strategy.ledger.report()["releases"]
+
+
+def test_with_noise_of_the_server_it_opens_the_exact_total() -> None:
+    """The server's noise has the same key whatever the protocol, so the models agree only if the totals do."""
+    assert arrays(run(noise="server")) == arrays(run(protocol="plain", noise="server"))
+    assert arrays(run(noise="server")) != arrays(run(noise="distributed"))
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "factor"),
+    [
+        ({"noise": "distributed", "dropout": 0.1, "corrupted": 0.0}, 12 / 11),  # 12 shares; 11 have to be enough
+        ({"noise": "distributed", "dropout": 0.1, "corrupted": 0.17}, 12 / 9),  # and 2 of the 11 may be known
+        ({"noise": "distributed", "dropout": 0.0, "corrupted": 0.0}, 1.0),
+        ({"noise": "local"}, 12.0),
+        ({"noise": "server"}, 1.0),
+    ],
+)
+def test_a_total_carries_the_noise_of_all_shares(
+    aggregation: dict, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums: list[tuple[float, Summed]] = []
+    form = SecureAggregation.run
+
+    def watched(self: SecureAggregation, request: Sum, **arguments: Any) -> Summed:
+        sums.append((request.sigma, form(self, request, **arguments)))
+        return sums[-1][1]
+
+    monkeypatch.setattr(SecureAggregation, "run", watched)
+    outcome = finished(run(12, **aggregation))
+    assert len(sums) == 2
+    for sigma, summed in sums:
+        np.testing.assert_allclose(summed.sigmas, sigma * np.sqrt(factor), rtol=2e-4)
+    promised = {release.noise_by for release in outcome.strategy.ledger.releases}
+    names = {"local": "each client", "server": "server"}
+    assert promised == {names.get(aggregation["noise"], "the clients, a share each")}
+    drawn_by = {release.noise_by for ledger in outcome.ledgers.values() for release in ledger.releases}
+    expected = {"local": "client", "server": "server"}
+    assert drawn_by == {expected.get(aggregation["noise"], "the honest clients of the sum")}
+
+
+# Dropouts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 4])
+def test_a_client_that_vanishes_at_any_stage_costs_itself_only(after: int) -> None:
+    """After `join` it answers so many of the four stages of the first sum less one."""
+    outcome = finished(run(6, faults={5: vanish(after)}, dropout=0.2))
+    assert outcome.dropped == {5}
+    first = outcome.strategy.records[1]
+    assert set(first.dropped) == {5}
+
+
+def test_one_dropout_too_many_opens_nothing() -> None:
+    outcome = run(6, faults={4: vanish(3), 5: vanish(3)}, dropout=0.2)
+    assert outcome.error is not None and "no round got enough replies" in str(outcome.error)
+    assert not outcome.strategy.ledger.releases
+    sent = [e for e in outcome.tape.exchanges if e.envelope["params"].get("stage") == "unmask"]
+    assert not sent, "the server asked for shares although the sum must not be opened"
+
+
+def test_a_cohort_too_small_to_hide_in_loses_its_round_only() -> None:
+    outcome = run(6, federation={"participation": 0.35, "minimum_cohort": 1}, dropout=0.0, corrupted=0.4)
+    reasons = {reason for record in outcome.strategy.records for reason in record.dropped.values()}
+    sizes = [len(record.cohort) for record in outcome.strategy.records[1:]]
+    assert min(sizes) < 6 and (outcome.error is None or any("hide nothing" in reason for reason in reasons))
+
+
+# What a server may ask a client ------------------------------------------------------------------------------------
+
+
+def stages(outcome: Outcome, client: int = 0) -> list[Exchange]:
+    return [e for e in outcome.tape.exchanges if e.partition == client and e.envelope["kind"] == "sum"]
+
+
+class Client:
+    """A client of the recorded run as it was before its first message, with a memory of its own."""
+
+    def __init__(self, recorded: Outcome, partition: int = 0) -> None:
+        table = recorded.federation
+        self.config = recorded.config
+        self.memory: dict[str, Any] = {}
+        self.make = lambda: client_class(MECHANISM)(
+            self.config,
+            Holder(
+                partition,
+                table.parts[partition],
+                table.domain,
+                table.table.schema.sha256,
+                Randomness(0),
+                self.memory,
+                identities=lambda: simulated_identities(partition, len(table.parts)),
+            ),
+        )
+
+    def ask(self, envelope: dict[str, Any], given: Any) -> dict[str, Any]:
+        sent, _, scalars = self.make().fit(list(given), {ENVELOPE: to_json(envelope)})
+        answer = json.loads(scalars[ANSWER])
+        return {**answer, "arrays": sent}
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Outcome:
+    return finished(run())
+
+
+def changed(exchange: Exchange, **params: Any) -> dict[str, Any]:
+    return {**exchange.envelope, "params": {**exchange.envelope["params"], **params}}
+
+
+def spec_of(exchange: Exchange, **changes: Any) -> str:
+    fields = json.loads(exchange.envelope["params"]["sum"])
+    names = ["shapes", "sigma", "sensitivity", "count", "signed", "magnitude", "asked", "number"]
+    return json.dumps([changes.get(name, value) for name, value in zip(names, fields, strict=True)])
+
+
+def test_a_recorded_first_stage_is_answered(recorded: Outcome) -> None:
+    """What the refusals below are measured against."""
+    first = stages(recorded)[0]
+    assert Client(recorded).ask(first.envelope, first.arrays)["ok"] is True
+
+
+@pytest.mark.parametrize("stage", ["shares", "masked", "unmask"])
+def test_no_stage_comes_before_the_first(recorded: Outcome, stage: str) -> None:
+    later = next(e for e in stages(recorded) if e.envelope["params"]["stage"] == stage)
+    answer = Client(recorded).ask(later.envelope, later.arrays)
+    assert answer["ok"] is False and "takes part in no such secure sum" in answer["message"]
+
+
+def test_a_sum_is_joined_once(recorded: Outcome) -> None:
+    first, client = stages(recorded)[0], Client(recorded)
+    assert client.ask(first.envelope, first.arrays)["ok"] is True
+    again = client.ask(first.envelope, first.arrays)
+    assert again["ok"] is False and "already" in again["message"]
+
+
+def test_an_earlier_sum_is_not_joined_again(recorded: Outcome) -> None:
+    firsts = [e for e in stages(recorded) if e.envelope["params"]["stage"] == "keys"]
+    assert len(firsts) >= 2
+    client = Client(recorded)
+    assert client.ask(firsts[1].envelope, firsts[1].arrays)["ok"] is True
+    assert client.ask(firsts[0].envelope, firsts[0].arrays)["ok"] is False
+
+
+@pytest.mark.parametrize(
+    ("what", "refusal"),
+    [
+        ({"stage": None}, "no stage"),
+        ({"stage": 3}, "no stage"),
+        ({"skip": -1}, "no stage"),
+        ({"skip": 99}, "no stage"),
+        ({"skip": True}, "no stage"),
+        ({"sum": "nonsense"}, "malformed"),
+    ],
+)
+def test_a_message_that_belongs_to_no_stage_is_refused(recorded: Outcome, what: dict, refusal: str) -> None:
+    first = stages(recorded)[0]
+    answer = Client(recorded).ask(changed(first, **what), first.arrays)
+    assert answer["ok"] is False and refusal in answer["message"] and answer["arrays"] == []
+
+
+def test_a_server_cannot_claim_a_larger_cohort_than_it_names(recorded: Outcome) -> None:
+    """With more clients the shares of noise would be smaller."""
+    first = stages(recorded)[0]
+    answer = Client(recorded).ask(changed(first, sum=spec_of(first, asked=600)), first.arrays)
+    assert answer["ok"] is False and "another number of clients" in answer["message"]
+
+
+def test_a_message_for_another_client_is_refused(recorded: Outcome) -> None:
+    other = stages(recorded, client=1)[0]
+    answer = Client(recorded).ask(other.envelope, other.arrays)
+    assert answer["ok"] is False and "another client" in answer["message"]
+
+
+def test_another_sum_in_the_middle_is_refused(recorded: Outcome) -> None:
+    first, second = stages(recorded)[:2]
+    client = Client(recorded)
+    assert client.ask(first.envelope, first.arrays)["ok"] is True
+    answer = client.ask(changed(second, sum=spec_of(second, sigma=1e-3)), second.arrays)
+    assert answer["ok"] is False and "no such secure sum" in answer["message"]
+
+
+def test_a_sum_of_one_exact_vector_is_refused() -> None:
+    recorded = finished(run(noise="server"))
+    first = stages(recorded)[0]
+    alone = {**changed(first, sum=spec_of(first, asked=1))}
+    answer = Client(recorded).ask(alone, first.arrays)
+    assert answer["ok"] is False and "exact vector" in answer["message"]
+
+
+# Limits, configurations, identities --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "minimum", "dropout", "corrupted", "expected"),
+    [
+        (100, 1, 0.1, 0.05, (90, 5)),
+        (30, 1, 0.1, 0.1, (27, 3)),  # 0.1 * 30 is a little more than 3 in floating point
+        (9, 1, 0.1, 0.1, (9, 0)),
+        (10, 10, 0.5, 0.0, (10, 0)),
+        (10, 20, 0.5, 0.0, (20, 0)),
+        (1, 1, 0.9, 0.9, (1, 0)),
+    ],
+)
+def test_limits(asked: int, minimum: int, dropout: float, corrupted: float, expected: tuple[int, int]) -> None:
+    limits = Limits.of(AggregationNode(dropout=dropout, corrupted=corrupted), asked, minimum)
+    assert (limits.fewest, limits.corrupted) == expected and limits.dropouts == asked - expected[0]
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ({"dropout": 0.6, "corrupted": 0.4}, "below 1"),
+        ({"dropout": 0.9, "corrupted": 0.0}, "hide nothing"),
+        ({"threat": "malicious", "graph": "sparse"}, "needs aggregation.graph"),
+        ({"threat": "malicious", "dropout": 0.5}, "two different sets"),
+        ({"graph": "dense"}, "aggregation.graph"),
+        ({"failure_bits": 3}, "aggregation.failure_bits"),
+    ],
+)
+def test_configurations_that_protect_nobody_are_refused(node: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(10, **node)
+
+
+def test_a_new_identity_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "holder.key"
+    public = new_identity(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and len(bytes.fromhex(public)) == 32
+    with pytest.raises(ConfigError, match="cannot be created"):
+        new_identity(path)
+    roster = tmp_path / "roster.yaml"
+    roster.write_text(f"0: {public}\n1: {'ab' * 32}\n")
+    identity, keys = load_identities(str(path), str(roster))
+    assert identity.public.hex() == public and keys == {0: identity.public, 1: b"\xab" * 32}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "- a", "0: xyz", "0: abcd", f"0: {'ab' * 32}\n1: {'ab' * 32}", "x: [", "a: b"]
+)
+def test_a_bad_roster_is_one_clear_error(tmp_path: Path, text: str) -> None:
+    new_identity(tmp_path / "key")
+    (tmp_path / "roster.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="roster"):
+        load_identities(str(tmp_path / "key"), str(tmp_path / "roster.yaml"))
+
+
+def test_a_bad_key_file_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("not a key")
+    with pytest.raises(ConfigError, match="fedsyn identity"):
+        load_identities(str(tmp_path / "key"), str(tmp_path / "roster.yaml"))
+
+
+def test_the_malicious_model_needs_an_identity(recorded: Outcome) -> None:
+    strict = finished(run(threat="malicious"))
+    first, client = stages(strict)[0], Client(strict)
+    assert client.ask(first.envelope, first.arrays)["ok"] is True
+    bare = Holder(0, strict.federation.parts[0], strict.federation.domain, "", Randomness(0))
+    with pytest.raises(ProtocolError, match="roster"):
+        bare.identities()
+
+
+def test_a_sum_that_could_overflow_is_refused() -> None:
+    from fedsyn.aggregation.shares import noise_plan
+
+    spec = SumSpec(((4,),), 10.0, 1.0, 1, asked=10)
+    plan = noise_plan("distributed", spec, Limits(10, 9, 0))
+    plan.check_ring(1e6)
+    with pytest.raises(ConfigError, match="ring"):
+        plan.check_ring(2.0**62)
+
+
+def test_a_mask_hides_the_vector(recorded: Outcome) -> None:
+    """Counts of a few rows are small; what leaves the client fills the ring."""
+    masked = [e for e in stages(recorded) if e.envelope["params"]["stage"] == "masked"]
+    for exchange in masked:
+        vector = np.concatenate([array.ravel() for array in exchange.reply_arrays]).astype(np.uint64)
+        assert len(vector) >= 4 and np.median(vector >> np.uint64(32)) > 2**20
