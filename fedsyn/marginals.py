@@ -249,7 +249,7 @@ def _axes(domain: Domain, clique: Sequence[str]) -> tuple[int, ...]:
 
 def _index_dtype(cells: int) -> np.dtype:
     for dtype in (np.uint16, np.uint32):
-        if cells <= np.iinfo(dtype).max + 1:
+        if cells <= np.iinfo(dtype).max:  # an axis of that many values is itself multiplied with in this type
             return np.dtype(dtype)
     return np.dtype(np.int64)
 

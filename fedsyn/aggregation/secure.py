@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from fedsyn.aggregation.base import (
     Aggregation,
     Contribution,
     Exchange,
+    Limits,
     Party,
     SumSpec,
     check_contribution,
@@ -38,6 +40,7 @@ from fedsyn.randomness import RandomSource
 
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg import Session
+    from fedsyn.config import AggregationNode
     from fedsyn.protocol.client import Call
 
 STATE = "secure_sum"  # of the sum that is under way, in the holder's state
@@ -188,7 +191,7 @@ class SecureAggregation(Aggregation):
             for partition in request.cohort:
                 drop(partition, str(error))
             return Summed([], (), ())
-        plan = noise_plan("local" if self.node.noise == "local" else "distributed", spec, limits)
+        plan = noise_plan("distributed" if self.node.noise == "distributed" else "local", spec, limits)
         plan.check_ring(rows * spec.magnitude)
         server = SecureSumServer(session)
         members = _write_cohort(request.cohort)
@@ -224,21 +227,8 @@ class SecureAggregation(Aggregation):
     # Both ------------------------------------------------------------------------------------------------------------
 
     def _session(self, spec: SumSpec, cohort: Sequence[int], request: str, round: int, config_hash: str) -> Session:
-        """The public facts of a secure sum. Its identifier binds configuration, number, request, layout and cohort."""
-        from fedsyn.aggregation.secagg import Session
-
         limits = self.limits(len(cohort))
-        facts = json.dumps([config_hash, request, round, spec.to_text(), list(cohort)])
-        return Session(
-            identifier=hashlib.sha256(facts.encode()).digest(),
-            clients=tuple(cohort),
-            length=spec.length,
-            dropouts=limits.dropouts,
-            corrupted=limits.corrupted,
-            threat=self.node.threat,
-            graph=self._graph,
-            failure_bits=self.node.failure_bits,
-        )
+        return _session_of(self.node, self._graph, limits, spec, tuple(cohort), request, round, config_hash)
 
     def who_sees_what(self) -> dict[str, str]:
         share = "no more than the share aggregation.corrupted of a sum's clients"
@@ -262,6 +252,33 @@ class SecureAggregation(Aggregation):
         }
 
 
+@lru_cache(maxsize=8)  # thousands of clients of a simulation share a process, and each is told of all of them
+def _session_of(
+    node: AggregationNode,
+    graph: str,
+    limits: Limits,
+    spec: SumSpec,
+    cohort: tuple[int, ...],
+    request: str,
+    round: int,
+    config_hash: str,
+) -> Session:
+    """The public facts of a secure sum. Its identifier binds configuration, number, request, layout and cohort."""
+    from fedsyn.aggregation.secagg import Session
+
+    facts = json.dumps([config_hash, request, round, spec.to_text(), list(cohort)])
+    return Session(
+        identifier=hashlib.sha256(facts.encode()).digest(),
+        clients=cohort,
+        length=spec.length,
+        dropouts=limits.dropouts,
+        corrupted=limits.corrupted,
+        threat=node.threat,
+        graph=graph,
+        failure_bits=node.failure_bits,
+    )
+
+
 def _write_cohort(cohort: Sequence[int]) -> npt.NDArray[np.uint8]:
     """The asked partition ids as bits: a few hundred bytes for thousands of clients."""
     bits = np.zeros(max(cohort) + 1, bool)
@@ -272,7 +289,12 @@ def _write_cohort(cohort: Sequence[int]) -> npt.NDArray[np.uint8]:
 def _read_cohort(array: npt.NDArray[Any], asked: int) -> tuple[int, ...]:
     if array.dtype != np.uint8 or array.ndim != 1:
         raise ProtocolError("the message does not say which clients take part in the secure sum")
-    cohort = np.flatnonzero(np.unpackbits(array))
+    return _members(array.tobytes(), asked)
+
+
+@lru_cache(maxsize=8)
+def _members(bits: bytes, asked: int) -> tuple[int, ...]:
+    cohort = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
     if len(cohort) != asked:
         raise ProtocolError("the secure sum names another number of clients than it accounts for")
     return tuple(int(k) for k in cohort)

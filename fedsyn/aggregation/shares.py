@@ -20,8 +20,6 @@ from fedsyn.protocol.messages import Envelope, Sum, Summed, split_vector
 if TYPE_CHECKING:
     from fedsyn.protocol.client import Call
 
-CLIENTS = "the clients, a share each"
-
 
 def noise_plan(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:
     """The shares of one sum, the same at every party; with `local` each client's share is the whole noise.
@@ -60,9 +58,7 @@ def noisy_vector(
 
 def promised(request: Sum, plan: DistributedNoise, round: int) -> Release:
     """The server's entry for a total that the clients' shares protect."""
-    return plan.release(
-        request.name, round, argument=request.argument, noise_by=plan.noise_by if plan.is_local else CLIENTS
-    )
+    return plan.release(request.name, round, argument=request.argument)
 
 
 def opened(total: npt.NDArray[np.int64], request: Sum, plan: DistributedNoise, contributors: tuple[int, ...]) -> Summed:

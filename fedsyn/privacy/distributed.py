@@ -164,7 +164,7 @@ class DistributedNoise:
     @property
     def noise_by(self) -> str:
         """Who draws the noise, as a ledger names it."""
-        return "each client" if self.is_local else "the honest clients of the sum"
+        return "each client" if self.is_local else "the clients, a share each"
 
     def sigma_of(self, contributors: int) -> float:
         """Standard deviation of the opened sum of so many clients, all of their shares in it, in summed units."""

@@ -18,7 +18,8 @@ _ORDERS = 1.0 + np.logspace(-4, 8, 24_001)
 def rho_of_entry(entry: Mapping[str, Any]) -> float:
     """zCDP of one ledger entry (Bun & Steinke 2016, Propositions 1.6; Rogers & Steinke 2021 for the choices)."""
     if entry["mechanism"] == "gaussian":
-        return float(entry["count"] * entry["sensitivity"] ** 2 / (2.0 * entry["sigma"] ** 2))
+        gaussian = entry["count"] * entry["sensitivity"] ** 2 / (2.0 * entry["sigma"] ** 2)
+        return float(gaussian + entry.get("extra", 0.0))  # what shares of distributed noise cost beyond one Gaussian
     if entry["mechanism"] == "exponential":
         return float(entry["count"] * entry["epsilon"] ** 2 / 8.0)
     raise ValueError(f"unknown kind of release '{entry['mechanism']}'")

@@ -20,7 +20,7 @@ def check_released_values_only(bench: Bench) -> None:
     """Replies to an `Ask`, requests and the model depend on the rows through what the ledgers released, only."""
     if not declared_private(bench):
         return
-    for nodes in _replayed_nodes():
+    for nodes in [*_replayed_nodes(), {"aggregation": {"noise": "distributed"}}]:
         config = bench.supported(**nodes)
         if config is not None:
             first = bench.base(**nodes)

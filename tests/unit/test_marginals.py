@@ -129,3 +129,10 @@ def test_mistakes_are_refused():
     outside = SparseMarginal(np.array([3]), np.array([1]))
     with pytest.raises(ValueError, match="outside"):
         sparse_to_dense(outside, DOMAIN, ("a",))
+
+
+def test_a_clique_may_have_exactly_as_many_cells_as_an_index_type_has_values() -> None:
+    domain = Domain(("a", "b"), (1, 65536))
+    codes = np.array([[0, 65535], [0, 0], [0, 65535]], np.uint16)
+    (marginal,) = count(codes, domain, [("a", "b")])
+    assert marginal.shape == (1, 65536) and marginal[0, 0] == 1 and marginal[0, 65535] == 2

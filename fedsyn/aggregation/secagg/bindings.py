@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from fedsyn.aggregation.secagg import wire
 from fedsyn.aggregation.secagg.primitives import derive
 from fedsyn.aggregation.secagg.session import Session
@@ -12,9 +14,14 @@ def keys_message(session: Session, position: int, publics: bytes) -> bytes:
     return b"fedsyn secure sum: keys\0" + session.digest + position.to_bytes(8, "little") + publics
 
 
-def survivors_message(session: Session, survivors: wire.Flags) -> bytes:
-    """What a client signs in stage `agree`."""
-    return b"fedsyn secure sum: survivors\0" + session.digest + wire.write_flags(survivors).tobytes()
+def transcript(session: Session, alive: wire.Flags, keys: bytes) -> bytes:
+    """Hash of all public keys of the sum, as one party has seen them; fresh keys make it fresh."""
+    return hashlib.sha256(session.digest + wire.write_flags(alive).tobytes() + keys).digest()
+
+
+def survivors_message(session: Session, seen: bytes, survivors: wire.Flags) -> bytes:
+    """What a client signs in stage `agree`: the survivors, and the transcript of the keys that they mask for."""
+    return b"fedsyn secure sum: survivors\0" + session.digest + seen + wire.write_flags(survivors).tobytes()
 
 
 def sealed_for(session: Session, sender: int, receiver: int) -> bytes:

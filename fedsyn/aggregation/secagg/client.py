@@ -23,6 +23,7 @@ from fedsyn.aggregation.secagg.bindings import (
     seed_commitment,
     self_mask_key,
     survivors_message,
+    transcript,
 )
 from fedsyn.aggregation.secagg.primitives import (
     KEY,
@@ -69,17 +70,20 @@ class SecureSumClient:
         roster: Roster | None = None,
         state: dict[str, Any] | None = None,
     ) -> None:
-        if partition not in session.positions:
+        self._me = session.position(partition)
+        if self._me < 0:
             raise ConfigError("a client cannot take part in a secure sum that does not name it")
         self.session = session
         self.partition = partition
-        self._me = session.positions[partition]
         self._identity, self._roster = identity, roster
         if session.threat == MALICIOUS:
             if identity is None or roster is None:
                 raise ConfigError("aggregation.threat: malicious needs the client's identity and the roster")
-            if any(len(roster.get(other, b"")) != KEY for other in session.clients):
+            pinned = [roster.get(other, b"") for other in session.clients]
+            if any(len(key) != KEY for key in pinned):
                 raise ConfigError("the roster lacks the public key of a client of the secure sum")
+            if len(set(pinned)) != len(pinned):  # its owner's signature would count twice
+                raise ConfigError("the roster holds the same public key for two clients of the secure sum")
             if roster[partition] != identity.public:
                 raise ConfigError("the roster holds another public key for this client than its identity's")
         self._next: str = KEYS
@@ -178,6 +182,8 @@ class SecureSumClient:
             "peers": b"".join(keys[:KEY] for keys in peer_keys),
             "opening": b"".join(opening),
         }
+        if session.threat == MALICIOUS:
+            kept["seen"] = transcript(session, alive, inbox[1].tobytes())
         reply = [
             wire.table(sealed, wire.SEALED_SIZE),
             np.frombuffer(seed_commitment(session, me, seed), np.uint8),
@@ -225,6 +231,8 @@ class SecureSumClient:
             unseal(opening[peer], text, sealed_for(session, peer, me)) for peer, text in zip(peers, sealed, strict=True)
         ]
         held = np.array([share is not None for share in shares], bool)
+        if session.threat == MALICIOUS and 1 + int(held.sum()) < session.fewest:
+            raise ProtocolError("too few clients have sealed shares for this client's keys: the others may be replays")
         mask = KeyPair(memory["mask"], public)
         plus = [self_mask_key(session, me, memory["seed"])]
         minus: list[bytes] = []
@@ -241,6 +249,8 @@ class SecureSumClient:
             "held": wire.write_flags(held).tobytes(),
             "shares": b"".join(share for share in shares if share is not None),
         }
+        if "seen" in memory:
+            kept["seen"] = memory["seen"]
         return [values], kept
 
     # ---- stages agree and unmask ---------------------------------------------------------------------------------
@@ -250,7 +260,7 @@ class SecureSumClient:
         wire.count_arrays(inbox, 1)
         survivors = self._survivors(inbox, self._flags(memory["alive"]))
         assert self._identity is not None
-        signature = self._identity.sign(survivors_message(self.session, survivors))
+        signature = self._identity.sign(survivors_message(self.session, memory["seen"], survivors))
         return [np.frombuffer(signature, np.uint8)], {**memory, "survivors": wire.write_flags(survivors).tobytes()}
 
     def _unmask(self, memory: Memory, inbox: wire.Arrays) -> tuple[wire.Arrays, Memory]:
@@ -258,7 +268,7 @@ class SecureSumClient:
         sharers = self._flags(memory["alive"])
         if self.session.threat == MALICIOUS:
             survivors = self._flags(memory["survivors"])
-            self._check_agreement(inbox, survivors)
+            self._check_agreement(inbox, memory["seen"], survivors)
         else:
             wire.count_arrays(inbox, 1)
             survivors = self._survivors(inbox, sharers)
@@ -274,13 +284,13 @@ class SecureSumClient:
         ]
         return reply, {}
 
-    def _check_agreement(self, inbox: wire.Arrays, survivors: wire.Flags) -> None:
-        """ProtocolError unless at least `fewest` survivors signed the very set that this client signed."""
+    def _check_agreement(self, inbox: wire.Arrays, seen: bytes, survivors: wire.Flags) -> None:
+        """ProtocolError unless at least `fewest` survivors signed the very set and keys that this client signed."""
         wire.count_arrays(inbox, 2)
         signers = wire.read_flags(inbox[0], len(self.session.clients))
         order = wire.members(signers)
         signatures = wire.rows(wire.read_bytes(inbox[1], len(order), SIGNATURE))
-        message = survivors_message(self.session, survivors)
+        message = survivors_message(self.session, seen, survivors)
         assert self._roster is not None
         agreed = 1  # this client signed itself
         for signer, signature in zip(order, signatures, strict=True):

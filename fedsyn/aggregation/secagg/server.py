@@ -14,6 +14,7 @@ from fedsyn.aggregation.secagg.bindings import (
     seed_commitment,
     self_mask_key,
     survivors_message,
+    transcript,
 )
 from fedsyn.aggregation.secagg.primitives import (
     KEY,
@@ -139,7 +140,7 @@ class SecureSumServer:
         }[stage]
         answered = np.zeros(len(self._in_play), bool)
         for partition in sorted(replies):
-            position = self.session.positions.get(partition, -1)
+            position = self.session.position(partition)
             if position < 0 or not self._in_play[position]:
                 drop(partition, f"was not asked in stage {stage} of the secure sum")
                 continue
@@ -211,8 +212,10 @@ class SecureSumServer:
     def _read_agree(self, position: int, arrays: wire.Arrays) -> None:
         wire.count_arrays(arrays, 1)
         signature = wire.read_bytes(arrays[0], SIGNATURE)
-        message = survivors_message(self.session, self._alive[MASKED])
-        self._check_signature(position, signature, message)
+        if self._roster is not None:
+            there = self._alive[KEYS]
+            seen = transcript(self.session, there, self._publics[there].tobytes())
+            self._check_signature(position, signature, survivors_message(self.session, seen, self._alive[MASKED]))
         self._signatures[position] = signature
 
     def _read_unmask(self, position: int, arrays: wire.Arrays) -> None:

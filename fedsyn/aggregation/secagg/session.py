@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -121,10 +122,10 @@ class Session:
         head = json.dumps(["fedsyn secure sum 1", self.identifier.hex(), len(self.clients), *facts])
         return hashlib.sha256(head.encode() + b"\0" + np.asarray(self.clients, "<i8").tobytes()).digest()
 
-    @cached_property
-    def positions(self) -> dict[int, int]:
-        """Partition -> position in `clients`."""
-        return {partition: i for i, partition in enumerate(self.clients)}
+    def position(self, partition: int) -> int:
+        """The place of a client in `clients`, or -1 if the sum does not name it."""
+        place = bisect_left(self.clients, partition)
+        return place if place < len(self.clients) and self.clients[place] == partition else -1
 
     @cached_property
     def neighbours(self) -> npt.NDArray[np.int64]:
