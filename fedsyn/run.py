@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
-from fedsyn.evaluation import EvaluationInput, evaluate, label_values, scales, validate_metrics
+from fedsyn.evaluation import EvaluationInput, evaluate, label_values, raw_numbers, scales, validate_metrics
 from fedsyn.flower import Grid, InProcessGrid
-from fedsyn.inference import Model
+from fedsyn.inference import EmpiricalModel, Model, read_model
 from fedsyn.launch import app_folder, run_on_superlink, run_simulation
 from fedsyn.protocol.strategy import MechanismStrategy, RoundRecord
 from fedsyn.randomness import Randomness
@@ -98,6 +98,7 @@ def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) 
     _check_evaluation(config, tables.schema, len(tables.test))
     write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
     np.save(folder / "test.npy", tables.test, allow_pickle=False)
+    np.save(folder / "test_numbers.npy", tables.test_numbers, allow_pickle=False)
     return Prepared(folder, tables.schema, True, len(tables.parts), tables.name).save()
 
 
@@ -110,6 +111,7 @@ class Tables:
         schema: of the table.
         train: (n, d) codes of the pooled training table.
         test: (m, d) codes of the held-out rows.
+        test_numbers: (m, numeric columns) float32 values of the same rows before binning.
         native: (n,) the source's own client of each training row, or None.
         parts: row indices into `train` of each client.
     """
@@ -118,6 +120,7 @@ class Tables:
     schema: Schema
     train: npt.NDArray[np.integer]
     test: npt.NDArray[np.integer]
+    test_numbers: npt.NDArray[np.float32]
     native: npt.NDArray[np.int64] | None
     parts: list[npt.NDArray[np.int64]]
 
@@ -133,16 +136,17 @@ def split_tables(config: RunConfig, table: pd.DataFrame | None = None) -> Tables
     train, test = split_rows(config, len(codes))
     native = None if encoded.native is None else encoded.native[train]
     parts = partition(config, codes[train], schema, native)
-    return Tables(encoded.name, schema, codes[train], codes[test], native, parts)
+    return Tables(encoded.name, schema, codes[train], codes[test], encoded.numbers[test], native, parts)
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """A whole table before it is split: see `Tables` for the fields; `codes` are all rows, read-only."""
+    """A whole table before it is split: see `Tables` for the fields; `codes` and `numbers` are all rows, read-only."""
 
     name: str
     schema: Schema
     codes: npt.NDArray[np.integer]
+    numbers: npt.NDArray[np.float32]
     native: npt.NDArray[np.int64] | None
 
 
@@ -172,9 +176,9 @@ def _encode(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
         options=data.options,
     )
     dataset.schema.require_approved()
-    codes = dataset.encode()
-    codes.flags.writeable = False
-    return Encoded(dataset.name, dataset.schema, codes, dataset.native_partition)
+    codes, numbers = dataset.encode(), raw_numbers(dataset.frame, dataset.schema)
+    codes.flags.writeable = numbers.flags.writeable = False
+    return Encoded(dataset.name, dataset.schema, codes, numbers, dataset.native_partition)
 
 
 def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -307,7 +311,7 @@ def evaluate_run(
     config: RunConfig,
     prepared: Prepared,
     strategy: MechanismStrategy,
-    model: Model,
+    model: Model | EmpiricalModel,
     synthetic: npt.NDArray[np.integer],
 ) -> dict[str, float]:
     """The configured metrics of a simulation."""
@@ -317,7 +321,10 @@ def evaluate_run(
 
 
 def evaluation_input(
-    prepared: Prepared, strategy: MechanismStrategy, model: Model, synthetic: npt.NDArray[np.integer] | None
+    prepared: Prepared,
+    strategy: MechanismStrategy,
+    model: Model | EmpiricalModel,
+    synthetic: npt.NDArray[np.integer] | None,
 ) -> EvaluationInput:
     """A simulation's real rows beside its model and synthetic rows."""
     from fedsyn.data import EncodedTable
@@ -334,6 +341,7 @@ def evaluation_input(
         label=schema.label,
         label_values=None if schema.label is None else label_values(schema, schema.label),
         scales=scales(schema),
+        test_numbers=np.load(prepared.folder / "test_numbers.npy", allow_pickle=False),
     )
 
 
@@ -353,21 +361,21 @@ def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str
 _MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
 
 
-def save_model(path: Path, model: Model) -> None:
-    """model.npz: the model's arrays and, as JSON in bytes, its domain. Readable without pickle."""
+def save_model(path: Path, model: Model | EmpiricalModel) -> None:
+    """model.npz: the model's arrays (potentials or rows) and, as JSON in bytes, its domain. Readable without pickle."""
     domain = json.dumps({"attributes": model.domain.attributes, "shape": model.domain.shape})
     arrays: dict[str, Any] = dict(model.to_arrays())
     np.savez_compressed(path, domain=np.frombuffer(domain.encode(), np.uint8), **arrays)
 
 
-def load_model(path: Path | str) -> Model:
+def load_model(path: Path | str) -> Model | EmpiricalModel:
     """Inverse of `save_model`."""
     from fedsyn.domain import Domain
 
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     facts = json.loads(arrays.pop("domain").tobytes().decode())
-    return Model.from_arrays(Domain(tuple(facts["attributes"]), tuple(facts["shape"])), arrays)
+    return read_model(Domain(tuple(facts["attributes"]), tuple(facts["shape"])), arrays)
 
 
 def write_json(path: Path, value: Any) -> None:

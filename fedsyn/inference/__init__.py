@@ -1,7 +1,23 @@
-"""Estimation of a distribution from noisy marginals: a NumPy junction-tree engine, and `mbi` behind it."""
+"""Estimation of a distribution from noisy marginals: a NumPy junction-tree engine, `mbi` behind it, and GUM's rows."""
 
+from fedsyn.inference.consistency import consistent
+from fedsyn.inference.empirical import EmpiricalModel, read_model
 from fedsyn.inference.estimation import EstimateConfig, FitInfo, Measurement, estimate
+from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.inference.junction_tree import model_size, pass_cost
 from fedsyn.inference.model import Model
 
-__all__ = ["EstimateConfig", "FitInfo", "Measurement", "Model", "estimate", "model_size", "pass_cost"]
+__all__ = [
+    "EmpiricalModel",
+    "EstimateConfig",
+    "FitInfo",
+    "GumConfig",
+    "Measurement",
+    "Model",
+    "consistent",
+    "estimate",
+    "model_size",
+    "pass_cost",
+    "read_model",
+    "synthesize",
+]

@@ -1,17 +1,20 @@
 """From noisy marginals to marginals that agree with each other and are non-negative.
 
-Zhang et al. 2021 (PrivSyn), section 4.2: average what marginals share by precision, take the negative cells out, repeat.
+After Zhang et al. 2021 (PrivSyn), section 4.2, which averages what marginals share, clips negative cells and repeats.
 
-What is optimal. Under independent noise of one sigma per marginal, `agree` is the generalised least squares estimate
-under the linear constraints (equal projections on shared attributes, a known total), in one pass and in closed form:
-the noise of a marginal splits into independent parts, one for each subset of its attributes (its main effects,
-interactions), and marginals meet only in the parts of shared subsets. Averaging the projections subset by subset, from
-small to large, averages exactly these parts, with weights 1 / (sigma^2 * summed cells). `norm_sub` is the Euclidean
-projection onto {x >= 0, sum = total}. Both are projections in the same norm (squares over sigma^2), so Dykstra's
-alternation converges to THE least squares estimate under all constraints together.
+What is optimal. Under independent noise of one sigma per marginal, `agree` is the least-variance linear unbiased
+estimate (generalised least squares) under equal projections on shared attributes and a known total, in one pass and in
+closed form: the noise of a marginal splits into independent parts, one for each subset of its attributes (main
+effects, interactions), and marginals meet only in the parts of shared subsets. Averaging the projections subset by
+subset, from small to large, averages exactly these parts, with weights 1 / (sigma^2 * summed cells). `norm_sub` is the
+nearest non-negative array with the known total.
 
-What is a heuristic. Marginals that agree pairwise need not be those of any table (a larger set than PGM's polytope);
-least squares ignores that a count's error after clipping is no longer symmetric; the alternation is stopped early.
+What is a heuristic. Clipping biases a marginal with many small cells, and its projections with it: averaging again
+after each clipping, as the paper does, lets that bias into the one-way marginals, which were accurate. So the small
+marginals are settled first, and each larger one is fitted to them, by `norm_sub` and the linear projection in turn.
+The turns are stopped early. Their limit is some point of the feasible set near the start and not the nearest one:
+Dykstra's correction, which would find that, keeps more noise in cells that are empty (the L1 error of pairs was 16 to
+37% larger on adult and shoppers). Marginals that agree pairwise need not be those of any table.
 """
 
 from __future__ import annotations
@@ -35,23 +38,22 @@ def consistent(
     measurements: Sequence[Measurement],
     *,
     total: float | None = None,
-    iterations: int = 50,
-    tolerance: float = 1e-3,
+    iterations: int = 100,
+    tolerance: float = 1e-4,
 ) -> Tables:
-    """Non-negative marginals that (nearly) agree, by least squares: `agree` and `norm_sub` in Dykstra's alternation.
+    """Non-negative marginals that agree, from noisy ones.
 
     Args:
         domain: all attributes.
         measurements: noisy marginals in counts, each with its own sigma; repeated and permuted cliques are merged.
         total: public number of records; None for the least-variance estimate from the measurements, at least 1.
-        iterations: at most this many alternations.
-        tolerance: stop when making the marginals agree would move no more than this share of the records in any of
-            them.
+        iterations: at most this many turns of `norm_sub` and projection for each marginal.
+        tolerance: a marginal's turns end when its projections miss theirs by this share of the records in total.
 
     Returns:
         For each measured clique but (), in domain order, a float64 array of shape `domain.shape_of(clique)`:
-        non-negative and summing to `total` exactly (to rounding), equal to the others on shared attributes within
-        the tolerance.
+        non-negative, with the same one-way projections as every other (to rounding), hence summing to `total`. Shared
+        two-way projections of three-way marginals agree nearly, by the tolerance where the turns sufficed.
 
     Raises:
         ValueError: a malformed measurement, or a total that is negative or not finite.
@@ -62,81 +64,52 @@ def consistent(
         total = least_variance_total(merged)
     if not (math.isfinite(total) and total >= 0):
         raise ValueError("the total must be finite and not negative")
-    cliques = {m.mask: axes.clique(m.mask) for m in merged if m.mask}
-    tables = {
-        cliques[m.mask]: from_rank_order(domain, cliques[m.mask], m.values).copy(order="C") for m in merged if m.mask
-    }
-    shared = Shared(tables, {cliques[m.mask]: m.sigma for m in merged if m.mask})
-    removed = {clique: np.zeros_like(table) for clique, table in tables.items()}
-    thresholds = dict.fromkeys(tables, 0.0)
-    for done in range(iterations + 1):
-        before = {clique: table.copy() for clique, table in tables.items()}
-        shared.agree(tables, total)
-        if done and max(_moved(before[q], tables[q]) for q in tables) <= tolerance * total:
-            return before
-        for clique, table in tables.items():
-            table += removed[clique]
-            clipped, thresholds[clique] = _project(table.ravel(), total, thresholds[clique])
-            clipped = clipped.reshape(table.shape)
-            removed[clique] = table - clipped
-            tables[clique] = clipped
-    return tables
+    tables: Tables = {}
+    sigmas: dict[Clique, float] = {}
+    for m in merged:
+        if m.mask:
+            clique = axes.clique(m.mask)
+            tables[clique] = from_rank_order(domain, clique, m.values).copy(order="C")
+            sigmas[clique] = m.sigma
+    agree(tables, sigmas, total)
+    settled: Tables = {}
+    for clique, values in _levels(tables).items():
+        parts = {part: table for part, table in settled.items() if set(part) < set(clique)}
+        settled[clique] = _settle(clique, values, parts, total, iterations, tolerance)
+    return {clique: settled[clique] for clique in sorted(tables, key=lambda q: (len(q), domain.axes(q)))}
 
 
-def _moved(a: np.ndarray, b: np.ndarray) -> float:
-    return 0.5 * float(np.abs(a - b).sum())
+def agree(tables: Tables, sigmas: Mapping[Clique, float], total: float) -> None:
+    """Makes marginals agree on every shared subset of attributes and sum to `total`, in place; see the module's top.
 
-
-class Shared:
-    """What marginals share: the subsets of attributes that at least two of them contain, and the weights there.
+    Each subset's projections are replaced by their precision-weighted average; what a marginal must change is spread
+    evenly over the cells that were summed. From small subsets to large ones: a later step keeps what the earlier ones
+    made equal, because its average has the same smaller projections as each of its terms.
 
     Args:
-        tables: marginals by clique (their shapes are used).
-        sigmas: standard deviation of the noise in a cell of each.
+        tables: float64 marginals by clique; cells may be negative before and after.
+        sigmas: standard deviation of the noise in each cell, by clique.
+        total: number of records.
     """
-
-    def __init__(self, tables: Mapping[Clique, np.ndarray], sigmas: Mapping[Clique, float]) -> None:
-        holders: dict[frozenset[str], list[Clique]] = {}
-        for clique in tables:
-            for size in range(1, len(clique) + 1):
-                for names in combinations(clique, size):
-                    holders.setdefault(frozenset(names), []).append(clique)
-        least = min(sigmas.values(), default=1.0)
-        # One entry for each subset: (clique, axes summed out, cells summed, weight of its projection).
-        self._steps: list[list[tuple[Clique, tuple[int, ...], int, float]]] = []
-        for names in sorted(holders, key=lambda s: (len(s), sorted(s))):
-            if len(holders[names]) < 2:
-                continue
-            step = []
-            for clique in holders[names]:
-                out = tuple(axis for axis, name in enumerate(clique) if name not in names)
-                cells = math.prod(tables[clique].shape[axis] for axis in out)
-                step.append((clique, out, cells, (least / sigmas[clique]) ** 2 / cells))
-            scale = math.fsum(weight for *_, weight in step)
-            self._steps.append([(clique, out, cells, weight / scale) for clique, out, cells, weight in step])
-
-    def agree(self, tables: Tables, total: float) -> None:
-        """Makes the marginals agree on every shared subset and sum to `total`, in place; cells may be negative.
-
-        Each subset's projections are replaced by their precision-weighted average; what a marginal must change is
-        spread evenly over the cells that were summed. From small subsets to large ones: a later step keeps what the
-        earlier ones made equal, because its average has the same projections on smaller subsets as each of its terms.
-        """
-        for table in tables.values():
-            table += (total - table.sum()) / table.size
-        for step in self._steps:
-            sums = [tables[clique].sum(axis=out, keepdims=True) for clique, out, _, _ in step]
-            flat = [s.reshape(tables[step[0][0]].sum(axis=step[0][1]).shape) for s in sums]
-            mean = sum((weight * s for (*_, weight), s in zip(step, flat, strict=True)), np.zeros(()))
-            for (clique, _, cells, _), s in zip(step, sums, strict=True):
-                tables[clique] += (mean.reshape(s.shape) - s) / cells
+    for table in tables.values():
+        table += (total - table.sum()) / table.size
+    least = min(sigmas.values(), default=1.0)
+    for subset, holders in _subsets(tables).items():
+        if len(holders) < 2:
+            continue
+        sums = [_onto(subset, clique, tables[clique]) for clique in holders]
+        cells = [tables[clique].size / mean.size for clique, mean in zip(holders, sums, strict=True)]
+        weights = [(least / sigmas[clique]) ** 2 / c for clique, c in zip(holders, cells, strict=True)]
+        mean = sum((w * s for w, s in zip(weights, sums, strict=True)), np.zeros(())) / math.fsum(weights)
+        for clique, own, c in zip(holders, sums, cells, strict=True):
+            tables[clique] += _along(subset, clique, (mean - own) / c)
 
 
 def norm_sub(values: np.ndarray, total: float) -> np.ndarray:
     """The nearest array (in L2) that is non-negative and sums to `total` >= 0.
 
-    It subtracts one number from every cell and clips at 0 ("norm-sub", Zhang et al. 2021, section 4.2). Integer or
-    float values of any shape; float64 result. An array that is valid already comes back unchanged up to rounding.
+    It subtracts one number from every cell and clips at 0 ("norm-sub", Zhang et al. 2021, section 4.2). Any shape;
+    float64 result. An array that is valid already comes back unchanged up to rounding.
     """
     flat = np.asarray(values, dtype=np.float64).ravel()
     return _project(flat, total, 0.0)[0].reshape(np.shape(values))
@@ -146,21 +119,101 @@ def _project(flat: np.ndarray, total: float, threshold: float) -> tuple[np.ndarr
     """`norm_sub` of a flat array, and the number that it subtracted; `threshold` is a guess of that number.
 
     Newton's method on f(t) = sum(max(x - t, 0)) - total, which is convex, decreasing and piecewise linear: from the
-    second step on t rises to the root, which is reached exactly after finitely many steps.
+    second step on t rises to the root and reaches it after finitely many steps.
     """
-    if total <= 0:
-        return np.zeros_like(flat), float(flat.max(initial=0.0))
+    if total <= 0 or flat.size == 0:
+        return np.zeros_like(flat), threshold
     active = flat > threshold
     if not active.any():
         active = np.ones(flat.size, dtype=bool)
-    count = -1
-    for _ in range(200):
-        found = int(np.count_nonzero(active))
-        if found == count:
+    threshold = -np.inf
+    while True:
+        # Ties and rounding must not make it swing: once below the root it only rises, so it ends.
+        step = (float(flat[active].sum()) - total) / int(np.count_nonzero(active))
+        if step <= threshold:
             break
-        count = found
-        threshold = (float(flat[active].sum()) - total) / count
-        active = flat > threshold
+        threshold = step
+        above = flat > threshold
+        if not above.any():  # a total below the rounding of the largest cell
+            break
+        active = above
     out = np.maximum(flat - threshold, 0.0)
-    # Sums over many cells leave a rounding error in the total; it goes back proportionally.
-    return out * (total / out.sum()), threshold
+    # Rounding of the sum goes back proportionally.
+    size = float(out.sum())
+    if size <= 0:
+        return active * (total / int(np.count_nonzero(active))), threshold
+    return out * (total / size), threshold
+
+
+def _subsets(cliques: Sequence[Clique] | Tables) -> dict[Clique, list[Clique]]:
+    """The cliques that hold each subset of attributes, small subsets first; names in the order of the cliques."""
+    holders: dict[Clique, list[Clique]] = {}
+    for clique in cliques:
+        for size in range(1, len(clique) + 1):
+            for names in combinations(clique, size):
+                holders.setdefault(names, []).append(clique)
+    return {names: holders[names] for names in sorted(holders, key=lambda q: (len(q), q))}
+
+
+def _levels(tables: Tables) -> Tables:
+    """The marginals to settle, small ones first: each attribute, what several marginals share, and the marginals."""
+    return {
+        subset: _onto(subset, holders[0], tables[holders[0]]).copy()
+        for subset, holders in _subsets(tables).items()
+        if len(subset) == 1 or len(holders) > 1 or subset in tables
+    }
+
+
+def _onto(subset: Clique, clique: Clique, table: np.ndarray) -> np.ndarray:
+    """The projection of a clique's table; `subset` has its names in the clique's order."""
+    out = tuple(axis for axis, name in enumerate(clique) if name not in subset)
+    return table.sum(axis=out) if out else table
+
+
+def _along(subset: Clique, clique: Clique, values: np.ndarray) -> np.ndarray:
+    """A table over a subset with axes of length one for the clique's other attributes."""
+    sizes = dict(zip(subset, values.shape, strict=True))
+    return values.reshape([sizes.get(name, 1) for name in clique])
+
+
+def _settle(
+    clique: Clique, values: np.ndarray, parts: Tables, total: float, iterations: int, tolerance: float
+) -> np.ndarray:
+    """A non-negative marginal near `values` whose projections are the settled `parts`."""
+    table, threshold = _project(values.ravel(), total, 0.0)
+    table = table.reshape(values.shape)
+    if not parts:
+        return table
+    for _ in range(iterations):
+        missed = 0.0
+        for part, wanted in parts.items():
+            gap = wanted - _onto(part, clique, table)
+            missed = max(missed, float(np.abs(gap).sum()))
+            table = table + _along(part, clique, gap * (gap.size / table.size))
+        flat, threshold = _project(table.ravel(), total, threshold)
+        table = flat.reshape(values.shape)
+        if missed <= tolerance * total:
+            break
+    return _exact(clique, table, [parts[(name,)] for name in clique], total)
+
+
+def _exact(clique: Clique, table: np.ndarray, ones: Sequence[np.ndarray], total: float) -> np.ndarray:
+    """Moves a non-negative table to exactly these one-way projections, by at most twice what it misses (in L1).
+
+    Values with too many records are scaled down, attribute by attribute; what is missing then is added as the product
+    of the missing one-way counts (Altschuler, Weed & Rigollet 2017, Algorithm 2, for any number of axes).
+    """
+    if total <= 0:
+        return np.zeros_like(table)
+    for name, wanted in zip(clique, ones, strict=True):
+        have = _onto((name,), clique, table)
+        scale = np.minimum(1.0, np.divide(wanted, have, out=np.ones_like(have), where=have > 0))
+        table = table * _along((name,), clique, scale)
+    missing = [np.maximum(one - _onto((n,), clique, table), 0.0) for n, one in zip(clique, ones, strict=True)]
+    mass = float(missing[0].sum())
+    if mass > 0:
+        product = np.full((1,) * table.ndim, mass)
+        for name, part in zip(clique, missing, strict=True):
+            product = product * _along((name,), clique, part / max(float(part.sum()), 1e-300))
+        table = table + product
+    return table

@@ -1,21 +1,73 @@
-"""GUM: rows whose marginals follow noisy one- and two-way marginals."""
+"""GUM: rows whose marginals follow noisy one- and two-way marginals.
+
+After Zhang et al. 2021 (PrivSyn), section 5, "gradually update method": start from rows that are right attribute by
+attribute and update them marginal by marginal. Rows of cells that hold too many are freed and fill cells that hold too
+few, as copies of rows that are there ("duplicate": the other attributes come along, but no new combination appears) or
+by overwriting the marginal's own attributes ("replace": fills empty cells, at the price of the row's other
+correlations). Each update closes the share alpha of the gap, and alpha decays exponentially, so that the marginals,
+which undo part of each other's work, settle on a compromise.
+
+What differs from the paper, and why (L1 figures: adult, 100 bins, its 30 most dependent pairs, no noise):
+- An update closes a share of each cell's gap; the paper's bounds a cell's growth by alpha times its count, so that
+  empty cells need a rule of their own.
+- Gaps below one row count as none: a count cannot come closer to a real-valued target, only be shuffled.
+- Freed rows and the cells they fill are matched on one of the attributes where possible, so that a replacement
+  overwrites one attribute and not two (0.018 instead of 0.023).
+- Rows start from a forest of the most informative measured pairs instead of independently.
+- An attribute in only one marginal is appended at the end given the others of that marginal, repeatedly (as the paper
+  does for attributes in a single pair); so a forest of pairs needs no update at all. Copies take only the attributes
+  that the measured pairs connect (the paper's "separate and join").
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
-from fedsyn.domain import Domain
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ConfigError
+from fedsyn.inference.consistency import consistent
 from fedsyn.inference.measurements import Measurement
+from fedsyn.inference.sampling import deal
+
+Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class GumConfig:
-    """How rows are fitted (defaults are usable)."""
+    """How rows are fitted. The defaults were chosen on adult and shoppers, noise-free and with noise.
+
+    Attributes:
+        iterations: updates of every marginal, each time in a new random order.
+        alpha: share of a marginal's gap that an update of the first iteration closes, at most 1.
+        decay: factor on alpha after each iteration, at most 1.
+        duplicate: share of the freed rows that become copies; the others, and all that fill an empty cell, are
+            overwritten.
+        start: 'tree' (a forest of the most informative measured pairs) or 'independent' (attribute by attribute).
+        append: whether attributes in only one marginal are left out of the updates and appended.
+    """
 
     iterations: int = 50
+    alpha: float = 1.0
+    decay: float = 0.95
+    duplicate: float = 0.5
+    start: str = "tree"
+    append: bool = True
+
+    def __post_init__(self) -> None:
+        if self.iterations < 0:
+            raise ConfigError("gum.iterations must not be negative")
+        for name, value in (("alpha", self.alpha), ("decay", self.decay)):
+            if not 0.0 < value <= 1.0:
+                raise ConfigError(f"gum.{name} must be above 0 and at most 1")
+        if not 0.0 <= self.duplicate <= 1.0:
+            raise ConfigError("gum.duplicate must be between 0 and 1")
+        if self.start not in ("tree", "independent"):
+            raise ConfigError("gum.start must be 'tree' or 'independent'")
 
 
 def synthesize(
@@ -28,9 +80,312 @@ def synthesize(
     total: float | None = None,
     start: np.ndarray | None = None,
 ) -> np.ndarray:
-    """(rows, d) codes in the smallest unsigned type, columns in domain order.
+    """Rows whose marginals follow the measurements: `consistent`, then `fit_rows`.
 
-    total: public number of records (None: estimated from the measurements); rows may differ from it.
-    start: (rows, d) codes to start from instead of the initialisation (a warm start for adaptive mechanisms).
+    Args:
+        domain: all attributes. One that no measurement names is uniform and independent.
+        measurements: noisy marginals in counts, each with its own sigma.
+        rows: number of rows to make; the marginals are scaled to it.
+        rng: randomness that carries no privacy.
+        config: how to fit.
+        total: public number of records; None for the least-variance estimate from the measurements.
+        start: (m, d) codes to start from instead of `config.start`, for instance of fewer measurements.
+
+    Returns:
+        (rows, d) codes in the smallest unsigned integer type that holds every value, columns in domain order.
+
+    Raises:
+        ValueError: a malformed measurement, total, start or number of rows.
     """
-    raise NotImplementedError
+    return fit_rows(domain, consistent(domain, measurements, total=total), rows, rng, config, start=start)
+
+
+def fit_rows(
+    domain: Domain,
+    marginals: Mapping[Clique, np.ndarray],
+    rows: int,
+    rng: np.random.Generator,
+    config: GumConfig | None = None,
+    *,
+    start: np.ndarray | None = None,
+) -> np.ndarray:
+    """Rows from non-negative marginals that agree (see `consistent`), of any scale; the rest as `synthesize`."""
+    if rows < 0:
+        raise ValueError("the number of rows must not be negative")
+    config = config or GumConfig()
+    targets = _scaled(domain, marginals, rows)
+    ones = _one_way(domain, targets, rows)
+    core, appended = _peel(_maximal(targets)) if config.append else (_maximal(targets), [])
+    # One row of this array per attribute: every step below works on whole columns of the table.
+    table = np.zeros((len(domain), rows), dtype=np.min_scalar_type(max(domain.shape, default=1) - 1))
+    late = {axis for axis, _ in appended}
+    core_axes = {axis for axes in core for axis in axes}
+    everyone = np.zeros(rows, dtype=np.int64)
+    if start is not None:
+        table[:] = _resized(domain, start, rows, rng).T
+    elif core:
+        parents = _forest(core) if config.start == "tree" else dict.fromkeys(sorted(core_axes))
+        for axis, parent in parents.items():
+            if parent is None:
+                table[axis] = deal(ones[axis][None], everyone, rng)
+            else:
+                table[axis] = deal(_project(core, (parent, axis)), table[parent].astype(np.int64), rng)
+    for axis in range(len(domain)):
+        if axis not in core_axes and axis not in late:
+            table[axis] = deal(ones[axis][None], everyone, rng)
+    table = _updated(table, core, rng, config)
+    for axis, others in reversed(appended):
+        weights = _project(targets, (*others, axis)).reshape(-1, domain.shape[axis])
+        group = _cells(table, others, [domain.shape[other] for other in others], np.int64)
+        table[axis] = deal(weights, group, rng)
+    return np.ascontiguousarray(table.T)
+
+
+# Marginals ------------------------------------------------------------------------------------------------------------
+
+
+def _scaled(domain: Domain, marginals: Mapping[Clique, np.ndarray], rows: int) -> dict[Axes, np.ndarray]:
+    """The marginals by ascending domain columns, summing to the number of rows; uniform where they hold nothing."""
+    out = {}
+    for clique, values in marginals.items():
+        axes = domain.axes(clique)
+        order = np.argsort(axes)
+        table = np.maximum(np.asarray(values, dtype=np.float64), 0.0).transpose(order)
+        mass = float(table.sum())
+        scaled = table * (rows / mass) if mass > 0 else np.full(table.shape, rows / table.size)
+        out[tuple(axes[i] for i in order)] = np.ascontiguousarray(scaled)
+    return dict(sorted(out.items()))
+
+
+def _one_way(domain: Domain, targets: Mapping[Axes, np.ndarray], rows: int) -> list[np.ndarray]:
+    """Every attribute's one-way marginal, its own measured one before that of a larger clique; uniform without any."""
+    ones = [np.full(size, rows / size) for size in domain.shape]
+    for axes in sorted(targets, key=lambda a: (-len(a), a)):
+        for axis in axes:
+            ones[axis] = _marginal(targets[axes], axes, (axis,))
+    return ones
+
+
+def _marginal(table: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:
+    """The projection of a table over `axes` (ascending) onto some of them, its axes in the order of `wanted`."""
+    kept = tuple(sorted(wanted))
+    projected = table.sum(axis=tuple(i for i, axis in enumerate(axes) if axis not in kept))
+    return projected.transpose([kept.index(axis) for axis in wanted])
+
+
+def _project(targets: Mapping[Axes, np.ndarray], wanted: Axes) -> np.ndarray:
+    """The projection onto `wanted`, in that order, of the smallest marginal that holds it."""
+    axes = min((a for a in targets if set(wanted) <= set(a)), key=lambda a: (targets[a].size, a))
+    return _marginal(targets[axes], axes, wanted)
+
+
+def _maximal(targets: Mapping[Axes, np.ndarray]) -> dict[Axes, np.ndarray]:
+    """The marginals of at least two attributes that no other one contains."""
+    return {
+        axes: table
+        for axes, table in targets.items()
+        if len(axes) > 1 and not any(set(axes) < set(other) for other in targets)
+    }
+
+
+def _peel(core: dict[Axes, np.ndarray]) -> tuple[dict[Axes, np.ndarray], list[tuple[int, Axes]]]:
+    """Takes out attributes that are in only one marginal, until there is none.
+
+    Returns:
+        The marginals left, and (attribute, the others of its marginal) in the order in which they were taken out: they
+        are appended to the rows in the opposite order.
+    """
+    core = dict(core)
+    taken: list[tuple[int, Axes]] = []
+    while True:
+        homes: dict[int, list[Axes]] = {}
+        for axes in core:
+            for axis in axes:
+                homes.setdefault(axis, []).append(axes)
+        leaf = next((axis for axis in sorted(homes) if len(homes[axis]) == 1), None)
+        if leaf is None:
+            return core, taken
+        axes = homes[leaf][0]
+        table = core.pop(axes)
+        others = tuple(axis for axis in axes if axis != leaf)
+        taken.append((leaf, others))
+        if len(others) > 1 and not any(set(others) <= set(rest) for rest in core):
+            core[others] = _marginal(table, axes, others)
+
+
+def _forest(core: Mapping[Axes, np.ndarray]) -> dict[int, int | None]:
+    """Parent of each attribute (None for roots), parents first: the spanning forest of most mutual information."""
+    information = {pair: _information(_project(core, pair)) for axes in core for pair in combinations(axes, 2)}
+    group = {axis: {axis} for axes in core for axis in axes}
+    neighbours: dict[int, list[int]] = {axis: [] for axis in sorted(group)}
+    for a, b in sorted(information, key=lambda pair: (-information[pair], pair)):
+        if group[a] is not group[b]:
+            group[a] |= group[b]
+            for axis in group[b]:
+                group[axis] = group[a]
+            neighbours[a].append(b)
+            neighbours[b].append(a)
+    parents: dict[int, int | None] = {}
+    for root in neighbours:
+        if root in parents:
+            continue
+        parents[root] = None
+        queue = [root]
+        while queue:
+            axis = queue.pop()
+            for other in neighbours[axis]:
+                if other not in parents:
+                    parents[other] = axis
+                    queue.append(other)
+    return parents
+
+
+def _information(pair: np.ndarray) -> float:
+    """Mutual information of a two-way marginal, in nats; 0 for an empty one."""
+    mass = float(pair.sum())
+    if mass <= 0:
+        return 0.0
+    p = pair / mass
+    product = p.sum(axis=1, keepdims=True) * p.sum(axis=0, keepdims=True)
+    held = p > 0
+    return float((p[held] * np.log(p[held] / product[held])).sum())
+
+
+def _connected(core: Iterable[Axes]) -> dict[int, list[int]]:
+    """For each attribute, those that the marginals connect it with, itself included."""
+    groups: dict[int, set[int]] = {}
+    for axes in core:
+        joined = set(axes).union(*(groups.get(axis, set()) for axis in axes))
+        for axis in joined:
+            groups[axis] = joined
+    return {axis: sorted(group) for axis, group in groups.items()}
+
+
+def _resized(domain: Domain, start: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
+    """(rows, d) codes to start from: the given ones, cut or repeated at random to the number of rows."""
+    start = np.asarray(start)
+    if start.ndim != 2 or start.shape[1] != len(domain) or (len(start) == 0 and rows > 0):
+        raise ValueError("start must have rows, and one column for each attribute of the domain")
+    if (start < 0).any() or (start >= np.array(domain.shape)).any():
+        raise ValueError("start must lie within the domain")
+    if len(start) == rows:
+        return start
+    index = np.concatenate([np.tile(np.arange(len(start)), rows // len(start)), rng.permutation(len(start))])[:rows]
+    return start[index]
+
+
+# Updates --------------------------------------------------------------------------------------------------------------
+
+
+def _updated(
+    table: np.ndarray, core: Mapping[Axes, np.ndarray], rng: np.random.Generator, config: GumConfig
+) -> np.ndarray:
+    """The (d, rows) table after all iterations."""
+    connected = _connected(core)
+    marginals = list(core.items())
+    alpha = config.alpha
+    for _ in range(config.iterations if marginals and table.shape[1] else 0):
+        # A new order of the rows each time: below, the first rows of a cell stand for random ones.
+        table = table[:, rng.permutation(table.shape[1])]
+        for which in rng.permutation(len(marginals)):
+            axes, target = marginals[which]
+            update(table, axes, target, connected[axes[0]], alpha, config.duplicate, rng)
+        alpha *= config.decay
+    return table
+
+
+def update(
+    table: np.ndarray,
+    axes: Axes,
+    target: np.ndarray,
+    columns: Sequence[int],
+    alpha: float,
+    duplicate: float,
+    rng: np.random.Generator,
+) -> int:
+    """Moves a table towards one marginal, in place.
+
+    Args:
+        table: (d, n) codes in random order of the rows.
+        axes: attributes of the marginal.
+        target: the marginal, non-negative, summing to n.
+        columns: attributes that a copied row passes on.
+        alpha: share of the gap to close.
+        duplicate: share of the freed rows to make copies.
+        rng: randomness.
+
+    Returns:
+        The number of rows that were changed.
+    """
+    goal = target.ravel()
+    cell = _cells(table, axes, target.shape, _index_type(goal.size))
+    have = np.bincount(cell, minlength=goal.size)
+    gap = goal - have
+    gap[np.abs(gap) < 1.0] = 0.0
+    surplus, lack = np.maximum(-gap, 0.0), np.maximum(gap, 0.0)
+    moves = math.floor(alpha * min(float(surplus.sum()), float(lack.sum())) + rng.random())
+    if moves <= 0:
+        return 0
+    freed = _free(cell, _apportion(surplus, moves, rng), rng)
+    filled = np.repeat(np.arange(goal.size), _apportion(lack, moves, rng))
+    # Match on one of the attributes, a random one, so that most replacements leave it as it is.
+    stride, size = _stride(target.shape, int(rng.integers(target.ndim)))
+    freed = freed[np.argsort(cell[freed] // stride % size, kind="stable")]
+    filled = filled[np.argsort(filled // stride % size, kind="stable")]
+    moves = min(len(freed), len(filled))
+    freed, filled = freed[:moves], filled[:moves]
+    copied = (rng.random(moves) < duplicate) & (have[filled] > 0)
+    source = _one_of(cell, filled[copied], have, rng)
+    for column in columns:
+        table[column, freed[copied]] = table[column, source]
+    for column, values in zip(axes, np.unravel_index(filled[~copied], target.shape), strict=True):
+        table[column, freed[~copied]] = values
+    return moves
+
+
+def _index_type(cells: int) -> type[np.integer]:
+    """The smallest type for cell numbers; 2-byte keys are sorted by radix, several times as fast as others."""
+    return np.uint16 if cells < 1 << 16 else np.int64
+
+
+def _cells(table: np.ndarray, axes: Axes, shape: Sequence[int], dtype: type[np.integer]) -> np.ndarray:
+    """(n,) flat cell of each row in the marginal over `axes`, of this shape."""
+    index = np.zeros(table.shape[1], dtype=dtype)
+    for axis, size in zip(axes, shape, strict=True):
+        index *= dtype(size)
+        index += table[axis].astype(dtype, copy=False)
+    return index
+
+
+def _stride(shape: Sequence[int], axis: int) -> tuple[int, int]:
+    """(cells between two neighbouring values of an axis, its size)."""
+    return math.prod(shape[axis + 1 :]), shape[axis]
+
+
+def _apportion(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Integers that sum to `count`, each the floor or the ceiling of its share of it (systematic rounding)."""
+    edges = np.cumsum(weights)
+    edges = np.floor(edges * (count / edges[-1]) + rng.random()).astype(np.int64)
+    np.minimum(edges, count, out=edges)
+    edges[np.flatnonzero(weights)[-1] :] = count
+    return np.diff(edges, prepend=0)
+
+
+def _free(cell: np.ndarray, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The first `wanted[c]` rows of each cell c (all of them if it has fewer), in random order."""
+    rows = np.flatnonzero(wanted[cell])
+    rows = rows[np.argsort(cell[rows], kind="stable")]
+    own = cell[rows].astype(np.int64)
+    first = np.flatnonzero(np.diff(own, prepend=-1))
+    rank = np.arange(len(own)) - np.repeat(first, np.diff(first, append=len(own)))
+    return rng.permutation(rows[rank < wanted[own]])
+
+
+def _one_of(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A random row of each wanted cell; none of them is empty."""
+    marked = np.zeros(len(have), dtype=bool)
+    marked[wanted] = True
+    rows = np.flatnonzero(marked[cell])
+    rows = rows[np.argsort(cell[rows], kind="stable")]
+    starts = np.cumsum(np.where(marked, have, 0)) - have
+    return rows[starts[wanted] + (rng.random(len(wanted)) * have[wanted]).astype(np.int64)]

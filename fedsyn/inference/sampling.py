@@ -56,7 +56,7 @@ def sample_rows(projector: TreeProjector, n: int, rng: RandomSource) -> np.ndarr
             # The new attribute to the last axis, the known ones flattened in rank order.
             axis = bits(known | 1 << rank).index(rank)
             weights = np.moveaxis(table, axis, -1).reshape(-1, sizes[rank])
-            rows[:, rank] = _draw(weights, _group_of(rows, sizes, known), rng)
+            rows[:, rank] = deal(weights, _group_of(rows, sizes, known), rng)
             known |= 1 << rank
     return rows
 
@@ -70,8 +70,14 @@ def _group_of(rows: np.ndarray, sizes: tuple[int, ...], known: int) -> np.ndarra
     return index
 
 
-def _draw(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarray:
-    """(n,) values: each group's rounded expected counts, dealt to its rows in random order."""
+def deal(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarray:
+    """(n,) values: each group's rounded expected counts, dealt to its rows in random order.
+
+    Args:
+        weights: (groups, v) non-negative weights of each group's values, not normalised.
+        group: (n,) int64 group of each row.
+        rng: source of randomness; only `random(size)` is called.
+    """
     shuffle = np.asarray(rng.random(len(group)))
     order = np.lexsort((shuffle, group))
     cells, counts = np.unique(group, return_counts=True)
