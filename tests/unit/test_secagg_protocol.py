@@ -41,11 +41,11 @@ def check_sum(parties: Parties, gone: dict[str, list[int]]) -> None:
 
 
 @pytest.mark.parametrize("facts", [SEMI, FULL, MALICIOUS], ids=["sparse", "full", "malicious"])
-@pytest.mark.parametrize("stage", ["nobody", *STAGES, "agree"])
-def test_sums_of_20_clients_are_exact(facts: dict[str, str], stage: str) -> None:
+def test_sums_of_20_clients_are_exact(facts: dict[str, str]) -> None:
     session = session_of(20, **facts)
-    if stage in (*session.stages, "nobody"):
-        check_sum(Parties(session), {} if stage == "nobody" else {stage: scattered(20, session.dropouts)})
+    check_sum(Parties(session), {})
+    for stage in session.stages:
+        check_sum(Parties(session), {stage: scattered(20, session.dropouts)})
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -57,7 +57,7 @@ def test_sums_of_100_clients_survive_the_most_dropouts_at_each_stage(stage: str,
 
 def test_sums_of_100_clients_without_dropouts_and_on_the_full_graph() -> None:
     check_sum(Parties(session_of(100, length=9000)), {})  # longer than one piece of key stream
-    check_sum(Parties(session_of(100, **FULL)), {"masked": scattered(100, 10)})
+    check_sum(Parties(session_of(50, **FULL)), {"masked": scattered(50, 5)})
 
 
 @pytest.mark.parametrize("facts", [SEMI, FULL, MALICIOUS], ids=["sparse", "full", "malicious"])
@@ -68,30 +68,23 @@ def test_dropouts_mixed_over_the_stages(facts: dict[str, str]) -> None:
     check_sum(Parties(session), plan)
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_sums_of_1000_clients_are_exact(stage: str) -> None:
-    if stage == "keys":  # nobody drops out
-        check_sum(Parties(session_of(1000, length=2)), {})
-    elif stage == "masked":  # at the stages that cost the server most
-        gone = scattered(1000, 100)
-        check_sum(Parties(session_of(1000, length=2)), {"masked": gone[:50], "unmask": gone[50:]})
+def test_sums_of_200_clients_with_dropouts_at_the_stages_that_cost_the_server_most() -> None:
+    gone = scattered(200, 20)
+    check_sum(Parties(session_of(200, length=2)), {"masked": gone[:10], "unmask": gone[10:]})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ["nobody", *STAGES])
 def test_sums_of_1000_clients_survive_the_most_dropouts_at_each_stage(stage: str) -> None:
-    check_sum(Parties(session_of(1000, length=2)), {stage: scattered(1000, 100)})
+    check_sum(Parties(session_of(1000, length=2)), {} if stage == "nobody" else {stage: scattered(1000, 100)})
 
 
-def seeds_and_shares(parties: Parties) -> list[str]:
-    return [stage for stage, _, _ in parties.inbox if stage == "unmask"]
-
-
-@pytest.mark.parametrize("facts", [SEMI, FULL, MALICIOUS], ids=["sparse", "full", "malicious"])
-@pytest.mark.parametrize("clients", [20, 100])
+@pytest.mark.parametrize(
+    ("clients", "facts"),
+    [(20, SEMI), (20, FULL), (20, MALICIOUS), (100, SEMI)],
+    ids=["20-sparse", "20-full", "20-malicious", "100-sparse"],
+)
 def test_one_more_dropout_ends_the_sum_and_opens_nothing(facts: dict[str, str], clients: int) -> None:
-    if clients == 100 and facts is not SEMI:
-        return
     session = session_of(clients, **facts)
     for stage in session.stages:
         parties = Parties(session)
@@ -155,16 +148,14 @@ def test_smallest_sums() -> None:
 
 
 def test_sums_do_not_repeat_their_randomness() -> None:
-    """Two runs of the same session give the same sum from unrelated messages."""
+    """Two runs of the same session give the same sum, from messages of which no two are alike."""
     first, second = Parties(session_of(20)), Parties(session_of(20))
     first.run()
     second.run()
     np.testing.assert_array_equal(first.server.result()[0], second.server.result()[0])
-    seen = [
-        {row.tobytes() for stage, _, reply in parties.inbox for array in reply[:1] for row in [array] if stage != "x"}
-        for parties in (first, second)
-    ]
-    assert not seen[0] & seen[1]
+    messages = [reply[0].tobytes() for parties in (first, second) for _, _, reply in parties.inbox]
+    assert len(messages) == 2 * 20 * 4
+    assert len(set(messages)) == len(messages)
 
 
 # ---- state -----------------------------------------------------------------------------------------------------------
@@ -244,24 +235,24 @@ def nonsense(rng: np.random.Generator, reply: list[np.ndarray]) -> list[np.ndarr
 @pytest.mark.parametrize("facts", [SEMI, MALICIOUS], ids=["semi_honest", "malicious"])
 def test_malformed_messages_cost_their_sender_only(facts: dict[str, str]) -> None:
     rng = np.random.default_rng(7)
-    session = session_of(12, dropouts=1, **facts)
+    session = session_of(12, dropouts=5, **facts)
     for bad_stage in session.stages:
-        for _ in range(25):
+        for _ in range(8):
             parties = Parties(session)
-            culprit = session.clients[int(rng.integers(12))]
+            culprits = {int(c) for c in rng.choice(session.clients, 5, replace=False)}
 
-            def change(stage, partition, reply, bad_stage=bad_stage, culprit=culprit):
-                return nonsense(rng, reply) if (stage, partition) == (bad_stage, culprit) else reply
+            def change(stage, partition, reply, bad_stage=bad_stage, culprits=culprits):
+                return nonsense(rng, reply) if stage == bad_stage and partition in culprits else reply
 
             parties.run(change=change)
-            assert set(parties.dropped) == {culprit}
+            assert set(parties.dropped) == culprits
             total, contributors = parties.server.result()
-            assert (culprit in contributors) == (bad_stage in ("agree", "unmask"))
+            assert culprits.isdisjoint(contributors) == (bad_stage not in ("agree", "unmask"))
             np.testing.assert_array_equal(total, parties.total(contributors))
 
 
 def test_random_bytes_of_the_right_shape_do_not_break_the_server() -> None:
-    """Well-formed nonsense in keys, seeds and shares: dropped, or harmless; never an exception of another kind."""
+    """Well-formed nonsense in one client's keys, shares or secrets never gives a wrong sum of the others."""
     session = session_of(20)
     rng = np.random.default_rng(3)
     for stage in ("keys", "shares", "unmask"):
@@ -273,11 +264,17 @@ def test_random_bytes_of_the_right_shape_do_not_break_the_server() -> None:
                 return reply
             return [rng.integers(0, 256, array.shape, dtype=np.uint8) for array in reply]
 
+        if stage == "shares":  # neither its seed nor the shares of it can be believed
+            with pytest.raises(SecureSumAborted):
+                parties.run(change=change)
+            continue
+        if stage == "keys":  # its neighbours mask for keys that it does not have: as if it had sent a wrong vector
+            parties.run(change=change)
+            continue
         parties.run(change=change)
+        assert set(parties.dropped) == {culprit}
         total, contributors = parties.server.result()
-        if stage != "keys":  # a random mask key is a usable one, whose owner cannot be cancelled: its own wrong input
-            np.testing.assert_array_equal(total, parties.total(contributors))
-        assert set(parties.dropped) <= {culprit}
+        np.testing.assert_array_equal(total, parties.total(contributors))
 
 
 def test_low_order_and_repeated_keys_are_dropped() -> None:
@@ -392,13 +389,14 @@ def test_every_fact_of_a_session_separates_it() -> None:
 def test_malicious_clients_need_their_identity_and_the_roster() -> None:
     session = session_of(4, threat="malicious")
     identity = Identity.generate()
-    roster = dict.fromkeys(session.clients, identity.public)
     own = session.clients[0]
+    roster = {c: identity.public if c == own else Identity.generate().public for c in session.clients}
     for arguments, words in [
         ({}, "identity and the roster"),
         ({"identity": identity}, "identity and the roster"),
         ({"identity": identity, "roster": {own: identity.public}}, "lacks"),
         ({"identity": Identity.generate(), "roster": roster}, "another public key"),
+        ({"identity": identity, "roster": dict.fromkeys(session.clients, identity.public)}, "the same public key"),
     ]:
         with pytest.raises(ConfigError, match=words):
             SecureSumClient(session, own, **arguments)
