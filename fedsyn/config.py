@@ -150,6 +150,8 @@ class AggregationNode(Node):
             anything (contributions stay confidential; the sum may be wrong).
         graph: of a secure sum: 'sparse': every client shares keys with some neighbours; 'full': with every other one;
             'auto': sparse if semi_honest, full if malicious.
+        roster: public keys (64 hex digits) by partition id, by which the server finds out whose signature is bad under
+            the malicious threat model; without it one bad signature ends the sum. Clients trust their own rosters only.
         failure_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with probability at most
             2^-failure_bits.
     """
@@ -161,6 +163,15 @@ class AggregationNode(Node):
     threat: Literal["semi_honest", "malicious"] = "semi_honest"
     graph: Literal["auto", "sparse", "full"] = "auto"
     failure_bits: int = Field(default=40, ge=10, le=120)
+    roster: dict[int, str] | None = None
+
+    @field_validator("roster")
+    @classmethod
+    def _hexadecimal(cls, roster: dict[int, str] | None) -> dict[int, str] | None:
+        for partition, key in (roster or {}).items():
+            if len(key) != 64 or any(digit not in "0123456789abcdef" for digit in key):
+                raise ValueError(f"the public key of partition {partition} must be 64 lower-case hex digits")
+        return roster
 
 
 class InferenceNode(Node):

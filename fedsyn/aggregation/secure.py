@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from fedsyn.aggregation.base import (
 )
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.shares import noise_plan, noisy_vector, opened, promised
+from fedsyn.config import AggregationNode
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, Ledger, Release
 from fedsyn.protocol.messages import Arrays, Envelope, Sum, Summed, split_vector
@@ -54,10 +56,14 @@ class SecureAggregation(Aggregation):
 
     name = "secagg"
 
+    def __init__(self, node: AggregationNode, minimum: int = 1) -> None:
+        super().__init__(node, minimum)
+        self._run = secrets.token_hex(16)  # the server's; makes the sums of two runs of one configuration different
+
     def check(self, clients: int) -> None:
         super().check(clients)
         if clients > 1:  # the session of a sum over everybody: it derives, or refuses, degree and threshold
-            self._session(SumSpec(((1,),), 1.0, 1.0, 1, asked=clients), range(clients), "", 0, "")
+            self._session(SumSpec(((1,),), 1.0, 1.0, 1, asked=clients), range(clients), "", 0, "", "")
 
     @property
     def _graph(self) -> str:
@@ -71,19 +77,21 @@ class SecureAggregation(Aggregation):
         """One stage of a secure sum. The client's vector is computed, charged and masked in one of them only."""
         if party.spec.asked == 1:
             return self._alone(party)
-        stage, skip = party.call.params.pop("stage", None), party.call.params.pop("skip", None)
+        stage, skip, run = (party.call.params.pop(key, None) for key in ("stage", "skip", "run"))
         arrays = party.call.arrays
-        if not isinstance(stage, str) or type(skip) is not int or not 0 <= skip <= len(arrays) - 2:
+        named = isinstance(stage, str) and isinstance(run, str)
+        if not named or type(skip) is not int or not 0 <= skip <= len(arrays) - 2:
             raise ProtocolError("the message belongs to no stage of a secure sum")
         cohort = _read_cohort(arrays[skip], party.spec.asked)
         partition = self._own_partition(party, arrays[-1], cohort)
-        session = self._session(party.spec, cohort, party.envelope.request, party.envelope.round, party.config_hash)
+        session = self._session(
+            party.spec, cohort, party.envelope.request, party.envelope.round, party.config_hash, run
+        )
         client = self._member(party, session, partition, stage)
-        sent = client.answer(stage, arrays[skip + 1 : -1], lambda: self._vector(party, arrays[:skip]))
         state = party.holder.state
-        if stage == UNMASK:
-            state.pop(STATE, None)
-        else:
+        state.pop(STATE, None)  # a client that refuses a message has left the sum: no stage is tried twice
+        sent = client.answer(stage, arrays[skip + 1 : -1], lambda: self._vector(party, arrays[:skip]))
+        if stage != UNMASK:
             state[STATE] = {"session": session.identifier.hex(), "client": client.to_state()}
         return sent
 
@@ -185,7 +193,7 @@ class SecureAggregation(Aggregation):
         if limits.fewest > limits.asked:
             return Summed([], (), ())
         try:
-            session = self._session(spec, request.cohort, request.name, round, config_hash)
+            session = self._session(spec, request.cohort, request.name, round, config_hash, self._run)
         except ConfigError as error:
             # Everybody together would do, or the configuration had been refused: this cohort is too small to hide in.
             for partition in request.cohort:
@@ -193,7 +201,7 @@ class SecureAggregation(Aggregation):
             return Summed([], (), ())
         plan = noise_plan("distributed" if self.node.noise == "distributed" else "local", spec, limits)
         plan.check_ring(rows * spec.magnitude)
-        server = SecureSumServer(session)
+        server = SecureSumServer(session, self._server_roster())
         members = _write_cohort(request.cohort)
         while not server.done:
             stage, common, each = server.outbox()
@@ -202,7 +210,7 @@ class SecureAggregation(Aggregation):
                 ledger.promise(promised(request, plan, round))
             ours = list(request.arrays) if stage == MASKED else []
             params = dict(request.params) if stage == MASKED else {}
-            params |= {"sum": spec.to_text(), "stage": stage, "skip": len(ours)}
+            params |= {"sum": spec.to_text(), "stage": stage, "skip": len(ours), "run": self._run}
             addressed = {k: [*arrays, np.array([k], np.int64)] for k, arrays in each.items()}
             replies = exchange(sorted(each), request.name, "sum", params, [*ours, members, *common], addressed)
             try:
@@ -224,11 +232,20 @@ class SecureAggregation(Aggregation):
         )
         return Summed(noisy, (request.sigma,) * len(request.shapes), contributors)
 
+    def _server_roster(self) -> Mapping[int, bytes] | None:
+        """Public keys by which the server finds out whose signature is bad; clients trust their own rosters only."""
+        if self.node.threat != "malicious" or self.node.roster is None:
+            return None
+        return {k: bytes.fromhex(key) for k, key in self.node.roster.items()}
+
     # Both ------------------------------------------------------------------------------------------------------------
 
-    def _session(self, spec: SumSpec, cohort: Sequence[int], request: str, round: int, config_hash: str) -> Session:
-        limits = self.limits(len(cohort))
-        return _session_of(self.node, self._graph, limits, spec, tuple(cohort), request, round, config_hash)
+    def _session(
+        self, spec: SumSpec, cohort: Sequence[int], request: str, round: int, config_hash: str, run: str
+    ) -> Session:
+        protection = (self.node.threat, self._graph, self.node.failure_bits)
+        name = (run[:64], config_hash, request, round)
+        return _session_of(protection, self.limits(len(cohort)), spec, tuple(cohort), name)
 
     def who_sees_what(self) -> dict[str, str]:
         share = "no more than the share aggregation.corrupted of a sum's clients"
@@ -254,28 +271,26 @@ class SecureAggregation(Aggregation):
 
 @lru_cache(maxsize=8)  # thousands of clients of a simulation share a process, and each is told of all of them
 def _session_of(
-    node: AggregationNode,
-    graph: str,
+    protection: tuple[str, str, int],
     limits: Limits,
     spec: SumSpec,
     cohort: tuple[int, ...],
-    request: str,
-    round: int,
-    config_hash: str,
+    name: tuple[str, str, str, int],
 ) -> Session:
-    """The public facts of a secure sum. Its identifier binds configuration, number, request, layout and cohort."""
+    """The public facts of a secure sum. Its identifier binds run, configuration, number, request, layout, cohort."""
     from fedsyn.aggregation.secagg import Session
 
-    facts = json.dumps([config_hash, request, round, spec.to_text(), list(cohort)])
+    threat, graph, failure_bits = protection
+    facts = json.dumps([*name, spec.to_text(), list(cohort)])
     return Session(
         identifier=hashlib.sha256(facts.encode()).digest(),
         clients=cohort,
         length=spec.length,
         dropouts=limits.dropouts,
         corrupted=limits.corrupted,
-        threat=node.threat,
+        threat=threat,
         graph=graph,
-        failure_bits=node.failure_bits,
+        failure_bits=failure_bits,
     )
 
 

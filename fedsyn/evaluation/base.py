@@ -2,14 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedsyn.schema import NumericColumn, Schema
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """The numbers that the codes of a numeric attribute stand for.
+
+    Attributes:
+        values: (cardinality,) float64, ascending: the middle of each bin (of an integer column: of its integers);
+            NaN at the end for the missing category, where there is one.
+        lower, upper: the column's public bounds.
+    """
+
+    values: np.ndarray
+    lower: float
+    upper: float
+
+
+def scales(schema: Schema) -> dict[str, Scale]:
+    """The scale of each numeric column; the other attributes are categorical, also where categories are numbers."""
+    from fedsyn.schema import NumericColumn
+
+    result = {}
+    for name, column in schema.columns.items():
+        if isinstance(column, NumericColumn):
+            assert column.lower is not None and column.upper is not None
+            result[name] = Scale(bin_middles(column), float(column.lower), float(column.upper))
+    return result
+
+
+def bin_middles(column: NumericColumn) -> np.ndarray:
+    """(size,) float64: the middle of each bin (of an integer column: of its integers); NaN for the missing category."""
+    last = 1.0 if column.dtype == "integer" else 0.0
+    values = (column.edges[:-1] + column.edges[1:] - last) / 2
+    return np.append(values, np.nan) if column.missing else values
+
+
+def raw_numbers(frame: pd.DataFrame, schema: Schema) -> np.ndarray:
+    """(n, len(scales)) float32 values of the numeric columns before binning, in the order of `scales`; NaN: missing."""
+    from fedsyn.schema.values import to_numbers
+
+    columns = [to_numbers(frame[name], schema.missing_text) for name in scales(schema)]
+    return np.stack(columns, axis=1).astype(np.float32) if columns else np.empty((len(frame), 0), np.float32)
 
 
 class EvaluatedModel(Protocol):
@@ -37,6 +84,9 @@ class EvaluationInput:
         label: the attribute that classifiers predict, or None.
         label_values: (cardinality of the label,) number that each label code stands for, NaN for a missing
             value; None where the label is not numeric. See `label_values`.
+        scales: attribute -> scale, for the numeric attributes; the others are categorical. See `scales`.
+        test_numbers: (m, len(scales)) values of the held-out rows before binning, in the order of `scales`, NaN where
+            missing; None: only the codes are known. See `raw_numbers`.
         cache: results that several metrics share; leave it alone.
     """
 
@@ -49,11 +99,34 @@ class EvaluationInput:
     partition: Sequence[np.ndarray] | None = None
     label: str | None = None
     label_values: np.ndarray | None = None
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+    test_numbers: np.ndarray | None = None
     cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def has_test(self) -> bool:
         return self.test is not None and self.test.shape[0] > 0
+
+    def test_positions(self) -> np.ndarray:
+        """(m, d) float64: `positions` of the held-out rows, with their own numbers where those are known."""
+        assert self.test is not None
+        result = self.positions(self.test)
+        if self.test_numbers is not None:
+            for numbers, (name, scale) in zip(self.test_numbers.T, self.scales.items(), strict=True):
+                known, axis = np.isfinite(numbers), self.domain.axes((name,))[0]
+                result[known, axis] = np.clip(numbers[known].astype(np.float64), scale.lower, scale.upper)
+        return result
+
+    def positions(self, codes: np.ndarray) -> np.ndarray:
+        """(n, d) float64: where each value stands, for distances and ranges.
+
+        The middle of the bin on a numeric attribute (-inf: missing), the code itself on a categorical one.
+        """
+        result = codes.astype(np.float64)
+        for name, scale in self.scales.items():
+            axis = self.domain.axes((name,))[0]
+            result[:, axis] = np.where(np.isfinite(scale.values), scale.values, -np.inf)[codes[:, axis]]
+        return result
 
 
 @dataclass(frozen=True)
@@ -66,6 +139,7 @@ class Metric:
         summary: one line for documentation and command line.
         lower_is_better: direction, for tables and plots.
         needs: the parts of an `EvaluationInput` that must be there.
+        packages: import names of the optional packages that it uses.
     """
 
     name: str
@@ -73,3 +147,11 @@ class Metric:
     summary: str
     lower_is_better: bool = True
     needs: frozenset[str] = frozenset()
+    packages: tuple[str, ...] = ()
+
+
+def sample_rows(codes: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
+    """That many different rows, in their order; all of them where the table has no more."""
+    if codes.shape[0] <= rows:
+        return codes
+    return codes[np.sort(rng.choice(codes.shape[0], rows, replace=False))]

@@ -11,16 +11,21 @@ learned have fixed answers instead of errors, so that a run that fails its purpo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedsyn.errors import ConfigError
-from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.base import EvaluationInput, bin_middles
 
 if TYPE_CHECKING:
     from fedsyn.schema import Schema
+
+# Features and label values of the synthetic rows, features of the held-out rows -> predictions for the latter.
+Regression = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 _LEARNER = {"max_iter": 100, "max_depth": 4, "early_stopping": False, "random_state": 0}
 
@@ -75,11 +80,26 @@ def rmse(data: EvaluationInput) -> float:
     Rows without a label value are left out; without any synthetic value the prediction is the middle of the
     label's range.
     """
+    assert data.test is not None and data.synthetic is not None
+
+    def predict(x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> np.ndarray:
+        _require_sklearn()
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        with one_thread():
+            predicted: np.ndarray = HistGradientBoostingRegressor(**_LEARNER).fit(x, y).predict(x_test)
+        return predicted
+
+    x, x_test = _features_and_label(data.synthetic, data)[0], _features_and_label(data.test, data)[0]
+    return regression_error(data, x, x_test, predict)
+
+
+def regression_error(data: EvaluationInput, x: np.ndarray, x_test: np.ndarray, predict: Regression) -> float:
+    """RMSE of a regression on the label, for any features of the synthetic (x) and of the held-out rows; see `rmse`."""
     assert data.test is not None and data.synthetic is not None and data.label is not None
     assert data.label_values is not None
-    x, codes = _features_and_label(data.synthetic, data)
-    x_test, codes_test = _features_and_label(data.test, data)
-    y, y_test = data.label_values[codes], data.label_values[codes_test]
+    axis = data.domain.axes((data.label,))[0]
+    y, y_test = data.label_values[data.synthetic[:, axis]], data.label_values[data.test[:, axis]]
     known, known_test = np.isfinite(y), np.isfinite(y_test)
     x, y, x_test, y_test = x[known], y[known], x_test[known_test], y_test[known_test]
     if y_test.size == 0:
@@ -88,10 +108,7 @@ def rmse(data: EvaluationInput) -> float:
         middle = (np.nanmin(data.label_values) + np.nanmax(data.label_values)) / 2
         predicted = np.full(y_test.size, y.mean() if y.size else middle)
     else:
-        _require_sklearn()
-        from sklearn.ensemble import HistGradientBoostingRegressor
-
-        predicted = HistGradientBoostingRegressor(**_LEARNER).fit(x, y).predict(x_test)
+        predicted = predict(x, y, x_test)
     return float(np.sqrt(np.mean((predicted - y_test) ** 2)))
 
 
@@ -107,12 +124,10 @@ def label_values(schema: Schema, label: str) -> np.ndarray | None:
 
     column = schema.columns[label]
     if isinstance(column, NumericColumn):
-        last = 1.0 if column.dtype == "integer" else 0.0
-        values = (column.edges[:-1] + column.edges[1:] - last) / 2
-    elif any(isinstance(value, bool | str) for value in column.values):
+        return bin_middles(column)
+    if any(isinstance(value, bool | str) for value in column.values):
         return None
-    else:
-        values = np.array([float(value) for value in column.values])
+    values = np.array([float(value) for value in column.values])
     return np.append(values, np.nan) if column.missing else values
 
 
@@ -136,8 +151,9 @@ def _fit_classifier(data: EvaluationInput) -> _Predictions:
     _require_sklearn()
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    learner = HistGradientBoostingClassifier(**_LEARNER).fit(x, y)
-    scores[:, learner.classes_] = learner.predict_proba(x_test)
+    with one_thread():
+        learner = HistGradientBoostingClassifier(**_LEARNER).fit(x, y)
+        scores[:, learner.classes_] = learner.predict_proba(x_test)
     return _Predictions(truth, scores)
 
 
@@ -156,6 +172,14 @@ def _area(scores: np.ndarray, positive: np.ndarray) -> float:
     n_negative = positive.size - n_positive
     above = rankdata(scores)[positive].sum() - n_positive * (n_positive + 1) / 2
     return float(above / (n_positive * n_negative))
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Keeps learners on one thread: no result depends on the number of cores, and on busy cores threads cost time."""
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(1)
+    return limits
 
 
 def _require_sklearn() -> None:

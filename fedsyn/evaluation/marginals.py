@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ConfigError
 from fedsyn.evaluation.base import EvaluatedModel, EvaluationInput
 from fedsyn.marginals import count
 from fedsyn.workload import Workload
@@ -16,6 +17,8 @@ from fedsyn.workload import Workload
 _CELLS_AT_ONCE = 1 << 22
 # A larger clique is compared on the cells that rows touch.
 _LARGEST_DENSE = 1 << 24
+
+Norm = Callable[[np.ndarray], float]
 
 
 def workload_error(data: EvaluationInput) -> float:
@@ -26,12 +29,21 @@ def workload_error(data: EvaluationInput) -> float:
 
     Source: Maddock et al. 2024, appendix B.3, "Average Workload Error".
     """
-    if data.model is not None:
-        errors = _model_errors(data.train, data.domain, data.workload.cliques, data.model)
-    else:
-        assert data.synthetic is not None, "workload_error needs a model or a synthetic table"
-        errors = _table_errors(data.train, data.synthetic, data.domain, data.workload.cliques)
-    return _weighted_mean(errors, data.workload)
+    return _weighted_mean(_errors(data, _l1), data.workload)
+
+
+def workload_error_l2(data: EvaluationInput) -> float:
+    """The same with the L2 distance of the normalised marginals, between 0 and sqrt(2).
+
+    Small where the mass is spread over many cells, whether or not they are right: marginals of few cells and a few
+    heavy ones decide it.
+
+    Source: Sedimo & Near, Figure 3, "l2 error"; the paper does not say what it is averaged over or divided by.
+
+    Raises:
+        ConfigError: a workload clique is too large to form its marginal.
+    """
+    return _weighted_mean(_errors(data, _l2), data.workload)
 
 
 def negative_log_likelihood(data: EvaluationInput) -> float:
@@ -90,37 +102,64 @@ def client_heterogeneity(
     return np.clip(total / math.fsum(workload.weights), 0.0, 2.0)
 
 
-def _model_errors(codes: np.ndarray, domain: Domain, cliques: Sequence[Clique], model: EvaluatedModel) -> np.ndarray:
-    """(Q,) L1 distances, in blocks of cliques that fit in memory together."""
+def _l1(difference: np.ndarray) -> float:
+    return float(np.abs(difference).sum())
+
+
+def _l2(difference: np.ndarray) -> float:
+    return float(np.sqrt(np.square(difference).sum()))
+
+
+def _errors(data: EvaluationInput, norm: Norm) -> np.ndarray:
+    """(Q,) distances over the workload between the training table and the model, or else the synthetic table."""
+    if data.model is not None:
+        return _model_errors(data.train, data.domain, data.workload.cliques, data.model, norm)
+    assert data.synthetic is not None, "workload errors need a model or a synthetic table"
+    return _table_errors(data.train, data.synthetic, data.domain, data.workload.cliques, norm)
+
+
+def _model_errors(
+    codes: np.ndarray, domain: Domain, cliques: Sequence[Clique], model: EvaluatedModel, norm: Norm
+) -> np.ndarray:
+    """(Q,) distances, in blocks of cliques that fit in memory together."""
     errors = np.empty(len(cliques))
     block: list[int] = []
     for index, clique in enumerate(cliques):
         cells = domain.size(clique)
         if cells > _LARGEST_DENSE:
+            if norm is not _l1:
+                raise ConfigError(
+                    f"evaluation: workload_error_l2 forms whole marginals, of at most {_LARGEST_DENSE:,} cells; "
+                    f"{' × '.join(clique)} has {cells:,}"
+                )
             errors[index] = _touched_error(codes, domain, clique, model)
             continue
         if block and cells + sum(domain.size(cliques[i]) for i in block) > _CELLS_AT_ONCE:
-            errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model)
+            errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model, norm)
             block = []
         block.append(index)
     if block:
-        errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model)
+        errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model, norm)
     return errors
 
 
-def _dense_errors(codes: np.ndarray, domain: Domain, cliques: list[Clique], model: EvaluatedModel) -> list[float]:
+def _dense_errors(
+    codes: np.ndarray, domain: Domain, cliques: list[Clique], model: EvaluatedModel, norm: Norm
+) -> list[float]:
     pairs = zip(count(codes, domain, cliques), model.project_many(cliques), strict=True)
-    return [float(np.abs(_normalised(real) - _normalised(made)).sum()) for real, made in pairs]
+    return [norm(_normalised(real) - _normalised(made)) for real, made in pairs]
 
 
 def _touched_error(codes: np.ndarray, domain: Domain, clique: Clique, model: EvaluatedModel) -> float:
-    """The same distance from the cells that the table touches: elsewhere it is the model's remaining mass."""
+    """The L1 distance from the cells that the table touches: elsewhere it is the model's remaining mass."""
     _, first, counts = np.unique(_cell_ids(codes, domain, clique), return_index=True, return_counts=True)
     p = model.probability_at(clique, codes[first][:, domain.axes(clique)])
     return float(np.abs(counts / max(codes.shape[0], 1) - p).sum() + max(1.0 - p.sum(), 0.0))
 
 
-def _table_errors(real: np.ndarray, made: np.ndarray, domain: Domain, cliques: Sequence[Clique]) -> np.ndarray:
+def _table_errors(
+    real: np.ndarray, made: np.ndarray, domain: Domain, cliques: Sequence[Clique], norm: Norm
+) -> np.ndarray:
     errors = np.empty(len(cliques))
     both = np.concatenate([real, made])
     for index, clique in enumerate(cliques):
@@ -128,7 +167,7 @@ def _table_errors(real: np.ndarray, made: np.ndarray, domain: Domain, cliques: S
         size = int(cell.max()) + 1 if cell.size else 0
         p_real = _normalised(np.bincount(cell[: real.shape[0]], minlength=size))
         p_made = _normalised(np.bincount(cell[real.shape[0] :], minlength=size))
-        errors[index] = np.abs(p_real - p_made).sum()
+        errors[index] = norm(p_real - p_made)
     return errors
 
 

@@ -3,8 +3,10 @@
 import itertools
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import f1_score, roc_auc_score
 
@@ -267,6 +269,19 @@ def test_label_values_are_middles_of_bins_or_numeric_categories() -> None:
         (["rmse"], {"numeric_label": False}, "'rmse' needs a numeric label"),
         (["nll"], {"has_model": False}, "'nll' needs a mechanism that estimates a model"),
         (["heterogeneity"], {"has_partition": False}, "'heterogeneity' needs a simulation"),
+        (["range_query_error"], {"has_test": False}, "'range_query_error' needs held-out rows"),
+        (["wasserstein"], {"has_test": False}, "'wasserstein' needs held-out rows"),
+        (["range_query_error"], {"attributes": 1}, "'range_query_error' needs at least 2 attributes: the table has 1"),
+        (["range_query_error_3"], {"attributes": 2}, "'range_query_error_3' needs at least 3 attributes"),
+        (["wasserstein"], {"attributes": 1}, "'wasserstein' needs at least 2 attributes"),
+        (
+            ["wasserstein_numeric"],
+            {"attributes": 5, "numeric_attributes": 1},
+            "'wasserstein_numeric' needs at least 2 numeric attributes: the table has 1",
+        ),
+        (["f1_rf"], {"label": None}, r"'f1_rf' needs a label: set data\.label"),
+        (["rmse_xgb"], {"numeric_label": False}, "'rmse_xgb' needs a numeric label"),
+        (["f1_mpl"], {}, r"unknown metric 'f1_mpl' \(did you mean 'f1_mlp'\?\)"),
     ],
 )
 def test_a_metric_that_cannot_be_computed_is_refused_beforehand(
@@ -275,6 +290,25 @@ def test_a_metric_that_cannot_be_computed_is_refused_beforehand(
     validate_metrics(METRICS, has_test=True, label="y")
     with pytest.raises(ConfigError, match=message):
         validate_metrics(names, **{"has_test": True, "label": "y", **arguments})
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "project"),
+    [("xgboost", "f1_xgb", "XGBoost"), ("ot", "wasserstein", "POT"), ("sklearn", "rmse_mlp", "scikit-learn")],
+)
+def test_a_missing_package_is_named_before_the_run(
+    package: str, name: str, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsyn.evaluation.find_spec", lambda asked: None if asked == package else object())
+    message = rf"'{name}' needs {project}, which is not installed: pip install 'fedsyn\[evaluation\]'"
+    with pytest.raises(ConfigError, match=message):
+        validate_metrics([name], has_test=True, label="y")
+    validate_metrics(["workload_error", "range_query_error"], has_test=True, label="y")
+
+
+def test_directions_of_the_metrics() -> None:
+    higher = {name for name, metric in METRICS.items() if not metric.lower_is_better}
+    assert higher == {"auc", "f1", "accuracy", "f1_rf", "f1_mlp", "f1_xgb"}
 
 
 def test_evaluate_refuses_what_the_input_lacks() -> None:
@@ -287,6 +321,62 @@ def test_evaluate_refuses_what_the_input_lacks() -> None:
         evaluate(["nll"], bare)
     with pytest.raises(ConfigError, match="held-out rows"):
         evaluate(["auc"], learning(draw(5), draw(0)))
+    with pytest.raises(ConfigError, match="'wasserstein_numeric' needs at least 2 numeric attributes: the table has 0"):
+        evaluate(["wasserstein_numeric"], learning(draw(5), draw(5)))
+    with pytest.raises(ConfigError, match="'range_query_error' needs a synthetic table"):
+        evaluate(["range_query_error"], bare)
+
+
+def test_a_run_measures_its_held_out_rows_with_their_own_numbers(tmp_path: Path) -> None:
+    """The metrics of a run are those of the rows that it held out, read again from the table."""
+    import json
+
+    from fedsyn.config import load_config
+    from fedsyn.evaluation import raw_numbers, scales
+    from fedsyn.run import run, split_rows
+    from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
+
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.random(300) ** 3, "y": rng.random(300), "z": rng.choice(["u", "v"], 300)})
+    schema = Schema(
+        columns={
+            "x": NumericColumn(lower=0, upper=1, bins=4),
+            "y": NumericColumn(lower=0, upper=1, bins=4),
+            "z": CategoricalColumn(categories=("u", "v"), other=False),
+        },
+        label="z",
+    )
+    schema.save(tmp_path / "schema.yaml")
+    names = ["range_query_error", "range_query_error_3", "wasserstein", "wasserstein_numeric", "f1_xgb"]
+    written = {
+        "mechanism": {"name": "aim"},
+        "data": {"source": "given", "schema": str(tmp_path / "schema.yaml"), "test_fraction": 0.2},
+        "privacy": {"epsilon": 5.0, "delta": 1e-5},
+        "workload": {"degree": 2},
+        "evaluation": names,
+        "runtime": {"engine": "inprocess", "seed": 0},
+    }
+    (tmp_path / "run.yaml").write_text(json.dumps(written))
+    config = load_config(tmp_path / "run.yaml")
+    with pytest.MonkeyPatch.context() as patch:
+        seen: list[EvaluationInput] = []
+        patch.setattr("fedsyn.run.evaluate", lambda asked, data: (seen.append(data), evaluate(asked, data))[1])
+        found = run(config, tmp_path / "out", table=table)
+    _, held = split_rows(config, 300)
+    (data,) = seen
+    np.testing.assert_array_equal(data.test_numbers, raw_numbers(table.iloc[held], schema))
+    np.testing.assert_array_equal(data.test, schema.encode(table.iloc[held]))
+    again = EvaluationInput(
+        train=data.train,
+        domain=schema.domain,
+        workload=data.workload,
+        test=schema.encode(table.iloc[held]),
+        synthetic=data.synthetic,
+        label="z",
+        scales=scales(schema),
+        test_numbers=raw_numbers(table.iloc[held], schema),
+    )
+    assert evaluate(names, again) == {name: found[name] for name in names}
 
 
 def test_metrics_of_the_inference_engine_match_brute_force() -> None:

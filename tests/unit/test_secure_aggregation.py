@@ -330,3 +330,35 @@ def test_a_mask_hides_the_vector(recorded: Outcome) -> None:
     for exchange in masked:
         vector = np.concatenate([array.ravel() for array in exchange.reply_arrays]).astype(np.uint64)
         assert len(vector) >= 4 and np.median(vector >> np.uint64(32)) > 2**20
+
+
+def test_a_client_that_refused_a_message_has_left_the_sum(recorded: Outcome) -> None:
+    first, second = stages(recorded)[:2]
+    client = Client(recorded)
+    assert client.ask(first.envelope, first.arrays)["ok"] is True
+    broken = [*second.arrays[:-2], np.full(3, 7, np.uint8), second.arrays[-1]]
+    assert client.ask(second.envelope, broken)["ok"] is False
+    again = client.ask(second.envelope, second.arrays)
+    assert again["ok"] is False and "no such secure sum" in again["message"]
+
+
+def test_the_sums_of_two_runs_of_one_configuration_are_different(recorded: Outcome) -> None:
+    names = {e.envelope["params"]["run"] for e in stages(recorded)} | {
+        e.envelope["params"]["run"] for e in stages(run())
+    }
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("key", ["ab", "AB" * 32, "zz" * 32])
+def test_a_bad_key_in_the_servers_roster_is_named(key: str) -> None:
+    with pytest.raises(ConfigError, match="partition 3"):
+        config(6, threat="malicious", roster={3: key})
+
+
+def test_a_server_with_a_roster_names_who_signs_badly() -> None:
+    """Client 5 signs with a key that is not the one in the rosters: it costs itself only."""
+    roster = {k: key.hex() for k, key in simulated_identities(0, 7)[1].items()}
+    assert arrays(run(7, threat="malicious", roster=roster)) == arrays(run(7, protocol="plain"))
+    wrong = {**roster, 5: roster[6], 6: roster[5]}
+    outcome = run(7, threat="malicious", roster=wrong, dropout=0.3)
+    assert outcome.dropped == {5, 6}
