@@ -240,6 +240,7 @@ class Aggregation(ABC):
         number: int = 0,
         rows: float = 2.0**40,
         config_hash: str = "",
+        note: Callable[[str], None] = lambda text: None,
     ) -> Summed:
         """Forms the sum; with too few contributors nothing is opened and no noise of the server drawn.
 
@@ -253,6 +254,7 @@ class Aggregation(ABC):
             number: of the sum in its run.
             rows: most rows that the cohort can have, for the check that no sum overflows.
             config_hash: of the run's configuration.
+            note: records why a sum was given up.
         """
 
     @abstractmethod

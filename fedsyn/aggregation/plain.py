@@ -77,6 +77,7 @@ class PlainAggregation(Aggregation):
         number: int = 0,
         rows: float = 2.0**40,
         config_hash: str = "",
+        note: Callable[[str], None] = lambda text: None,
     ) -> Summed:
         spec = SumSpec.of(request, number)
         params = {**request.params, "sum": spec.to_text()}

@@ -174,6 +174,7 @@ class SecureAggregation(Aggregation):
         number: int = 0,
         rows: float = 2.0**40,
         config_hash: str = "",
+        note: Callable[[str], None] = lambda text: None,
     ) -> Summed:
         from fedsyn.aggregation.secagg import SecureSumAborted, SecureSumServer
 
@@ -188,6 +189,7 @@ class SecureAggregation(Aggregation):
                 number=number,
                 rows=rows,
                 config_hash=config_hash,
+                note=note,
             )
         spec, limits = SumSpec.of(request, number), self.limits(len(request.cohort))
         if limits.fewest > limits.asked:
@@ -215,8 +217,9 @@ class SecureAggregation(Aggregation):
             replies = exchange(sorted(each), request.name, "sum", params, [*ours, members, *common], addressed)
             try:
                 server.receive({k: reply.arrays for k, reply in replies.items()}, drop)
-            except SecureSumAborted:
-                return Summed([], (), ())  # nothing was opened; who dropped out, and why, is in the round's record
+            except SecureSumAborted as aborted:
+                note(f"'{request.name}' was not opened: {aborted}")  # who dropped out, and why, is noted for each
+                return Summed([], (), ())
         total, contributors = server.result()
         if self.node.noise != "server":
             return opened(total.view(np.int64), request, plan, contributors)

@@ -328,6 +328,7 @@ class MechanismStrategy(Strategy):
                 number=number,
                 rows=max(1.0, self.rows(request.cohort)) if public else _LARGEST_ROWS,
                 config_hash=self.run.sha256,
+                note=self.record.notes.append,
             )
         finally:
             self._summing = False

@@ -109,6 +109,7 @@ def test_one_dropout_too_many_opens_nothing() -> None:
     outcome = run(6, faults={4: vanish(3), 5: vanish(3)}, dropout=0.2)
     assert outcome.error is not None and "no round got enough replies" in str(outcome.error)
     assert not outcome.strategy.ledger.releases
+    assert any("was not opened" in note for note in outcome.strategy.records[1].notes)
     sent = [e for e in outcome.tape.exchanges if e.envelope["params"].get("stage") == "unmask"]
     assert not sent, "the server asked for shares although the sum must not be opened"
 

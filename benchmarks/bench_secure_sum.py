@@ -1,0 +1,264 @@
+"""One sum of one vector over many clients: secure, without masks, and by Flower's own SecAgg+.
+
+In process: `secagg` against `plain`, both with the clients' shares of the noise, so both send one dense vector of
+64-bit integers per client and open the same bits (checked). On Ray (`--ray`): the same two, Flower's federated
+averaging without masks, and Flower's SecAgg+ (21 shares, threshold 11) over the same vectors, one after the other in
+one simulation, whose start is not counted. `--end-to-end`: whole runs of the mechanisms that live on secure sums.
+
+    python benchmarks/bench_secure_sum.py                                  # in process, and the contest on Ray
+    python benchmarks/bench_secure_sum.py --clients 100 --lengths 10000 --ray 0
+    python benchmarks/bench_secure_sum.py --clients '' --end-to-end 5000
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+CONTEST = Path(__file__).resolve().parent / "secagg_plus"
+sys.path.insert(0, str(CONTEST))
+
+from contest.client_app import app  # noqa: E402
+from contest.vector import Clock, Facts, Taken, make_strategy, read_results, to_text  # noqa: E402
+
+from fedsyn.aggregation import SecureAggregation  # noqa: E402
+from fedsyn.aggregation.secagg import Session  # noqa: E402
+from fedsyn.config import RunConfig, parse_config  # noqa: E402
+from fedsyn.errors import FedsynError  # noqa: E402
+from fedsyn.flower import InProcessGrid, Message  # noqa: E402
+from fedsyn.launch import run_simulation  # noqa: E402
+from fedsyn.registry import MECHANISMS  # noqa: E402
+from fedsyn.run import run  # noqa: E402
+
+ENTRY = 8  # bytes
+
+
+class TimedGrid(InProcessGrid):
+    """Adds up the CPU seconds that clients and the passing of messages take; the rest is the server's."""
+
+    busy = 0.0
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        waiting = list(messages)
+        start = time.process_time()
+        try:
+            return super().send_and_receive(waiting, timeout=timeout)
+        finally:
+            self.busy += time.process_time() - start
+
+
+def session_of(facts: Facts) -> Session:
+    """What a secure sum over these clients looks like: neighbours, threshold, limits."""
+    node = facts.config().aggregation
+    limits = SecureAggregation(node).limits(facts.clients)
+    graph = "full" if node.threat == "malicious" else node.graph
+    clients = tuple(range(facts.clients))
+    return Session(b"", clients, facts.length, limits.dropouts, limits.corrupted, node.threat, graph, node.failure_bits)
+
+
+def in_process(facts: Facts) -> tuple[list[Taken], float]:
+    """The sums, and the CPU seconds per client outside the server's part."""
+    nodes = [{"partition-id": k, "num-partitions": facts.clients} for k in range(facts.clients)]
+    grid = TimedGrid(app, nodes, {"facts": to_text([facts])})
+    strategy = make_strategy(facts, Clock())
+    joining: list[float] = []
+    strategy.before_sums = lambda: joining.append(grid.busy)
+    strategy.start(grid)
+    if any(record.dropped for record in strategy.records):
+        raise FedsynError("somebody dropped out of a benchmark's sum")
+    return strategy.taken, (grid.busy - joining[0]) / facts.repeats / facts.clients
+
+
+def median(taken: Sequence[Taken]) -> Taken:
+    """The sum of median CPU time, with the median time on the wall."""
+    ordered = sorted(taken, key=lambda one: one.cpu)
+    middle = ordered[(len(ordered) - 1) // 2]
+    middle.seconds = statistics.median(one.seconds for one in taken)
+    return middle
+
+
+def check_same_sums(one: Sequence[Taken], other: Sequence[Taken]) -> None:
+    """What is timed must be right: masks cancel to the bit, and the noise is what was asked for."""
+    if [taken.digest for taken in one] != [taken.digest for taken in other]:
+        raise SystemExit("secagg and plain opened different sums")
+    if any(taken.error > 7.5 * taken.sigma for taken in one):  # 1e5 entries pass it by chance once in 1e8 runs
+        raise SystemExit("a sum is further from the exact one than its noise can be")
+
+
+def kilobytes(size: float) -> str:
+    return f"{size / 1000:.1f}"
+
+
+def table_in_process(arguments: argparse.Namespace) -> None:
+    """One line for each number of clients and length; too dear ones are predicted from their neighbours and skipped."""
+    print(
+        f"In process, one core: s = seconds on the wall, CPU s of all parties together, client ms = CPU of one client, "
+        f"kB of one client; k neighbours, t shares open a secret; median of {arguments.repeats}.\n"
+    )
+    header = "clients | entries | k | t | secagg s | secagg CPU s | plain s | plain CPU s | CPU ratio | client ms"
+    header += " | secagg kB up | down | plain kB up | down"
+    print(f"| {header} |\n|" + "---|" * (header.count("|") + 1))
+    rates: dict[int, float] = {}  # by length: CPU seconds for each client and neighbour
+    for clients in arguments.clients:
+        for length in arguments.lengths:
+            facts = Facts(clients, length, "secagg", arguments.repeats, arguments.threat, arguments.graph)
+            session = session_of(facts)
+            pairs = clients * (session.degree + 1)
+            predicted = rates.get(length, 0.0) * pairs
+            gigabytes = 2 * clients * length * ENTRY / 1e9  # the replies of a stage, as they are and decoded
+            reason = f"about {predicted:.0f} s" if predicted > arguments.limit else ""
+            reason = reason or (f"about {gigabytes:.0f} GB" if gigabytes > arguments.memory else "")
+            if reason:
+                print(
+                    f"| {clients} | {length} | {session.degree} | {session.threshold} | skipped: {reason} |", flush=True
+                )
+                continue
+            if predicted > arguments.limit / 10:
+                facts = Facts(clients, length, "secagg", 1, arguments.threat, arguments.graph)
+            masked, client = in_process(facts)
+            gc.collect()
+            unmasked, _ = in_process(Facts(clients, length, "plain", facts.repeats))
+            gc.collect()
+            check_same_sums(masked, unmasked)
+            secure, plain = median(masked), median(unmasked)
+            rates[length] = secure.cpu / pairs
+            cells = [str(clients), str(length), str(session.degree), str(session.threshold)]
+            cells += [f"{x:.3g}" for x in (secure.seconds, secure.cpu, plain.seconds, plain.cpu)]
+            cells += [f"{secure.cpu / plain.cpu:.1f}", f"{client * 1e3:.2f}"]
+            cells += [kilobytes(x) for x in (secure.up, secure.down, plain.up, plain.down)]
+            print("| " + " | ".join(cells) + " |", flush=True)
+            if (clients, length, arguments.threat) == (100, 10_000, "semi_honest"):
+                print(
+                    f"  -> 100 clients, 10,000 entries: {secure.seconds:.2f} s (wanted: at most 2 s)", file=sys.stderr
+                )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"\npeak memory of the process: {peak:.0f} MB\n")
+
+
+def table_ray(arguments: argparse.Namespace) -> None:
+    """The contest on Ray."""
+    clients, length = arguments.ray, arguments.ray_length
+    sides = [
+        Facts(clients, length, protocol, arguments.ray_repeats, arguments.threat, arguments.graph)
+        for protocol in ("plain", "secagg")
+    ]
+    session = session_of(sides[1])
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "results.json"
+        start = time.perf_counter()
+        overrides = {"facts": to_text(sides), "out": str(out)}
+        log = run_simulation(CONTEST, overrides, nodes=clients, client_cpus=1, poll=out.is_file)
+        if not out.is_file():
+            raise SystemExit(f"the simulation left no result; its log:\n{log}")
+        if "Traceback" in out.read_text(encoding="utf-8"):
+            raise SystemExit(out.read_text(encoding="utf-8"))
+        all_sums = read_results(out)
+        total = time.perf_counter() - start
+    check_same_sums(all_sums["fedsyn plain"], all_sums["fedsyn secagg"])
+    results = {name: median(taken) for name, taken in all_sums.items()}
+    theirs = results["flower secagg+"]
+    print(
+        f"On Ray, {os.cpu_count()} cores, {clients} clients, {length} entries, the same vectors on every side; one "
+        f"aggregation, median of {arguments.ray_repeats}; the start of Ray and a first plain round with everybody are "
+        f"excluded on every side (all together: {total:.0f} s). fedsyn's secure sum: {session.degree} neighbours; "
+        f"{session.threshold} shares open a secret; clients draw noise. Flower's SecAgg+: 21 shares, 11 open a secret, "
+        f"no noise. Deviation: the largest from the exact sum, in units of the noise (fedsyn) or in counts (Flower).\n"
+    )
+    print("| side | s | CPU s, all processes | kB up | kB down | deviation | SecAgg+ takes (s) | SecAgg+ takes (CPU) |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, one in results.items():
+        deviation = f"{one.error / one.sigma:.1f} sigma" if one.sigma else f"{one.error:.1g}"
+        cells = [name, f"{one.seconds:.2f}", f"{one.cpu:.2f}", kilobytes(one.up), kilobytes(one.down), deviation]
+        cells += [f"{theirs.seconds / one.seconds:.1f} x", f"{theirs.cpu / one.cpu:.1f} x"]
+        print("| " + " | ".join(cells) + " |")
+    ratio = theirs.seconds / results["fedsyn secagg"].seconds
+    print(f"  -> Flower's SecAgg+ takes {ratio:.1f} times as long (wanted: at least 5)", file=sys.stderr)
+    print()
+
+
+def end_to_end_config(clients: int, name: str, protocol: str, rounds: int | None) -> RunConfig:
+    """A whole run on Adult, or on made-up rows where Adult is absent."""
+    adult = (Path(os.environ.get("FEDSYN_DATA", "")) / "adult.csv.gz").is_file()
+    made_up = {"source": "synthfs", "options": {"beta": 1.0, "rows": 50_000, "clients": 100, "features": 14}}
+    return parse_config(
+        {
+            "mechanism": {"name": name} | ({} if rounds is None else {"rounds": rounds}),
+            "data": {**({"source": "adult"} if adult else made_up), "bins": 32},
+            "federation": {"clients": clients, "partition": "iid"},
+            "privacy": {"epsilon": 1.0, "delta": 1e-5},
+            "aggregation": {"protocol": protocol, "noise": "distributed"},
+            "evaluation": ["workload_error"],
+            "runtime": {"engine": "inprocess", "seed": 0},
+        }
+    )
+
+
+def table_end_to_end(arguments: argparse.Namespace) -> None:
+    """Whole runs in process, every client asked in every round."""
+    clients = arguments.end_to_end
+    print(f"End to end, in process, {clients} clients, all of them in every round, noise distributed:\n")
+    print("| mechanism | protocol | rounds | s | CPU s | s of it for estimation | kB up | kB down | workload error |")
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    for name in arguments.mechanisms.split(","):
+        for protocol in arguments.protocols.split(","):
+            if name not in MECHANISMS:
+                print(f"| {name} | {protocol} | not registered |", flush=True)
+                continue
+            config = end_to_end_config(clients, name, protocol, arguments.rounds)
+            with tempfile.TemporaryDirectory() as folder:
+                out = Path(folder) / "out"
+                start, busy = time.perf_counter(), time.process_time()
+                metrics = run(config, out)
+                wall, cpu = time.perf_counter() - start, time.process_time() - busy
+                lines = (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+                records = [json.loads(line) for line in lines]
+            if metrics["dropped"]:
+                raise SystemExit(f"{metrics['dropped']:.0f} replies of {name} could not be used")
+            estimation = sum(record["seconds"].get("estimate", 0.0) for record in records)
+            cells = [name, protocol, str(len(records) - 1), f"{wall:.0f}", f"{cpu:.0f}", f"{estimation:.0f}"]
+            cells += [kilobytes(metrics[key] * 1e6) for key in ("client_mb_up", "client_mb_down")]
+            print("| " + " | ".join([*cells, f"{metrics['workload_error']:.3f}"]) + " |", flush=True)
+    print()
+
+
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if part.strip()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=numbers, default=[20, 100, 1000, 5000], help="in process; '' skips it")
+    parser.add_argument("--lengths", type=numbers, default=[1000, 10_000, 100_000])
+    parser.add_argument("--repeats", type=int, default=3, help="in process; dear combinations are run once")
+    parser.add_argument("--limit", type=float, default=120.0, help="skip combinations predicted to take longer, in s")
+    parser.add_argument("--memory", type=float, default=4.0, help="skip combinations that need more, in GB")
+    parser.add_argument("--threat", choices=("semi_honest", "malicious"), default="semi_honest")
+    parser.add_argument("--graph", choices=("sparse", "full"), help="default: full where the threat is malicious")
+    parser.add_argument("--ray", type=int, default=100, help="clients of the contest on Ray; 0 skips it")
+    parser.add_argument("--ray-length", type=int, default=10_000)
+    parser.add_argument("--ray-repeats", type=int, default=3)
+    parser.add_argument("--end-to-end", type=int, default=0, help="clients of whole runs; 0 skips them")
+    parser.add_argument("--mechanisms", default="distributed_aim,sketch_aim", help="of the whole runs")
+    parser.add_argument("--rounds", type=int, help="of the whole runs; default: the mechanism's own")
+    parser.add_argument("--protocols", default="secagg", help="of the whole runs: secagg, plain or both")
+    arguments = parser.parse_args()
+    arguments.graph = arguments.graph or ("full" if arguments.threat == "malicious" else "sparse")
+    if arguments.clients:
+        table_in_process(arguments)
+    if arguments.ray:
+        table_ray(arguments)
+    if arguments.end_to_end:
+        table_end_to_end(arguments)
+
+
+if __name__ == "__main__":
+    main()

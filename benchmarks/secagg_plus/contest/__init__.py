@@ -1,0 +1,1 @@
+"""The contest of benchmarks/bench_secure_sum.py: one sum of vectors, formed in several ways."""
