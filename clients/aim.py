@@ -11,7 +11,7 @@ from fedsyn.aggregation import Contribution
 from fedsyn.errors import ProtocolError
 from fedsyn.protocol.client import Call, TableClient, answers, indices, marginal_contribution, positive
 from fedsyn.protocol.messages import Arrays
-from fedsyn.selection import Candidates, ModelView, expected_noise, l1_distances
+from fedsyn.selection import Candidates, ModelView, expected_noise, l1_distances, penalised_cells
 
 
 class AimClient(TableClient):
@@ -22,7 +22,7 @@ class AimClient(TableClient):
         """Line 13: one clique by the exponential mechanism; returns its candidate index.
 
         Sensitivity: one row moves ||M_q(D) - n p_q||_1 by at most 1 (n is a public or released number), so the score
-        by at most w_q; the mechanism uses the largest w_q of the eligible cliques.
+        by at most w_q; the mechanism uses the largest w_q of the eligible cliques. The penalty depends on no row.
         """
         candidates = Candidates.of(self.workload, self.domain)
         eligible = indices(call.params.get("eligible"), len(candidates), "eligible")
@@ -34,8 +34,9 @@ class AimClient(TableClient):
         weights = candidates.weights[eligible]
         cliques = [candidates.cliques[i] for i in eligible]
         distances = l1_distances(self.codes, self.domain, cliques, view, self.size)
+        cells = penalised_cells(self.options.penalty, candidates, eligible, view)
         best = self.ledger.exponential(
-            weights * (distances - expected_noise(sigma, candidates.cells[eligible])),
+            weights * (distances - expected_noise(sigma, cells)),
             epsilon=epsilon,
             sensitivity=float(weights.max()),
             name="select",

@@ -17,7 +17,7 @@ from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.marginals import count
 from fedsyn.protocol.client import Call, TableClient, answers, indices, marginal_contribution, positive
 from fedsyn.protocol.messages import Arrays
-from fedsyn.selection import Candidates, ModelView, expected_noise, l1_distances
+from fedsyn.selection import Candidates, ModelView, expected_noise, l1_distances, penalised_cells
 
 
 class FlaimClient(TableClient):
@@ -53,7 +53,8 @@ class FlaimClient(TableClient):
             cliques = [candidates.cliques[i] for i in open_]
             weights = candidates.weights[open_]
             distances = l1_distances(self.codes, self.domain, cliques, view, self.size)
-            penalty = expected_noise(sigma, candidates.cells[open_]) + self.heterogeneity(cliques, view)
+            cells = penalised_cells(self.options.penalty, candidates, open_, view)
+            penalty = expected_noise(sigma, cells) + self.heterogeneity(cliques, view)
             best = self.ledger.exponential(
                 weights * (distances - penalty),
                 epsilon=epsilon,

@@ -6,11 +6,12 @@ data holder's own node configuration names its table and the schema it approved:
     flower-supernode ... --node-config 'data="/secure/rows.csv" schema="/secure/schema.yaml" epsilon=1.0 delta=1e-5'
 
 Secure sums under the malicious threat model also need `identity` (the holder's own key file) and `roster` (everybody's
-public keys, as this holder pinned them).
+public keys, as this holder pinned them); a node that has them takes part in such runs only.
 
 A node with `data` never opens what a server names, refuses seeded noise, and spends at most its own epsilon and delta
-in a run (default: the run's). All of that is code, and Flower runs the code that was submitted with the run: it binds
-only if the holder knows that code, by running trusted apps alone (docs/deployment.md).
+in a run (default: the run's). The run's configuration comes from the server too; `config-sha256` pins the one that the
+holder agreed to (`RunConfig.sha256`). All of that is code, and Flower runs the code that was submitted with the run: it
+binds only if the holder knows that code, by running trusted apps alone (docs/deployment.md).
 """
 
 from __future__ import annotations
@@ -128,6 +129,7 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
         raise ConfigError("this node holds real rows: the run's runtime.engine must be 'deployment'")
     if config.runtime.seed is not None:
         raise ConfigError("this node holds real rows and refuses a seeded run")
+    _require_agreed(config, node)
     if "schema" not in node:
         raise ConfigError("a node with 'data' needs the schema that its holder approved, as 'schema'")
     codes, domain, schema_hash = _load_rows(str(node["data"]), str(node["schema"]), config.data.bins, config.data.label)
@@ -142,6 +144,20 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
             raise ConfigError("a node needs both 'identity' and 'roster', or neither, in its node configuration")
         holder.identities = partial(load_identities, str(node["identity"]), str(node["roster"]))
     return holder
+
+
+def _require_agreed(config: RunConfig, node: Any) -> None:
+    """Refuses a run that protects less than the holder asked for: its configuration comes from the server."""
+    if "config-sha256" in node and str(node["config-sha256"]) != config.sha256:
+        raise ConfigError(
+            "this node's holder agreed to another configuration than the run's (see config-sha256 of the node)"
+        )
+    pinned = "identity" in node or "roster" in node
+    if pinned and (config.aggregation.protocol, config.aggregation.threat) != ("secagg", "malicious"):
+        raise ConfigError(
+            "this node has an identity and a roster: it takes part in runs with aggregation.protocol: secagg and "
+            "aggregation.threat: malicious only"
+        )
 
 
 @lru_cache(maxsize=2)

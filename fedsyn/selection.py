@@ -7,25 +7,37 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import pi, sqrt
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import WorkloadNode
+from fedsyn.distances import touched_distances
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError, ProtocolError, nearest
 from fedsyn.inference import Model
 from fedsyn.marginals import count
 from fedsyn.workload import Workload, candidate_weights, downward_closure, random_kway
 
+Penalty = Literal["cells", "effective"]
+
 # Marginals of more cells than this are not formed to be read at a few cells: single cells are computed instead.
 _DENSE_CELLS = 4_000_000
+# Up to so many rows, array calls cost more than what they compute, and all cliques are done in one set of them.
+_FEW_ROWS = 512
+_LARGEST_PENALTY = 2.0**32
+# Totals of the models that a message may bring. Counts of a total near 5e-324 are so coarse that they would no longer
+# sum to it, and `l1_distances` takes what was not touched to be one minus what was.
+_TOTALS = (1e-6, 2.0**63)
+# Log potentials of such a model: sums of larger ones could overflow, and a client without rows would not notice.
+_LARGEST_POTENTIAL = 1e150
 
 
 @lru_cache(maxsize=32)
@@ -103,6 +115,7 @@ class ModelView:
     def __init__(self, model: Model) -> None:
         self.model = model
         self._marginals: dict[Clique, npt.NDArray[np.float64]] = {}
+        self._effective: dict[Clique, float] = {}
 
     @classmethod
     def of(cls, domain: Domain, arrays: Sequence[npt.NDArray[np.generic]]) -> ModelView:
@@ -129,6 +142,23 @@ class ModelView:
     def probability_at(self, clique: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
         """(m,) probabilities of single cells, (m, |q|) codes, of a marginal that is too large to form."""
         return self.model.probability_at(clique, cells)
+
+    def effective_cells(self, cliques: Sequence[Clique]) -> npt.NDArray[np.float64]:
+        """(m,) effective support of each marginal, see `effective_cells`; each computed once.
+
+        A marginal that is too large to form takes the product of its attributes' supports, which is exact where they
+        are independent.
+        """
+        domain = self.model.domain
+        missing = [q for q in dict.fromkeys(cliques) if q not in self._effective]
+        small = [q for q in missing if domain.size(q) <= _DENSE_CELLS]
+        for clique, marginal in zip(small, self.probabilities(small), strict=True):
+            self._effective[clique] = effective_cells(marginal)
+        for clique in missing:
+            if clique not in self._effective:
+                parts = [effective_cells(p) for p in self.probabilities([(name,) for name in clique])]
+                self._effective[clique] = math.prod(parts)
+        return np.array([self._effective[q] for q in cliques])
 
 
 class PooledView:
@@ -173,11 +203,16 @@ def l1_distances(
     distances = np.empty(len(cliques))
     small = [i for i, q in enumerate(cliques) if domain.size(q) <= _DENSE_CELLS]
     marginals = dict(zip(small, view.probabilities([cliques[i] for i in small]), strict=True))
-    dense = [i for i in small if domain.size(cliques[i]) <= 4 * len(codes)]
+    if len(codes) <= _FEW_ROWS:
+        distances[small] = touched_distances(codes, domain, [cliques[i] for i in small], list(marginals.values()), size)
+        dense, single = [], sorted(set(range(len(cliques))) - set(small))
+    else:
+        dense = [i for i in small if domain.size(cliques[i]) <= 4 * len(codes)]
+        single = sorted(set(range(len(cliques))) - set(dense))
     for i, counts in zip(dense, count(codes, domain, [cliques[i] for i in dense]), strict=True):
         distances[i] = np.abs(counts.ravel() - size * marginals[i]).sum()
     columns: dict[str, npt.NDArray[np.int64]] = {}
-    for i in sorted(set(range(len(cliques))) - set(dense)):
+    for i in single:
         flat = _flat_cells(codes, domain, cliques[i], columns)
         cells, counts = np.unique(flat, return_counts=True)
         if i in marginals:
@@ -204,8 +239,34 @@ def _flat_cells(
 
 
 def expected_noise(sigma: float, cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """AIM's penalty sqrt(2/pi) * sigma * n_q: the expected L1 norm of Gaussian noise on a marginal, in records."""
-    return sqrt(2.0 / pi) * sigma * cells
+    """AIM's penalty sqrt(2/pi) * sigma * n_q: the expected L1 norm of Gaussian noise on a marginal, in records.
+
+    Cut off at 2^32 records: a hostile server names sigma, and subtracting 1e18 would round a distance to multiples of
+    128, so that one row could move a score by 128 times what it is charged.
+    """
+    return np.minimum(sqrt(2.0 / pi) * sigma * cells, _LARGEST_PENALTY)
+
+
+def effective_cells(probabilities: npt.NDArray[np.float64]) -> float:
+    """(sum over cells of sqrt(p))^2: how many cells carry a distribution; 1 for one cell, n_q for the uniform one.
+
+    The exponential of its Renyi entropy of order 1/2. A fit knows the total and that no cell is negative, so the noise
+    on the many nearly empty cells of a large marginal does not reach the model: the noise that does is that of about
+    so many cells, and n_q is a penalty far too large for sparse marginals.
+    """
+    return float(np.sqrt(np.maximum(probabilities, 0.0)).sum()) ** 2
+
+
+def penalised_cells(
+    penalty: Penalty, candidates: Candidates, which: Sequence[int], view: ModelView
+) -> npt.NDArray[np.float64]:
+    """(m,) cells for `expected_noise` of some candidates: all of them, or the effective ones in the current model.
+
+    Both depend on public and released values only, so neither moves a score's sensitivity.
+    """
+    if penalty == "cells":
+        return candidates.cells[list(which)]
+    return view.effective_cells([candidates.cliques[i] for i in which])
 
 
 def pack_model(model: Model) -> list[npt.NDArray[np.generic]]:
@@ -219,6 +280,11 @@ def unpack_model(domain: Domain, arrays: Sequence[npt.NDArray[np.generic]]) -> M
     """Inverse of `pack_model`; ProtocolError if the arrays are not a model of this domain."""
     try:
         names = json.loads(np.asarray(arrays[0], np.uint8).tobytes().decode())
-        return Model.from_arrays(domain, dict(zip(names, arrays[1:], strict=True)))
+        model = Model.from_arrays(domain, dict(zip(names, arrays[1:], strict=True)))
     except Exception as error:
         raise ProtocolError(f"the request's model cannot be read ({type(error).__name__})") from None
+    if not _TOTALS[0] <= model.total <= _TOTALS[1]:
+        raise ProtocolError("the request's model stands for an impossible number of records")
+    if any(np.abs(table).max(initial=0.0) > _LARGEST_POTENTIAL for table in model.rank_potentials().values()):
+        raise ProtocolError("the request's model has potentials that are too large to add up")
+    return model

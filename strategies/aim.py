@@ -26,7 +26,7 @@ from fedsyn.privacy import (
 from fedsyn.protocol.client import indices
 from fedsyn.protocol.messages import Ask, Reply, Sum, Summed
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, require
-from fedsyn.selection import Candidates, pack_model
+from fedsyn.selection import Candidates, Penalty, pack_model
 from fedsyn.structure import Structure
 
 
@@ -36,6 +36,8 @@ class AimConfig(Node):
     Attributes:
         rounds: T, a fixed number of rounds; null: budget annealing as in Algorithm 2.
         ratio: share of the budget for Gaussian noise; the rest is for selection.
+        penalty: what a measurement's noise is expected to cost: in 'cells', n_q as AIM has it, or in the 'effective'
+            support (sum over cells of sqrt(p))^2 of the current model, which is far smaller for sparse marginals.
         as_printed: start the annealing from the printed sigma_0 (twice the variance that the budget allows).
         iterations: of the fit after each round.
         final_iterations: of the last fit. More iterations lower the loss on measured cliques, but drive cells with
@@ -44,6 +46,7 @@ class AimConfig(Node):
 
     rounds: int | None = Field(default=10, ge=1)
     ratio: float = Field(default=0.9, gt=0, lt=1)
+    penalty: Penalty = "cells"
     as_printed: bool = False
     iterations: int = Field(default=50, ge=1)
     final_iterations: int = Field(default=50, ge=1)

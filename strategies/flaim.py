@@ -21,7 +21,7 @@ from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, PrivacyStatement, Release, Sca
 from fedsyn.protocol.client import indices
 from fedsyn.protocol.messages import Ask, Reply, Sum, Summed
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, require
-from fedsyn.selection import Candidates, pack_model
+from fedsyn.selection import Candidates, Penalty, pack_model
 from fedsyn.structure import Structure, estimate_config
 
 
@@ -34,6 +34,8 @@ class FlaimConfig(Node):
         ratio: r, share of the budget for Gaussian noise; the rest is for selection.
         filter_and_combine: measure all one-way marginals in every round and leave them out of the choice; null: as the
             variant does (AugFLAIM (Private) does, the others do not). For the ablation of Figure 2.
+        penalty: what a measurement's noise is expected to cost: in 'cells', n_q as AIM has it, or in the 'effective'
+            support (sum over cells of sqrt(p))^2 of the current model.
         totals: what a sum of marginals is divided by before it meets sums over other clients: 'sizes' (the contributing
             clients' public or released row counts) or 'marginal' (its own noisy total, as printed).
         iterations: of the fit after each round. A cohort is a sample of the federation, so a converged fit also fits
@@ -46,6 +48,7 @@ class FlaimConfig(Node):
     local_rounds: int = Field(default=1, ge=1)
     ratio: float = Field(default=0.9, gt=0, lt=1)
     filter_and_combine: bool | None = None
+    penalty: Penalty = "cells"
     totals: Literal["sizes", "marginal"] = "sizes"
     iterations: int = Field(default=12, ge=1)
     final_iterations: int = Field(default=12, ge=1)

@@ -263,12 +263,14 @@ class Aggregation(ABC):
 
 
 def check_contribution(contribution: Contribution, spec: SumSpec) -> None:
-    """Refuses to take part in a sum whose server accounts for less than this client's rows cost; ProtocolError."""
+    """Refuses to take part in a sum whose server accounts for less than this client's rows cost; ProtocolError.
+
+    Only public facts are looked at, never the values: a refusal is seen by the server and charged to nobody. So
+    `signed` is not checked here; where a negative value matters, the server is the one that refuses it.
+    """
     if contribution.count > spec.count:
         raise ProtocolError(
             f"one row would touch {contribution.count} arrays of the sum, the server accounts for {spec.count}"
         )
     if contribution.sensitivity > spec.sensitivity:
         raise ProtocolError("the server accounts for a smaller sensitivity than that of the summed arrays")
-    if not spec.signed and len(contribution.values) and int(contribution.values.min()) < 0:
-        raise ProtocolError("the server does not expect negative values in this sum")

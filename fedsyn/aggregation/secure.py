@@ -62,6 +62,11 @@ class SecureAggregation(Aggregation):
 
     def check(self, clients: int) -> None:
         super().check(clients)
+        if self.node.threat == "malicious" and self.node.noise == "server":
+            raise ConfigError(
+                "aggregation: threat: malicious cannot go with noise: server, which trusts the server with exact totals; "
+                "allowed: distributed, local"
+            )
         if clients > 1:  # the session of a sum over everybody: it derives, or refuses, degree and threshold
             self._session(SumSpec(((1,),), 1.0, 1.0, 1, asked=clients), range(clients), "", 0, "", "")
 

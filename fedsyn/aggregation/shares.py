@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.base import Contribution, Limits, SumSpec, check_contribution
+from fedsyn.errors import ProtocolError
 from fedsyn.privacy import Ledger, Release
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.protocol.messages import Envelope, Sum, Summed, split_vector
@@ -26,8 +27,13 @@ def noise_plan(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:
 
     Raises:
         ConfigError: no honest client is left in the worst case.
+        ProtocolError: the shares would be sized for more clients than are asked.
     """
     local = noise == "local"
+    if not local and limits.fewest > limits.asked:
+        raise ProtocolError(
+            f"{limits.asked} clients cannot make the noise of a sum that {limits.fewest} have to contribute to"
+        )
     return DistributedNoise.plan(
         spec.sigma,
         sensitivity=spec.sensitivity,

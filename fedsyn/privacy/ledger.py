@@ -260,8 +260,8 @@ class Ledger:
 
         Raises:
             BudgetExceeded: before anything is drawn.
-            ValueError: for values that are no integers, have the wrong length or could overflow, or touched values
-                (count 0), or a `sigma` that the plan does not give.
+            ValueError: for values that are no integers or have the wrong length, or touched values (count 0), or a
+                `sigma` that the plan does not give; and, when the charge is entered, for values that could overflow.
         """
         _check_shares(values, noise, sigma, count)
         if count:
@@ -274,6 +274,8 @@ class Ledger:
                 sampler=sampler_of(source),
             )
             self.charge(replace(entry, sigma=sigma, sensitivity=sensitivity))
+        # After the charge: whether it fits is a fact about the values. Who can pay for a sigma has values that do.
+        _check_room(values, noise)
         return _noise.discrete(noise.resolution * values.astype(np.int64), noise.share, source)
 
     def exponential(
@@ -428,9 +430,12 @@ def _check_shares(values: NDArray[Any], noise: DistributedNoise, sigma: float, c
         raise ValueError(f"a part of this sum is a vector of {noise.length} integers")
     if not 0.0 < sigma <= noise.sigma:
         raise ValueError("a sum cannot be charged with more noise than its shares add up to")
-    largest = max(int(values.max()), -int(values.min()))
-    if count == 0 and largest:
+    if count == 0 and values.any():
         raise ValueError("values that depend on rows need a count of at least 1")
+
+
+def _check_room(values: NDArray[Any], noise: DistributedNoise) -> None:
+    largest = max(int(values.max()), -int(values.min()))
     # No share reaches 64 s: each of its at most 8 tables ends below 16.4 of its own standard deviations.
     if noise.resolution * largest + 64 * math.ceil(noise.share) >= 2**63:
         raise ValueError("a scaled value and its share of the noise do not fit into 64 bits")

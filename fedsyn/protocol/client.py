@@ -37,6 +37,7 @@ _log = logging.getLogger("fedsyn")
 JOIN = "join"
 SIZES = "sizes"
 ONE_WAY = "one-way"
+_LARGEST_SIZE = 2.0**32
 
 
 def answers(request: str) -> Callable[[Method], Method]:
@@ -241,7 +242,8 @@ class TableClient(NumPyClient):
                 round=call.round,
                 source=call.source,
             )
-            self.holder.state["size"] = max(1.0, float(noisy[0]))
+            # Clipped above too: noise of a hostile sigma would give a size whose distances drown single rows' counts.
+            self.holder.state["size"] = min(max(1.0, float(noisy[0])), _LARGEST_SIZE)
         return [], {"rows": self.holder.state["size"]}
 
     @answers(ONE_WAY)

@@ -269,6 +269,7 @@ def test_limits(asked: int, minimum: int, dropout: float, corrupted: float, expe
         ({"dropout": 0.9, "corrupted": 0.0}, "hide nothing"),
         ({"threat": "malicious", "graph": "sparse"}, "needs aggregation.graph"),
         ({"threat": "malicious", "dropout": 0.5}, "two different sets"),
+        ({"threat": "malicious", "noise": "server"}, "cannot go with"),
         ({"graph": "dense"}, "aggregation.graph"),
         ({"failure_bits": 3}, "aggregation.failure_bits"),
     ],

@@ -1,0 +1,172 @@
+"""Requests by which a hostile server would get more out of a client than the client charges itself for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsyn.aggregation import Limits, SumSpec
+from fedsyn.aggregation.shares import noise_plan
+from fedsyn.client_app import _real_holder
+from fedsyn.config import AggregationNode, RunConfig
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.inference.model import Model
+from fedsyn.privacy import Ledger, PrivacyBudget
+from fedsyn.protocol.client import Holder
+from fedsyn.protocol.messages import ANSWER, ENVELOPE, Envelope, to_json
+from fedsyn.randomness import Randomness
+from fedsyn.registry import client_class
+from fedsyn.selection import ModelView, expected_noise, l1_distances, pack_model, unpack_model
+from fedsyn.testing.harness import config_of
+
+DOMAIN = Domain(("a", "b"), (3, 4))
+
+
+def client_of(config: RunConfig, codes: np.ndarray | None = None) -> Any:
+    if codes is None:
+        codes = np.random.default_rng(1).integers(0, DOMAIN.shape, (30, 2)).astype(np.uint8)
+    return client_class(config.mechanism.name)(config, Holder(0, codes, DOMAIN, "", Randomness(0)))
+
+
+def asked(client: Any, name: str, kind: str, params: dict[str, Any]) -> tuple[list[np.ndarray], dict[str, Any]]:
+    envelope = Envelope(name, kind, 1, client.config.sha256, params)
+    sent, _, scalars = client.fit([], {ENVELOPE: to_json(json.loads(envelope.to_scalars()[ENVELOPE]))})
+    return sent, json.loads(scalars[ANSWER])
+
+
+# A sum over one client ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["secagg", "plain"])
+def test_a_sum_over_one_client_gets_no_share_of_the_noise_of_many(protocol: str) -> None:
+    """Shares are sized for `minimum_cohort` clients: alone, and in clear, one hides nothing that it is charged for."""
+    aggregation = {"protocol": protocol, "noise": "distributed"}
+    config = config_of("distributed_aim", 30, aggregation=aggregation, federation={"minimum_cohort": 25})
+    alone = SumSpec(((3,), (4,)), sigma=100.0, sensitivity=1.0, count=2, asked=1)
+    client = client_of(config)
+    sent, answer = asked(client, "one-way", "sum", {"sum": alone.to_text()})
+    assert answer["ok"] is False and "cannot make the noise" in answer["message"]
+    assert sent == [] and client.ledger.releases == ()
+
+
+@pytest.mark.parametrize("asked", [1, 24])
+def test_shares_are_never_sized_for_more_clients_than_are_asked(asked: int) -> None:
+    spec = SumSpec(((4,),), 10.0, 1.0, 1, asked=asked)
+    limits = Limits.of(AggregationNode(noise="distributed"), asked, 25)
+    with pytest.raises(ProtocolError, match="cannot make the noise"):
+        noise_plan("distributed", spec, limits)
+    assert noise_plan("local", spec, limits).is_local  # each has the full noise: nobody else is needed
+
+
+# Scores ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_whose_marginals_do_not_sum_to_one_is_refused() -> None:
+    """Counts of 1.5e-323 records in all are multiples of 5e-324: five cells get a third of the rows each."""
+    domain = Domain(("a",), (8,))
+    p = np.array([0.19] * 5 + [0.05 / 3] * 3)
+    model = Model(domain, {("a",): np.log(p)}, 1.5e-323)
+    few = np.array([[0]] * 40 + [[1]] * 30 + [[2]] * 30)
+    view = ModelView(model)
+    one, other = (l1_distances(codes, domain, [("a",)], view, 1000.0) for codes in (few, np.vstack([few, [[3]]])))
+    assert abs(one - other)[0] > 300  # what a client that took it would be charged as 1
+    with pytest.raises(ProtocolError, match="impossible number of records"):
+        ModelView.of(domain, pack_model(model))
+    assert unpack_model(domain, pack_model(model.with_total(8.0))).total == 8.0
+
+
+@pytest.mark.parametrize("sigma", [1e3, 1e15, 1e18, 1e300])
+def test_no_penalty_makes_one_row_count_for_many(sigma: float) -> None:
+    """For sensitivity 1 a score may move by 1 with its distance, and rounding may add next to nothing to it."""
+    distances = np.arange(0.0, 2000.0)
+    scores = distances - expected_noise(sigma, np.full(len(distances), 12.0))
+    assert np.abs(np.diff(scores)).max() <= 1.0 + 1e-5
+
+
+@pytest.mark.parametrize("sigma", [1e15, 1e300])
+def test_no_released_size_makes_one_row_count_for_many(sigma: float) -> None:
+    config = config_of("augflaim", 1, privacy={"client_sizes": "private"})
+    client = client_of(config)
+    for _ in range(8):  # the noise is negative half of the time
+        client.holder.state.clear()
+        client.ledger = Ledger(PrivacyBudget(1.0, 1e-5), noise_by="client")
+        client.holder.randomness = Randomness(None)
+        answer = asked(client, "sizes", "ask", {"sigma": sigma})[1]
+        assert answer["ok"] is True and 1.0 <= answer["params"]["rows"] <= 2.0**32
+        assert client.size == answer["params"]["rows"]
+
+
+# Refusals, which are free ------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_for_lack_of_room_does_not_tell_how_large_counts_are() -> None:
+    """With so little noise 127 rows fit into 64 bits and 128 do not: no answer may depend on that before it is paid."""
+    config = config_of("fed_privsyn", 10, {}, aggregation={"protocol": "plain", "noise": "distributed"})
+    spec = SumSpec(((12,),), sigma=2e-10, sensitivity=65536.0, count=1, asked=10)
+    params = {"sum": spec.to_text(), "pairs": [0], "weights": [65536]}
+    few, many = (asked(client_of(config, np.zeros((n, 2), np.uint8)), "measure", "sum", params)[1] for n in (127, 128))
+    assert few == many and few["error"] == "budget"
+
+
+def test_a_refusal_does_not_tell_whether_a_value_is_negative() -> None:
+    """The server says whether it expects negative values; a client that minds says whether it has some."""
+    config = config_of("fed_privsyn", 10, {}, aggregation={"protocol": "plain", "noise": "distributed"})
+    spec = SumSpec(((10,),), sigma=1e6, sensitivity=4.0, count=1, asked=10, signed=False)
+    for rows in (0, 1):
+        client = client_of(config, np.zeros((rows, 2), np.uint8))
+        _, answer = asked(client, "project", "sum", {"sum": spec.to_text(), "pairs": [0]})
+        assert answer["ok"] is True and len(client.ledger.releases) == 1
+
+
+def test_a_refusal_does_not_tell_whether_a_client_has_rows() -> None:
+    """Potentials that add up to infinity make all marginals NaN, which only a client with rows would stumble over."""
+    domain = Domain(("a", "b"), (2, 2))
+    huge = np.array([1e308, 0.0])
+    with pytest.raises(ProtocolError, match="too large to add up"):
+        ModelView.of(domain, pack_model(Model(domain, {("a",): huge, ("a", "b"): np.array([[1e308, 0], [0, 0]])}, 9.0)))
+    assert unpack_model(domain, pack_model(Model(domain, {("a",): huge / 1e200}, 9.0))).total == 9.0
+
+
+# The configuration, which a deployment's server submits --------------------------------------------------------------
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "rows.csv").write_text("smokes\nno\nyes\n", encoding="utf-8")
+    (tmp_path / "schema.yaml").write_text(
+        "columns:\n  smokes: {kind: categorical, categories: ['no', 'yes']}\n", encoding="utf-8"
+    )
+    return {"data": str(tmp_path / "rows.csv"), "schema": str(tmp_path / "schema.yaml")}
+
+
+def deployed(**nodes: Any) -> RunConfig:
+    return config_of("augflaim", 4, runtime={"engine": "deployment", "seed": None}, **nodes)
+
+
+def test_a_holder_refuses_another_configuration_than_it_agreed_to(node: dict[str, Any]) -> None:
+    agreed = deployed(aggregation={"protocol": "secagg", "noise": "distributed"}, federation={"minimum_cohort": 4})
+    pinned = {**node, "config-sha256": agreed.sha256}
+    assert len(_real_holder(agreed, pinned, {}).codes) == 2
+    weaker = [
+        deployed(aggregation={"protocol": "plain", "noise": "distributed"}, federation={"minimum_cohort": 4}),
+        deployed(aggregation={"protocol": "secagg", "noise": "server"}, federation={"minimum_cohort": 4}),
+        deployed(aggregation={"protocol": "secagg", "noise": "distributed"}),
+    ]
+    for config in weaker:
+        assert len(_real_holder(config, node, {}).codes) == 2  # a holder that pinned nothing
+        with pytest.raises(ConfigError, match="agreed to another configuration"):
+            _real_holder(config, pinned, {})
+
+
+def test_a_holder_with_a_roster_is_not_talked_out_of_the_malicious_model(node: dict[str, Any]) -> None:
+    pinned = {**node, "identity": "key", "roster": "roster.yaml", "partition-id": 0}
+    secure = {"protocol": "secagg", "noise": "distributed", "graph": "full", "threat": "malicious"}
+    assert _real_holder(deployed(aggregation=secure), pinned, {}).partition == 0
+    for weaker in ({**secure, "threat": "semi_honest"}, {"protocol": "plain", "threat": "malicious"}):
+        with pytest.raises(ConfigError, match="malicious only"):
+            _real_holder(deployed(aggregation=weaker), pinned, {})
