@@ -7,9 +7,7 @@ sums stay exact, and dividing by the matrix's public scale comes after the noise
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from scipy.special import gammaln, ndtri
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.marginals import count, count_sparse_many
+from fedsyn.sketches import Sketcher, clique_key, splitmix64, squared_distance
 
 Kind = Literal["signs", "gaussian", "none"]
 KINDS: tuple[Kind, ...] = ("signs", "gaussian", "none")
@@ -107,6 +106,10 @@ class Projection:
         """Exact integers of a table: M_ab G_ab of every pair (Algorithm 1, lines 2 and 4, before the noise)."""
         if self.kind == "none":
             return [table.ravel() for table in count(codes, domain, pairs)]
+        if self.kind == "signs":
+            sketcher = Sketcher(domain, tuple(pairs), "signs", self.size, (1,) * len(pairs), self.seed)
+            vector = sketcher.of_rows(codes)
+            return list(vector.reshape(len(pairs), self.size))
         marginals = count_sparse_many(codes, domain, pairs)
         return [
             marginal.counts @ self.matrix(domain, pair)[marginal.cells].astype(np.int64)
@@ -114,22 +117,20 @@ class Projection:
         ]
 
 
-@lru_cache(maxsize=4096)  # clients of a simulation share a process
+@lru_cache(maxsize=2048)  # of signs only the server forms them, once for each update of the scores
 def _matrix(
     projection: Projection, pair: Clique, shape: tuple[int, int]
 ) -> npt.NDArray[np.int8] | npt.NDArray[np.int32]:
-    """The matrix from an extendable hash of seed and pair: the same bits on every machine and NumPy version."""
-    key = json.dumps(["indif", projection.kind, projection.size, projection.seed, *pair, *shape]).encode()
-    entries = shape[0] * shape[1] * projection.size
+    """The matrix from the public bits of `fedsyn.sketches`: the same on every machine and NumPy version."""
+    cells, k = shape[0] * shape[1], projection.size
+    words = k if projection.kind == "gaussian" else -(-k // 64)
+    counters = np.arange(cells * words, dtype=np.uint64)
+    drawn = splitmix64(clique_key(projection.seed, pair), counters).reshape(cells, words)
     if projection.kind == "signs":
-        raw = np.frombuffer(hashlib.shake_128(key).digest((entries + 7) // 8), np.uint8)
-        matrix = np.unpackbits(raw, count=entries).astype(np.int8)
-        matrix *= 2
-        matrix -= 1
-        return matrix.reshape(-1, projection.size)
-    words = np.frombuffer(hashlib.shake_128(key).digest(8 * entries), "<u8")
-    uniform = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # open interval (0, 1)
-    return np.rint(_GAUSSIAN_UNIT * ndtri(uniform)).astype(np.int32).reshape(-1, projection.size)
+        bits = np.unpackbits(drawn.astype("<u8").view(np.uint8), axis=1, count=k)
+        return np.int8(1) - np.int8(2) * bits.astype(np.int8)
+    uniform = ((drawn >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # open interval (0, 1)
+    return np.rint(_GAUSSIAN_UNIT * ndtri(uniform)).astype(np.int32)
 
 
 # Estimation ----------------------------------------------------------------------------------------------------------
@@ -168,21 +169,27 @@ def indif_squared(
     s_a, s_b = a.sigma, b.sigma
     rows, columns = domain.shape_of(pair)
     if projection.kind == "none" or printed:
-        left = columns * float(a.values @ a.values)  # sum_j ||M_a P_j||^2, or its mean over P
-        right = rows * float(b.values @ b.values)
+        left = columns * _square(a.values)  # sum_j ||M_a P_j||^2, or its mean over P
+        right = rows * _square(b.values)
         frobenius = float(rows * columns)
     if projection.kind == "none":
         product = np.outer(a.values, b.values).ravel()
     else:
         table = projection.matrix(domain, pair).astype(np.float64).reshape(rows, columns, -1) / projection.scale
-        by_a = np.tensordot(a.values, table, (0, 0))  # (columns, k)
-        product = b.values @ by_a
+        by_a = np.einsum("i,ijk->jk", a.values, table)
+        product = np.einsum("j,jk->k", b.values, by_a)
         if not printed:
-            by_b = np.tensordot(b.values, table, (0, 1))  # (rows, k)
-            left, right, frobenius = (float((part * part).sum()) for part in (by_a, by_b, table))
+            by_b = np.einsum("j,ijk->ik", b.values, table)
+            left, right, frobenius = _square(by_a), _square(by_b), _square(table)
     difference = projected.values - product
     bias = len(difference) * projected.sigma**2 + s_b**2 * left + s_a**2 * right - s_a**2 * s_b**2 * frobenius
-    return float(difference @ difference) - bias
+    return _square(difference) - bias
+
+
+def _square(values: npt.NDArray[np.float64]) -> float:
+    """||values||_2^2, summed in an order that no number of threads changes (BLAS would)."""
+    flat = values.ravel()
+    return float(np.einsum("i,i->", flat, flat))
 
 
 def distance_squared(
@@ -192,9 +199,8 @@ def distance_squared(
     known = table.ravel()
     if projection.kind != "none":
         cells = np.flatnonzero(known)
-        known = (known[cells] @ projection.matrix(domain, pair)[cells]) / projection.scale
-    difference = projected.values - known
-    return float(difference @ difference) - len(difference) * projected.sigma**2
+        known = np.einsum("i,ik->k", known[cells], projection.matrix(domain, pair)[cells]) / projection.scale
+    return squared_distance(projected.values - known, projected.sigma)
 
 
 def root(squared: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -275,8 +281,9 @@ def choose_greedily(scores: npt.NDArray[np.float64], plan: Plan, most: int, chos
     """Greedy minimisation of sum_selected psi + sum_others phi (equation 1; Algorithm 3, lines 1-11).
 
     Adds the pair that lowers the total error most until none lowers it, or `most` pairs are chosen in all. The psi of
-    all chosen pairs grow with their number, because they share one budget (Zhang et al. 2021, Algorithm 2). The sums
-    over "not selected" leave out every selected pair: the printed line 4 leaves out z alone.
+    all chosen pairs grow with their number, because they share one budget (Zhang et al. 2021, Algorithm 2). A pair z
+    leaves the sum over "not selected" for good when it is chosen, so it lowers the total by phi_z less what it adds to
+    the noise errors. (Printed line 4 leaves out z alone, and so counts the chosen pairs again in the next step.)
 
     Args:
         scores: (m,) phi, dependency scores.
@@ -290,16 +297,14 @@ def choose_greedily(scores: npt.NDArray[np.float64], plan: Plan, most: int, chos
     selected = list(chosen)
     open_ = np.ones(len(scores), bool)
     open_[selected] = False
-    error, missed = plan.error(selected), float(scores[open_].sum())
     while len(selected) < most and open_.any():
-        totals = plan.errors_with_one_more(selected) + (missed - scores)
-        totals[~open_] = np.inf
-        best = int(np.argmin(totals))
-        if totals[best] >= error + missed:
+        gains = scores - (plan.errors_with_one_more(selected) - plan.error(selected))
+        gains[~open_] = -np.inf
+        best = int(np.argmax(gains))
+        if gains[best] <= 0.0:
             break
         selected.append(best)
         open_[best] = False
-        error, missed = plan.error(selected), float(scores[open_].sum())
     return selected[len(chosen) :]
 
 

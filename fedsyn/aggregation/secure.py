@@ -64,7 +64,7 @@ class SecureAggregation(Aggregation):
         super().check(clients)
         if self.node.threat == "malicious" and self.node.noise == "server":
             raise ConfigError(
-                "aggregation: threat: malicious cannot go with noise: server, which trusts the server with exact totals; "
+                "aggregation: threat: malicious cannot go with noise: server, which trusts it with exact totals; "
                 "allowed: distributed, local"
             )
         if clients > 1:  # the session of a sum over everybody: it derives, or refuses, degree and threshold

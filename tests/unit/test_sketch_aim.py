@@ -1,0 +1,329 @@
+"""sketch_aim: its budget, what is asked and contributed, and the choice against its definition."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.sketch_aim import SketchAimClient
+from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.inference import Measurement, estimate
+from fedsyn.marginals import count
+from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
+from fedsyn.protocol.client import Call, Holder
+from fedsyn.protocol.messages import Sum, Summed
+from fedsyn.protocol.strategy import Client
+from fedsyn.randomness import Randomness
+from fedsyn.selection import Candidates, ModelView, effective_cells
+from fedsyn.sketches import pack_grouping
+from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.testing.schemas import awkward_table
+from strategies.sketch_aim import Plan, SketchAim, SketchAimConfig
+
+TABLE = awkward_table("missing_values")
+DOMAIN = TABLE.schema.domain
+CODES = TABLE.encode()
+D = len(DOMAIN)
+MU = PrivacyBudget(1.0, 1e-5).mu
+KINDS = ["groups", "count", "signs"]
+
+
+def config(clients: int = 3, nodes: Any = None, **options: Any) -> Any:
+    return config_of("sketch_aim", clients, {"rounds": 3, "marginals": 5, **options}, **(nodes or {}))
+
+
+def run(parts: Any = None, faults: Any = None, nodes: Any = None, **options: Any) -> Outcome:
+    parts = (CODES[:10], CODES[10:35], CODES[35:]) if parts is None else parts
+    return execute(config(len(parts), nodes, **options), Federation(TABLE, tuple(parts)), faults=faults)
+
+
+def releases(outcome: Outcome, name: str) -> list[Any]:
+    return [release for release in outcome.strategy.ledger.releases if release.name == name]
+
+
+def server(codes: np.ndarray = CODES, sigma: float = 1e-6, **options: Any) -> SketchAim:
+    """A server after its first fit, with the sketches of one client that has all rows; nearly no noise."""
+    setup = config(1, **options)
+    strategy = SketchAim(setup, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
+    strategy.clients = {0: Client(0, 1, float(len(codes)))}
+    cliques = [(name,) for name in DOMAIN]
+    strategy.measured(Summed([count(codes, DOMAIN, [q])[0] for q in cliques], (sigma,) * D, (0,)), cliques)
+    strategy.estimate(strategy.measurements)
+    request = strategy.sum_of_sketches(strategy.sketched(), Plan(1.0, sigma, 1.0))
+    client = SketchAimClient(setup, Holder(0, codes, DOMAIN, TABLE.schema.sha256, Randomness(0)))
+    strategy.keep(Summed([client.sketch(call(request)).dense().astype(float)], (sigma,), (0,)))
+    return strategy
+
+
+def call(request: Sum, **changes: Any) -> Call:
+    return Call(1, {**request.params, **changes}, list(request.arrays), lambda: Randomness(0).generator("t"))
+
+
+# Budget --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weights", [(1,), (2, 3), (0, 1)])
+def test_the_run_is_one_gaussian_mechanism_that_spends_the_budget(kind: str, weights: tuple[int, ...]) -> None:
+    nodes = {"workload": {"degree": 3, "size": 3, "seed": 1}}
+    outcome = finished(run(nodes=nodes, sketch=kind, weights=weights, width=7, one_way_share=0.3, sketch_share=0.1))
+    ledger = outcome.strategy.ledger
+    assert {r.mechanism for r in ledger.releases} == {"gaussian"}
+    (ones,), (sketch,), measured = releases(outcome, "one-way"), releases(outcome, "sketch"), releases(outcome, "measure")
+    assert ones.count == D and ones.sigma == pytest.approx(sqrt(D / 0.3) / MU, rel=1e-8)
+    given = [weights[len(q) - 2] for q in outcome.strategy.candidates.cliques if 1 < len(q) < 2 + len(weights)]
+    norm = sqrt(7) if kind == "signs" else 1.0
+    assert sketch.count == 1 and sketch.sensitivity == pytest.approx(norm * sqrt(sum(c * c for c in given)), rel=1e-12)
+    assert sketch.sigma == pytest.approx(sketch.sensitivity / sqrt(0.1) / MU, rel=1e-8)
+    assert [r.count for r in measured] == [2, 2, 1] and [r.round for r in measured] == [1, 2, 3]
+    assert all(r.sigma == pytest.approx(sqrt(5 / 0.6) / MU, rel=1e-8) for r in measured)
+    mu = sqrt(sum(r.count * (r.sensitivity / r.sigma) ** 2 for r in ledger.releases))
+    assert mu == pytest.approx(MU, rel=1e-8)
+    assert gaussian_epsilon(mu, 1e-5) <= 1.0
+    for client in outcome.ledgers.values():
+        assert client.spent_rho == pytest.approx(ledger.spent_rho, rel=1e-12)
+
+
+def test_private_sizes_leave_less_for_the_rest() -> None:
+    outcome = finished(run(nodes={"privacy": {"client_sizes": "private"}}))
+    (sizes,) = releases(outcome, "sizes")
+    assert sizes.rho == pytest.approx(0.05 * MU**2 / 2)
+    assert releases(outcome, "one-way")[0].rho == pytest.approx(0.2 * 0.95 * MU**2 / 2)
+    assert outcome.strategy.ledger.spent == pytest.approx(MU**2, rel=1e-8)
+
+
+def test_without_anything_to_choose_the_one_way_marginals_get_the_budget() -> None:
+    outcome = finished(run(nodes={"workload": {"degree": 1, "size": None, "seed": 0}}))
+    (ones,) = outcome.strategy.ledger.releases
+    assert ones.name == "one-way" and outcome.strategy.ledger.spent == pytest.approx(MU**2, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "marginals", "expected"),
+    [(10, None, [2] * 10), (20, None, [1] * 20), (30, None, [1] * 30), (6, None, [4, 4, 3, 3, 3, 3]), (2, 5, [3, 2])],
+)
+def test_marginals_are_spread_over_the_rounds(rounds: int, marginals: int | None, expected: list[int]) -> None:
+    options = SketchAimConfig(rounds=rounds, marginals=marginals)
+    assert [options.in_round(t) for t in range(1, rounds + 1)] == expected
+    assert sum(expected) == options.planned
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"one_way_share": 0.6, "sketch_share": 0.4}, "leave a share"),
+        ({"weights": (0, 0)}, "at least 1"),
+        ({"weights": ()}, "at least 1"),
+        ({"weights": (-1, 2)}, "from 0 to 1000"),
+        ({"rounds": 4, "marginals": 3}, "at least one for each of the 4 rounds"),
+        ({"sketch": "gaussian"}, "groups"),
+        ({"width": 0}, "width"),
+        ({"caution": -1}, "caution"),
+        ({"penalty": "half"}, "cells"),
+        ({"widht": 8}, "width"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        config(**options)
+
+
+# What is asked and contributed ---------------------------------------------------------------------------------------
+
+
+def test_clients_are_asked_for_sums_only_and_for_the_sketches_once() -> None:
+    outcome = finished(run(nodes={"federation": {"participation": 0.5}}))
+    asked = [(e.envelope["request"], e.envelope["kind"]) for e in outcome.tape.exchanges]
+    assert set(asked) == {("join", "ask"), ("one-way", "sum"), ("sketch", "sum"), ("measure", "sum")}
+    assert asked.count(("sketch", "sum")) == asked.count(("one-way", "sum")) == 3
+    assert asked.count(("measure", "sum")) < 9, "with p = 0.5 some cohort must be smaller than the federation"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_result_does_not_depend_on_how_the_rows_are_spread(kind: str) -> None:
+    """Every message of the server, and the model, bit for bit: even, sorted, one holder of all and empty others."""
+    rng = np.random.default_rng(2)
+    owner = rng.integers(0, 3, len(CODES))
+    ordered = CODES[np.lexsort(CODES.T)]
+    splits = [
+        [CODES[owner == k] for k in range(3)],
+        [ordered[:5], ordered[5:30], ordered[30:]],
+        [CODES, CODES[:0], CODES[:0]],
+    ]
+    models, requests = [], []
+    for parts in splits:
+        outcome = finished(run(parts, sketch=kind))
+        models.append(outcome.strategy.model.to_arrays())
+        requests.append([e.envelope["params"] for e in outcome.tape.exchanges if e.partition == 0])
+    for other, asked in zip(models[1:], requests[1:], strict=True):
+        assert all(np.array_equal(models[0][key], other[key]) for key in models[0])
+        assert asked == requests[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cohort_stands_for_the_federation(kind: str) -> None:
+    strategy = server(sketch=kind)
+    strategy.clients = {0: Client(0, 1, 60.0), 1: Client(1, 2, 20.0)}
+    before = len(strategy.measurements)
+    values = np.full(DOMAIN.size(DOMAIN.attributes[:2]), 2.0)
+    strategy.measured(Summed([values], (3.0,), (1,)), [DOMAIN.attributes[:2]])
+    (measurement,) = strategy.measurements[before:]
+    assert np.array_equal(measurement.values, 4 * values) and measurement.sigma == 12.0
+    whole = strategy.sketches[0].copy()
+    vector = np.concatenate([s * strategy.sketcher.row_norm for s in strategy.sketches])
+    strategy.keep(Summed([vector], (5.0,), (1,)))
+    assert np.allclose(strategy.sketches[0], 4 * whole) and strategy.sketch_sigma == 20.0
+
+
+def test_clients_that_vanish_before_the_sketches_leave_the_one_way_model() -> None:
+    outcome = finished(run(faults={k: vanish(2) for k in range(3)}))
+    assert [r.name for r in outcome.strategy.ledger.releases] == ["one-way"]
+    assert any("no sketches" in note for record in outcome.strategy.records for note in record.notes)
+    one_way = [Measurement((a,), count(CODES, DOMAIN, [(a,)])[0] * 1.0, 1.0) for a in DOMAIN]
+    independent = estimate(DOMAIN, one_way, total=float(len(CODES)))
+    assert set(outcome.strategy.model.cliques) == set(independent.cliques)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_contribution_claims_the_sensitivity_of_one_row(kind: str) -> None:
+    strategy = server(sketch=kind, weights=(3,))
+    request = strategy.sum_of_sketches(strategy.sketched(), Plan(1.0, 1.0, 1.0))
+    assert request.signed == (kind != "groups") and request.magnitude == 3.0
+    vectors = []
+    for rows in (CODES, CODES[1:]):
+        client = SketchAimClient(config(1, sketch=kind, weights=(3,)), Holder(0, rows, DOMAIN, "", Randomness(0)))
+        contribution = client.sketch(call(request))
+        assert contribution.length == request.length and contribution.count == request.count == 1
+        assert contribution.sensitivity == request.sensitivity
+        vectors.append(contribution.dense())
+    moved = vectors[0] - vectors[1]
+    assert sqrt(float(moved @ moved)) == pytest.approx(request.sensitivity, rel=1e-12)
+    assert np.abs(moved).max() <= request.magnitude
+
+
+def test_a_client_refuses_what_its_options_do_not_sketch() -> None:
+    strategy = server()
+    request = strategy.sum_of_sketches(strategy.sketched(), Plan(1.0, 1.0, 1.0))
+    client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+    single = next(i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 1)
+    for wrong in ([single], [], [10_000], [0.5], "0", [request.params["cliques"][0]] * 2):
+        with pytest.raises(ProtocolError, match="cliques"):
+            client.sketch(call(request, cliques=wrong))
+    for arrays in ([], [request.arrays[0]] * 2, [request.arrays[0][:-1]]):
+        with pytest.raises(ProtocolError, match="groups"):
+            client.sketch(Call(1, dict(request.params), arrays, lambda: Randomness(0).generator("t")))
+
+
+# The choice ----------------------------------------------------------------------------------------------------------
+
+
+def dependent() -> np.ndarray:
+    """Independent columns, except that the second repeats the first as far as it has values for it."""
+    rng = np.random.default_rng(7)
+    codes = np.stack([rng.integers(0, n, 3000) for n in DOMAIN.shape], axis=1).astype(CODES.dtype)
+    sizes = np.array(DOMAIN.shape)
+    first, second = np.argsort(-sizes, kind="stable")[:2]
+    codes[:, second] = codes[:, first] % sizes[second]
+    return codes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_dependent_pair_is_chosen_first(kind: str) -> None:
+    codes = dependent()
+    first, second = np.argsort(-np.array(DOMAIN.shape), kind="stable")[:2]
+    workload = {"workload": {"degree": 2, "size": None, "seed": 0}}
+    parts = tuple(codes[k::3] for k in range(3))
+    nodes = {"privacy": {"epsilon": 5.0, "delta": 1e-5}, **workload}
+    outcome = finished(run(parts, nodes=nodes, sketch=kind, marginals=3, caution=0.0))
+    chosen = outcome.strategy.records[1].selected
+    assert chosen == [" × ".join(DOMAIN.canonical((DOMAIN.attributes[first], DOMAIN.attributes[second])))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("penalty", ["cells", "effective"])
+@pytest.mark.parametrize("weights", [(1,), (1, 2), (0, 1)])
+def test_new_cliques_are_those_of_the_largest_gain(kind: str, penalty: str, weights: tuple[int, ...]) -> None:
+    """Against a plain evaluation of the definition for every candidate, one clique after the other."""
+    codes = dependent()
+    for seed in range(3):
+        nodes = {"workload": {"degree": 3, "size": 4, "seed": seed}}
+        strategy = server(codes, sigma=30.0, sketch=kind, penalty=penalty, weights=weights, caution=0.5, nodes=nodes)
+        model, total, sigma = strategy.model, float(len(codes)), 2.0
+        distance = {}
+        for j, q in enumerate(strategy.sketcher.cliques):
+            p = model.project(q) / total
+            seen = strategy.sketcher.of_marginal(j, p)
+            noise = strategy.sketcher.sigma_of(j, 30.0)
+            squared = np.sum((strategy.sketches[j] - total * seen) ** 2)
+            squared -= (len(seen) + 0.5 * sqrt(2 * len(seen))) * noise**2
+            support = effective_cells(seen if kind == "groups" else p)
+            distance[q] = sqrt(max(0.0, squared) * support)
+        gains = {}
+        for i, q in enumerate(strategy.candidates.cliques):
+            if len(q) > 1:
+                inside = [distance[r] for r in distance if set(r) <= set(q)]
+                error = distance.get(q, sqrt(sum(x * x for x in inside)))
+                cells = DOMAIN.size(q) if penalty == "cells" else effective_cells(model.project(q) / total)
+                gains[i] = strategy.candidates.weights[i] * (error - sqrt(2 / pi) * sigma * cells)
+        ranked = sorted((i for i in gains if gains[i] > 0), key=lambda i: -gains[i])
+        expected: list[int] = []
+        for i in ranked:
+            nested = any(set(strategy.candidates.cliques[i]) <= set(strategy.candidates.cliques[j]) for j in expected)
+            if len(expected) < 3 and not nested:
+                expected.append(i)
+        eligible = list(range(len(strategy.candidates)))
+        got = strategy.new_cliques(ModelView(model), eligible, sigma, 3, 1.0)
+        assert got == expected and got, "some clique must promise a gain, or the test shows nothing"
+
+
+def test_cliques_that_promise_nothing_are_left_and_measured_ones_are_measured_again() -> None:
+    rng = np.random.default_rng(5)
+    codes = np.stack([rng.integers(0, n, 2000) for n in DOMAIN.shape], axis=1).astype(CODES.dtype)
+    strategy = server(codes, sigma=1.0)
+    chosen = strategy.best(1e4, 2, 1.0)
+    cliques = [strategy.candidates.cliques[i] for i in chosen]
+    assert len(chosen) == 2 and all(len(q) == 1 for q in cliques)
+    gains = {
+        i: strategy.candidates.weights[i] * strategy.less_noise(ModelView(strategy.model), i, 1e4)
+        for i, q in enumerate(strategy.candidates.cliques)
+        if q in strategy.precision
+    }
+    assert sorted(chosen) == sorted(sorted(gains, key=lambda i: -gains[i])[:2])
+    assert strategy.structure.cliques == ()
+
+
+def test_one_more_measurement_takes_away_what_it_should() -> None:
+    strategy = server(sigma=3.0)
+    i = next(i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 1)
+    clique = strategy.candidates.cliques[i]
+    cells = effective_cells(strategy.model.project(clique) / strategy.model.total)
+    less = strategy.less_noise(ModelView(strategy.model), i, 4.0)
+    assert less == pytest.approx(sqrt(2 / pi) * cells * (3.0 - 1 / sqrt(1 / 9 + 1 / 16)), rel=1e-9)
+
+
+def test_a_clique_inside_a_measured_one_is_not_new() -> None:
+    strategy = server(dependent(), nodes={"workload": {"degree": 3, "size": 1, "seed": 0}})
+    triple = next(q for q in strategy.candidates.cliques if len(q) == 3)
+    strategy.structure.add([triple])
+    assert strategy.new_cliques(ModelView(strategy.model), range(len(strategy.candidates)), 1.0, 3, 1.0) == []
+
+
+def test_groups_follow_the_released_one_way_marginals() -> None:
+    strategy = server(dependent(), width=9)
+    packed = strategy.sum_of_sketches(strategy.sketched(), Plan(1.0, 1.0, 1.0)).arrays[0]
+    assert np.array_equal(packed, pack_grouping(strategy.sketcher.grouping))
+    for (name, groups), own in strategy.sketcher.grouping.items():
+        if groups < DOMAIN[name]:
+            mass = np.bincount(own, weights=strategy.model.project((name,)))
+            assert len(mass) == groups and mass.max() < 2.5 * len(dependent()) / groups
+
+
+def test_candidates_are_those_that_the_options_sketch() -> None:
+    nodes = {"workload": {"degree": 3, "size": 2, "seed": 1}}
+    for weights, sizes in (((1,), {2}), ((1, 1), {2, 3}), ((0, 1), {3})):
+        strategy = server(weights=weights, nodes=nodes)
+        assert {len(q) for q in strategy.sketcher.cliques} == sizes
+    assert isinstance(strategy.candidates, Candidates)

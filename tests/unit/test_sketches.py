@@ -1,0 +1,232 @@
+"""Sketches: against explicit matrices, linear to the bit, their row norms, and what a client accepts from a server."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from fedsyn.domain import Domain
+from fedsyn.errors import ProtocolError
+from fedsyn.marginals import count
+from fedsyn.sketches import (
+    Sketcher,
+    clique_key,
+    equal_groups,
+    group_counts,
+    grouping_keys,
+    grouping_of,
+    pack_grouping,
+    splitmix64,
+    squared_distance,
+    unpack_grouping,
+)
+
+DOMAIN = Domain(("a", "b", "c", "d"), (7, 2, 12, 30))
+CLIQUES = (("a", "b"), ("c", "d"), ("a", "c", "d"))
+WEIGHTS = (1, 3, 2)
+KINDS = ("groups", "count", "signs")
+
+
+def table(rows: int = 400, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.stack([np.floor(n * rng.random(rows) ** 2).astype(np.uint8) for n in DOMAIN.shape], axis=1)
+
+
+def sketcher(kind: str, width: int = 10, seed: int = 5) -> Sketcher:
+    mass = {name: np.bincount(table()[:, j], minlength=n) for j, (name, n) in enumerate(zip("abcd", DOMAIN.shape))}
+    grouping = grouping_of(DOMAIN, CLIQUES, width, mass) if kind == "groups" else None
+    return Sketcher(DOMAIN, CLIQUES, kind, width, WEIGHTS, seed, grouping)
+
+
+def matrix(sketch: Sketcher, i: int) -> np.ndarray:
+    """(n_q, k_q) the explicit integer matrix of clique i: the sketch of each unit marginal, times its row norm."""
+    cells = DOMAIN.size(sketch.cliques[i])
+    units = np.eye(cells)
+    return np.stack([sketch.of_marginal(i, unit) for unit in units]) * sketch.row_norm
+
+
+def scalar_splitmix64(key: int, steps: int) -> list[int]:
+    """The published generator, one 64-bit word after the other in Python integers."""
+    mask, state, out = 2**64 - 1, key, []
+    for _ in range(steps):
+        state = (state + 0x9E3779B97F4A7C15) & mask
+        z = state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        out.append(z ^ (z >> 31))
+    return out
+
+
+# Bits ----------------------------------------------------------------------------------------------------------------
+
+
+def test_splitmix64_is_the_published_generator():
+    # First outputs for the seed 1234567, as they are widely published with the reference implementation.
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert scalar_splitmix64(1234567, 3) == published
+    assert splitmix64(1234567, np.arange(3, dtype=np.uint64)).tolist() == published
+    key = 2**64 - 3
+    assert splitmix64(key, np.arange(50, dtype=np.uint64)).tolist() == scalar_splitmix64(key, 50)
+
+
+def test_keys_differ_between_seeds_and_cliques():
+    keys = {clique_key(seed, clique) for seed in range(3) for clique in [*CLIQUES, ("ab",), ("a,b",), ("b", "a")]}
+    assert len(keys) == 18
+    # Recorded: sketches of one seed must stay what they are, or parties of different versions would not fit together.
+    assert clique_key(0, ("a", "b")) == 0xF4754A411C6C3F90
+
+
+# Matrices ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [1, 6, 10, 70, 5000])
+def test_tables_and_marginals_give_what_the_explicit_matrix_gives(kind, width):
+    sketch = sketcher(kind, width)
+    codes = table()
+    vector = sketch.of_rows(codes)
+    assert vector.dtype == np.int64 and vector.shape == (sketch.length,)
+    parts = sketch.split(vector)
+    for i, marginal in enumerate(count(codes, DOMAIN, CLIQUES)):
+        explicit = marginal.ravel() @ matrix(sketch, i)
+        assert np.array_equal(vector[sketch.offsets[i] : sketch.offsets[i + 1]], np.rint(WEIGHTS[i] * explicit))
+        assert np.allclose(sketch.of_marginal(i, marginal), explicit / sketch.row_norm, rtol=1e-12, atol=1e-9)
+        assert np.allclose(parts[i], explicit / sketch.row_norm, rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [1, 10, 70])
+def test_every_row_of_a_matrix_has_the_same_norm_and_so_every_table_row_moves_the_vector_by_the_sensitivity(
+    kind, width
+):
+    sketch = sketcher(kind, width)
+    for i in range(len(CLIQUES)):
+        rows = matrix(sketch, i)
+        assert np.array_equal(rows, np.rint(rows)) and np.abs(rows).max() == 1
+        assert np.allclose((rows**2).sum(axis=1), sketch.row_norm**2)
+    assert sketch.sensitivity == pytest.approx(sketch.row_norm * math.sqrt(1 + 9 + 4))
+    codes = table(20)
+    for row in codes:
+        moved = sketch.of_rows(row[None])
+        assert math.sqrt(float(moved @ moved)) == pytest.approx(sketch.sensitivity, rel=1e-12)
+        assert np.abs(moved).max() <= sketch.magnitude
+    one_less = sketch.of_rows(codes[1:])
+    assert np.array_equal(sketch.of_rows(codes) - one_less, sketch.of_rows(codes[:1]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_sum_of_the_clients_sketches_is_the_sketch_of_the_pooled_table(kind):
+    """To the bit, for every way of splitting the rows, empty clients included."""
+    sketch = sketcher(kind, 40)
+    codes = table(1000)
+    rng = np.random.default_rng(1)
+    for owner in (rng.integers(0, 7, 1000), np.argsort(codes[:, 3], kind="stable") // 250, np.zeros(1000, np.int64)):
+        total = sum(sketch.of_rows(codes[owner == k]) for k in range(9))
+        assert np.array_equal(total, sketch.of_rows(codes))
+
+
+def test_tables_larger_than_a_block_are_counted_in_full(monkeypatch):
+    codes = table(1000)
+    expected = [sketcher(kind, 40).of_rows(codes) for kind in KINDS]
+    monkeypatch.setattr("fedsyn.sketches._ROWS_AT_ONCE", 64)
+    monkeypatch.setattr("fedsyn.sketches._CELLS_AT_ONCE", 16)
+    for kind, vector in zip(KINDS, expected, strict=True):
+        assert np.array_equal(sketcher(kind, 40).of_rows(codes), vector)
+
+
+def test_lengths_and_signs():
+    groups, counted, signs = (sketcher(kind, 10) for kind in KINDS)
+    assert counted.lengths == (10, 10, 10) and signs.lengths == (10, 10, 10)
+    assert groups.lengths == (10, 9, 8)  # 5 x 2, 3 x 3, 2 x 2 x 2
+    assert sketcher("count", 14).lengths == (14, 14, 14) and sketcher("count", 15).lengths == (14, 15, 15)
+    assert not groups.signed and counted.signed and signs.signed
+    assert signs.row_norm == math.sqrt(10) and counted.row_norm == groups.row_norm == 1.0
+    assert signs.sigma_of(1, 6.0) == pytest.approx(6.0 / (3 * math.sqrt(10)))
+
+
+def test_seeds_and_cliques_have_their_own_bits():
+    assert not np.array_equal(matrix(sketcher("count"), 1), matrix(sketcher("count", seed=6), 1))
+    assert not np.array_equal(matrix(sketcher("signs"), 1), matrix(sketcher("signs", seed=6), 1))
+    both = Sketcher(DOMAIN, (("a", "d"), ("d", "a")), "signs", 8, (1, 1))
+    assert not np.array_equal(both.of_marginal(0, np.arange(210.0)), both.of_marginal(1, np.arange(210.0)))
+
+
+@pytest.mark.parametrize("change", [{"kind": "other"}, {"width": 0}, {"weights": (1, 1)}, {"weights": (1, 0, 1)}])
+def test_malformed_sketches_are_refused(change):
+    given = {"domain": DOMAIN, "cliques": CLIQUES, "kind": "count", "width": 8, "weights": WEIGHTS, **change}
+    with pytest.raises(ValueError, match="sketch"):
+        Sketcher(**given)
+    with pytest.raises(ValueError, match="need the groups"):
+        Sketcher(DOMAIN, CLIQUES, "groups", 8, WEIGHTS)
+
+
+# Groups --------------------------------------------------------------------------------------------------------------
+
+
+def brute_force_groups(mass: np.ndarray, groups: int) -> float:
+    """Least sum of squared group masses over all cuts into so many runs."""
+    best = math.inf
+    for cuts in itertools.combinations(range(1, len(mass)), groups - 1):
+        best = min(best, sum(float(part.sum()) ** 2 for part in np.split(mass, cuts)))
+    return best
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 4, 6])
+def test_groups_are_the_best_cuts(groups):
+    rng = np.random.default_rng(groups)
+    for _ in range(20):
+        mass = rng.random(9) ** 4
+        got = equal_groups(mass, groups)
+        assert np.array_equal(np.unique(got), np.arange(groups)) and (np.diff(got) >= 0).all()
+        weight = mass / mass.sum() + 1e-9
+        reached = float((np.bincount(got, weights=weight) ** 2).sum())
+        assert reached == pytest.approx(brute_force_groups(weight, groups), rel=1e-9)
+
+
+def test_groups_of_odd_masses():
+    assert equal_groups(np.array([1.0, 2.0]), 5).tolist() == [0, 1]
+    assert equal_groups(np.array([0.0, 0.0, 0.0, 0.0]), 2).tolist() == [0, 0, 1, 1]
+    assert equal_groups(np.array([-5.0, 1.0, 1.0, -3.0]), 2).tolist() in ([0, 0, 1, 1],)
+    heavy = equal_groups(np.array([0.96, 0.01, 0.01, 0.02]), 3)
+    assert heavy[0] == 0 and (heavy[1:] > 0).all(), "a heavy value must not cost the others their groups"
+
+
+@pytest.mark.parametrize(
+    ("clique", "width", "expected"),
+    [(("c", "d"), 36, (6, 6)), (("b", "d"), 36, (2, 18)), (("a", "c", "d"), 27, (3, 3, 3)), (("a", "b"), 1, (1, 1))],
+)
+def test_the_smallest_number_of_groups_grows_first(clique, width, expected):
+    assert group_counts(DOMAIN, clique, width) == expected
+
+
+def test_groups_survive_a_message_and_wrong_ones_are_refused():
+    grouping = sketcher("groups", 12).grouping
+    assert list(grouping) == grouping_keys(DOMAIN, CLIQUES, 12)
+    packed = pack_grouping(grouping)
+    unpacked = unpack_grouping(packed, DOMAIN, CLIQUES, 12)
+    assert list(unpacked) == list(grouping)
+    assert all(np.array_equal(unpacked[key], grouping[key]) for key in grouping)
+    beyond = packed.copy()
+    beyond[0] = 100
+    for wrong in (packed[:-1], packed.astype(np.float64), packed[None], beyond, packed.astype(np.int64) - 1):
+        with pytest.raises(ProtocolError, match="groups"):
+            unpack_grouping(wrong, DOMAIN, CLIQUES, 12)
+
+
+def test_whatever_groups_a_server_names_a_row_moves_the_vector_by_the_sensitivity():
+    rng = np.random.default_rng(3)
+    keys = grouping_keys(DOMAIN, CLIQUES, 12)
+    packed = np.concatenate([rng.integers(0, groups, DOMAIN[name]) for name, groups in keys])
+    hostile = Sketcher(DOMAIN, CLIQUES, "groups", 12, WEIGHTS, 0, unpack_grouping(packed, DOMAIN, CLIQUES, 12))
+    for row in table(20):
+        moved = hostile.of_rows(row[None])
+        assert float(moved @ moved) == 1 + 9 + 4
+
+
+def test_squared_distance_takes_off_the_noise_of_every_entry():
+    assert squared_distance(np.array([3.0, -4.0]), 0.0) == 25.0
+    assert squared_distance(np.array([3.0, -4.0]), 2.0) == 17.0
+    assert squared_distance(np.zeros(3), 1.0) == -3.0
