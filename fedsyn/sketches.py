@@ -280,7 +280,9 @@ class Sketcher:
             some, weight = counters[start : start + _CELLS_AT_ONCE], values[start : start + _CELLS_AT_ONCE]
             places = np.asarray(some[:, None] * np.uint64(words) + np.arange(words, dtype=np.uint64), np.uint64)
             drawn = splitmix64(key, places)
-            bits = np.unpackbits(drawn.astype("<u8").view(np.uint8).reshape(len(some), -1), axis=1, count=k)
+            bits = np.unpackbits(
+                drawn.astype("<u8").view(np.uint8).reshape(len(some), -1), axis=1, count=k, bitorder="little"
+            )
             # Summed as one minus twice the bits, in a fixed order: einsum and not BLAS, whose order depends on threads.
             out += np.asarray(weight, np.float64).sum() - 2.0 * np.einsum("i,ij->j", weight, bits.astype(np.float64))
         return out

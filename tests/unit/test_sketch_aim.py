@@ -72,7 +72,11 @@ def test_the_run_is_one_gaussian_mechanism_that_spends_the_budget(kind: str, wei
     outcome = finished(run(nodes=nodes, sketch=kind, weights=weights, width=7, one_way_share=0.3, sketch_share=0.1))
     ledger = outcome.strategy.ledger
     assert {r.mechanism for r in ledger.releases} == {"gaussian"}
-    (ones,), (sketch,), measured = releases(outcome, "one-way"), releases(outcome, "sketch"), releases(outcome, "measure")
+    (ones,), (sketch,), measured = (
+        releases(outcome, "one-way"),
+        releases(outcome, "sketch"),
+        releases(outcome, "measure"),
+    )
     assert ones.count == D and ones.sigma == pytest.approx(sqrt(D / 0.3) / MU, rel=1e-8)
     given = [weights[len(q) - 2] for q in outcome.strategy.candidates.cliques if 1 < len(q) < 2 + len(weights)]
     norm = sqrt(7) if kind == "signs" else 1.0

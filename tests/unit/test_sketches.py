@@ -147,6 +147,19 @@ def test_lengths_and_signs():
     assert signs.sigma_of(1, 6.0) == pytest.approx(6.0 / (3 * math.sqrt(10)))
 
 
+@pytest.mark.parametrize("width", [10, 64, 130])
+def test_signs_and_buckets_are_those_of_the_generator(width):
+    """Cell by cell from the scalar generator: no cell shares a word with another one."""
+    words, cells = -(-width // 64), DOMAIN.size(CLIQUES[1])
+    outputs = scalar_splitmix64(clique_key(5, CLIQUES[1]), cells * words)
+    signs = [[1 - 2 * (outputs[c * words + j // 64] >> j % 64 & 1) for j in range(width)] for c in range(cells)]
+    assert np.array_equal(matrix(sketcher("signs", width), 1), signs)
+    counted = np.zeros((cells, width))
+    for c in range(cells):
+        counted[c, (outputs[c] >> 32) * width >> 32] = 1 - 2 * (outputs[c] & 1)
+    assert np.array_equal(matrix(sketcher("count", width), 1), counted)
+
+
 def test_seeds_and_cliques_have_their_own_bits():
     assert not np.array_equal(matrix(sketcher("count"), 1), matrix(sketcher("count", seed=6), 1))
     assert not np.array_equal(matrix(sketcher("signs"), 1), matrix(sketcher("signs", seed=6), 1))
