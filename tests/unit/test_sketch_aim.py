@@ -283,6 +283,20 @@ def test_new_cliques_are_those_of_the_largest_gain(kind: str, penalty: str, weig
         assert got == expected and got, "some clique must promise a gain, or the test shows nothing"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_caution_takes_standard_deviations_off_the_squared_distance(kind: str) -> None:
+    squares = []
+    for caution in (0.0, 2.0):
+        strategy = server(dependent(), sigma=4.0, sketch=kind, caution=caution, weights=(2,), width=11)
+        clique = strategy.sketcher.cliques[0]
+        p = strategy.model.project(clique).ravel() / strategy.model.total
+        seen = strategy.sketcher.of_marginal(0, p)
+        support = effective_cells(seen if kind == "groups" else p)
+        squares.append(strategy.distance(0, p) ** 2 / support)
+    noise = 4.0 / (2 * (sqrt(11) if kind == "signs" else 1.0))
+    assert squares[0] - squares[1] == pytest.approx(2.0 * sqrt(2 * len(seen)) * noise**2, rel=1e-6)
+
+
 def test_cliques_that_promise_nothing_are_left_and_measured_ones_are_measured_again() -> None:
     rng = np.random.default_rng(5)
     codes = np.stack([rng.integers(0, n, 2000) for n in DOMAIN.shape], axis=1).astype(CODES.dtype)

@@ -36,7 +36,10 @@ def table(rows: int = 400, seed: int = 0) -> np.ndarray:
 
 
 def sketcher(kind: str, width: int = 10, seed: int = 5) -> Sketcher:
-    mass = {name: np.bincount(table()[:, j], minlength=n) for j, (name, n) in enumerate(zip("abcd", DOMAIN.shape))}
+    mass = {
+        name: np.bincount(table()[:, j], minlength=n)
+        for j, (name, n) in enumerate(zip("abcd", DOMAIN.shape, strict=True))
+    }
     grouping = grouping_of(DOMAIN, CLIQUES, width, mass) if kind == "groups" else None
     return Sketcher(DOMAIN, CLIQUES, kind, width, WEIGHTS, seed, grouping)
 
