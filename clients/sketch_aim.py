@@ -11,7 +11,6 @@ from fedsyn.aggregation import Contribution
 from fedsyn.errors import ProtocolError
 from fedsyn.protocol.client import Call, TableClient, answers, indices, marginal_contribution
 from fedsyn.selection import Candidates
-from fedsyn.sketches import unpack_grouping
 
 
 class SketchAimClient(TableClient):
@@ -29,12 +28,10 @@ class SketchAimClient(TableClient):
         cliques = [candidates.cliques[i] for i in asked]
         if not asked or not all(self.options.weight_of(q) for q in cliques):
             raise ProtocolError("parameter 'cliques' names a clique that these options do not sketch, or none")
-        grouping = None
-        if self.options.sketch == "groups":
-            if len(call.arrays) != 1:
-                raise ProtocolError("the request does not bring the groups of the sketches")
-            grouping = unpack_grouping(call.arrays[0], self.domain, cliques, self.options.width)
-        sketcher = self.options.sketcher(candidates, asked, grouping, self.domain)
+        groups = self.options.sketch == "groups"
+        if len(call.arrays) != groups:
+            raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
+        sketcher = self.options.sketcher(self.domain, cliques, *call.arrays)
         vector = sketcher.of_rows(self.codes)
         cells = np.flatnonzero(vector)
         return Contribution(

@@ -21,7 +21,7 @@ from scipy.special import gammaln, ndtri
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.marginals import count, count_sparse_many
-from fedsyn.sketches import Sketcher, clique_key, splitmix64, squared_distance
+from fedsyn.sketches import Sketcher, clique_key, sign_bits, splitmix64, squared_distance
 
 Kind = Literal["signs", "gaussian", "none"]
 KINDS: tuple[Kind, ...] = ("signs", "gaussian", "none")
@@ -122,13 +122,10 @@ def _matrix(
     projection: Projection, pair: Clique, shape: tuple[int, int]
 ) -> npt.NDArray[np.int8] | npt.NDArray[np.int32]:
     """The matrix from the public bits of `fedsyn.sketches`: the same on every machine and NumPy version."""
-    cells, k = shape[0] * shape[1], projection.size
-    words = k if projection.kind == "gaussian" else -(-k // 64)
-    counters = np.arange(cells * words, dtype=np.uint64)
-    drawn = splitmix64(clique_key(projection.seed, pair), counters).reshape(cells, words)
+    key, cells, k = clique_key(projection.seed, pair), shape[0] * shape[1], projection.size
     if projection.kind == "signs":
-        bits = np.unpackbits(drawn.astype("<u8").view(np.uint8), axis=1, count=k)
-        return np.int8(1) - np.int8(2) * bits.astype(np.int8)
+        return np.int8(1) - np.int8(2) * sign_bits(key, np.arange(cells, dtype=np.uint64), k).astype(np.int8)
+    drawn = splitmix64(key, np.arange(cells * k, dtype=np.uint64)).reshape(cells, k)
     uniform = ((drawn >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # open interval (0, 1)
     return np.rint(_GAUSSIAN_UNIT * ndtri(uniform)).astype(np.int32)
 

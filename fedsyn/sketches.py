@@ -24,7 +24,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -56,9 +56,18 @@ def clique_key(seed: int, clique: Clique) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
+def sign_bits(key: int, cells: npt.NDArray[np.uint64], k: int) -> npt.NDArray[np.uint8]:
+    """(m, k) bits of a sign matrix's rows: 0 stands for +1 and 1 for -1."""
+    words = -(-k // 64)
+    places = np.asarray(cells[:, None] * np.uint64(words) + np.arange(words, dtype=np.uint64), np.uint64)
+    drawn = splitmix64(key, places)
+    return np.unpackbits(drawn.astype("<u8").view(np.uint8).reshape(len(cells), -1), axis=1, count=k)
+
+
 # Groups of neighbouring values --------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)  # clients of a simulation that share a process ask for the same ones
 def group_counts(domain: Domain, clique: Clique, width: int) -> tuple[int, ...]:
     """Groups per attribute whose product is at most `width`: the smallest one grows first, none beyond its values."""
     sizes = domain.shape_of(clique)
@@ -275,14 +284,9 @@ class Sketcher:
             sign = 1.0 - 2.0 * (drawn & np.uint64(1)).astype(np.float64)
             return _histogram(bucket.astype(np.int64), sign * values, k)
         out = np.zeros(k)
-        words = -(-k // 64)
         for start in range(0, len(counters), _CELLS_AT_ONCE):
             some, weight = counters[start : start + _CELLS_AT_ONCE], values[start : start + _CELLS_AT_ONCE]
-            places = np.asarray(some[:, None] * np.uint64(words) + np.arange(words, dtype=np.uint64), np.uint64)
-            drawn = splitmix64(key, places)
-            bits = np.unpackbits(
-                drawn.astype("<u8").view(np.uint8).reshape(len(some), -1), axis=1, count=k, bitorder="little"
-            )
+            bits = sign_bits(key, some, k)
             # Summed as one minus twice the bits, in a fixed order: einsum and not BLAS, whose order depends on threads.
             out += np.asarray(weight, np.float64).sum() - 2.0 * np.einsum("i,ij->j", weight, bits.astype(np.float64))
         return out
@@ -319,6 +323,46 @@ class Sketcher:
                 bucket += lookup[codes[:, axis]]
             part = out[self.offsets[i] : self.offsets[i + 1]]
             part += np.bincount(bucket, minlength=len(part))
+
+
+def make_sketcher(
+    domain: Domain,
+    cliques: tuple[Clique, ...],
+    kind: str,
+    width: int,
+    weights: tuple[int, ...],
+    seed: int = 0,
+    packed: npt.NDArray[np.generic] | None = None,
+) -> Sketcher:
+    """The sketches that a request describes; `packed`: its groups, see `unpack_grouping`.
+
+    Clients of a simulation that share a process get one object, which holds no row: sharing saves work only.
+
+    Raises:
+        ProtocolError: the groups are missing or malformed.
+    """
+    if kind == "groups" and packed is None:
+        raise ProtocolError("the request does not bring the groups of the sketches")
+    groups = None if packed is None else np.ascontiguousarray(packed)
+    key = None if groups is None else (groups.dtype.str, groups.shape, groups.tobytes())
+    return _shared_sketcher(domain, cliques, kind, width, weights, seed, key)
+
+
+@lru_cache(maxsize=4)
+def _shared_sketcher(
+    domain: Domain,
+    cliques: tuple[Clique, ...],
+    kind: str,
+    width: int,
+    weights: tuple[int, ...],
+    seed: int,
+    key: tuple[str, tuple[int, ...], bytes] | None,
+) -> Sketcher:
+    grouping = None
+    if kind == "groups" and key is not None:
+        packed = np.frombuffer(key[2], np.dtype(key[0])).reshape(key[1])
+        grouping = unpack_grouping(packed, domain, cliques, width)
+    return Sketcher(domain, cliques, kind, width, weights, seed, grouping)
 
 
 def _histogram(

@@ -17,13 +17,13 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fedsyn.config import Node
-from fedsyn.domain import Clique
+from fedsyn.domain import Clique, Domain
 from fedsyn.inference import Measurement
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.protocol.messages import Sum, Summed
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts
 from fedsyn.selection import Candidates, ModelView, Penalty, effective_cells, expected_noise, penalised_cells
-from fedsyn.sketches import Sketcher, grouping_of, pack_grouping, squared_distance
+from fedsyn.sketches import Sketcher, grouping_of, make_sketcher, pack_grouping, squared_distance
 from fedsyn.structure import Structure
 
 # So many marginals carried what 5,000 to 50,000 rows have to say at epsilon = 1 on most tables (docs/sketch_aim.md).
@@ -88,11 +88,12 @@ class SketchAimConfig(Node):
         position = len(clique) - 2
         return self.weights[position] if 0 <= position < len(self.weights) else 0
 
-    def sketcher(self, candidates: Candidates, which: Sequence[int], grouping: Any, domain: Any) -> Sketcher:
-        """The sketches of some candidates under these options, the same on server and clients."""
-        cliques = tuple(candidates.cliques[i] for i in which)
+    def sketcher(
+        self, domain: Domain, cliques: Sequence[Clique], packed: npt.NDArray[np.generic] | None = None
+    ) -> Sketcher:
+        """The sketches of some cliques under these options, the same on server and clients."""
         weights = tuple(self.weight_of(q) for q in cliques)
-        return Sketcher(domain, cliques, self.sketch, self.width, weights, self.seed, grouping)
+        return make_sketcher(domain, tuple(cliques), self.sketch, self.width, weights, self.seed, packed)
 
 
 @dataclass(frozen=True)
@@ -200,13 +201,12 @@ class SketchAim(MechanismStrategy):
     def sum_of_sketches(self, which: Sequence[int], plan: Plan) -> Sum:
         """One vector of all sketches. One row adds one row of each matrix: sensitivity sqrt(sum of (c_q r)^2)."""
         assert self.model is not None
-        grouping, arrays = None, []
+        cliques = [self.candidates.cliques[i] for i in which]
+        arrays: list[npt.NDArray[Any]] = []
         if self.config.sketch == "groups":
-            cliques = [self.candidates.cliques[i] for i in which]
             mass = {name: self.model.project((name,)) for name in self.domain}
-            grouping = grouping_of(self.domain, cliques, self.config.width, mass)
-            arrays = [pack_grouping(grouping)]
-        self.sketcher = self.config.sketcher(self.candidates, which, grouping, self.domain)
+            arrays = [pack_grouping(grouping_of(self.domain, cliques, self.config.width, mass))]
+        self.sketcher = self.config.sketcher(self.domain, cliques, *arrays)
         return Sum(
             self.everyone(),
             "sketch",

@@ -1,0 +1,133 @@
+"""The penalty of AIM's score: in cells as printed, or in the effective support; it moves no sensitivity."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.aim import AimClient
+from clients.flaim import FlaimClient
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError
+from fedsyn.inference import Measurement, Model, estimate
+from fedsyn.protocol.client import Call, Holder
+from fedsyn.randomness import Randomness
+from fedsyn.selection import Candidates, ModelView, effective_cells, expected_noise, l1_distances, pack_model
+from fedsyn.testing.harness import Federation, config_of, execute, finished
+from fedsyn.testing.schemas import awkward_table
+
+TABLE = awkward_table("missing_values")
+DOMAIN = TABLE.schema.domain
+CODES = TABLE.encode()
+
+
+def model() -> Model:
+    """The independent model of the table's one-way marginals."""
+    measured = []
+    for axis, name in enumerate(DOMAIN):
+        counts = np.bincount(CODES[:, axis], minlength=DOMAIN[name]).astype(float)
+        measured.append(Measurement((name,), counts, 0.1))
+    return estimate(DOMAIN, measured, total=float(len(CODES)))
+
+
+@pytest.mark.parametrize(
+    ("p", "cells"),
+    [([1.0], 1.0), ([0.0, 1.0, 0.0], 1.0), ([0.25] * 4, 4.0), ([0.5, 0.5, 0.0], 2.0), ([0.64, 0.36], 1.96)],
+)
+def test_effective_cells(p: list[float], cells: float) -> None:
+    assert effective_cells(np.array(p)) == pytest.approx(cells)
+
+
+def test_effective_cells_lie_between_one_and_all_and_multiply_where_attributes_are_independent() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        a, b = rng.dirichlet(np.full(7, 0.3)), rng.dirichlet(np.full(4, 2.0))
+        assert 1 - 1e-12 <= effective_cells(a) <= 7 + 1e-12
+        assert effective_cells(np.outer(a, b)) == pytest.approx(effective_cells(a) * effective_cells(b))
+    assert effective_cells(np.array([1.0 + 1e-12, -1e-12])) == pytest.approx(1.0)
+
+
+def test_a_marginal_too_large_to_form_takes_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact here, because the model's attributes are independent."""
+    pair = DOMAIN.attributes[:2]
+    formed = ModelView(model()).effective_cells([pair])
+    monkeypatch.setattr("fedsyn.selection._DENSE_CELLS", DOMAIN.size(pair) - 1)
+    view = ModelView(model())
+    assert view.effective_cells([pair, pair]) == pytest.approx(np.repeat(formed, 2))
+    assert pair not in view._marginals
+
+
+class _Ledger:
+    """Records the scores that a client hands to the exponential mechanism."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[np.ndarray, float]] = []
+        self.releases: tuple[Any, ...] = ()
+
+    def exponential(self, scores: np.ndarray, *, sensitivity: float, **_: Any) -> int:
+        self.seen.append((np.array(scores), sensitivity))
+        return 0
+
+
+@pytest.mark.parametrize(("name", "kind"), [("aim", AimClient), ("naive_flaim", FlaimClient)])
+def test_scores_subtract_the_penalty_that_is_configured(name: str, kind: type[Any]) -> None:
+    fitted = model()
+    candidates = None
+    found: dict[str, tuple[np.ndarray, float]] = {}
+    for penalty in ("cells", "effective"):
+        client = kind(
+            config_of(name, 1, {"penalty": penalty}), Holder(0, CODES, DOMAIN, TABLE.schema.sha256, Randomness(0))
+        )
+        candidates = Candidates.of(client.workload, DOMAIN)
+        client.ledger = _Ledger()
+        eligible = list(range(0, len(candidates), 2))
+        params = {"eligible": eligible, "epsilon": 1.0, "sigma": 3.0, "model_arrays": len(pack_model(fitted))}
+        client.select(Call(1, params, pack_model(fitted), lambda: Randomness(0).generator("t")))
+        (found[penalty],) = client.ledger.seen
+    assert candidates is not None
+    cliques = [candidates.cliques[i] for i in eligible]
+    distances = l1_distances(CODES, DOMAIN, cliques, ModelView(fitted), float(len(CODES)))
+    support = np.array([effective_cells(fitted.project(q) / fitted.total) for q in cliques])
+    weights = candidates.weights[eligible]
+    assert np.allclose(
+        found["cells"][0], weights * (distances - math.sqrt(2 / math.pi) * 3.0 * candidates.cells[eligible])
+    )
+    assert np.allclose(found["effective"][0], weights * (distances - expected_noise(3.0, support)))
+    assert found["cells"][1] == found["effective"][1] == weights.max()
+    assert (found["effective"][0] >= found["cells"][0] - 1e-9).all()
+
+
+@pytest.mark.parametrize("name", ["aim", "naive_flaim", "augflaim", "augflaim_oracle"])
+def test_the_option_belongs_to_every_mechanism_that_selects_by_aims_score(name: str) -> None:
+    default = finished(execute(config_of(name, 1), Federation(TABLE, (CODES,)))).strategy.model.to_arrays()
+    cells = finished(execute(config_of(name, 1, {"rounds": 2, "penalty": "cells"}), Federation(TABLE, (CODES,))))
+    assert all(np.array_equal(default[key], value) for key, value in cells.strategy.model.to_arrays().items())
+    finished(execute(config_of(name, 1, {"rounds": 2, "penalty": "effective"}), Federation(TABLE, (CODES,))))
+    with pytest.raises(ConfigError, match=r"penalty.*cells"):
+        config_of(name, 1, {"penalty": "half"})
+
+
+def test_the_penalty_depends_on_no_row() -> None:
+    """Two tables of one size see the same model: their scores differ by their distances alone."""
+    fitted = model()
+    rng = np.random.default_rng(3)
+    other = np.stack([rng.integers(0, n, len(CODES)) for n in DOMAIN.shape], axis=1).astype(CODES.dtype)
+    gaps = []
+    for rows in (CODES, other):
+        client = AimClient(config_of("aim", 1, {"penalty": "effective"}), Holder(0, rows, DOMAIN, "", Randomness(0)))
+        candidates = Candidates.of(client.workload, DOMAIN)
+        client.ledger = _Ledger()
+        params = {"eligible": list(range(len(candidates))), "epsilon": 1.0, "sigma": 3.0}
+        client.select(Call(1, params, pack_model(fitted), lambda: Randomness(0).generator("t")))
+        distances = l1_distances(rows, DOMAIN, candidates.cliques, ModelView(fitted), float(len(rows)))
+        gaps.append(candidates.weights * distances - client.ledger.seen[0][0])
+    assert np.allclose(gaps[0], gaps[1]) and (gaps[0] > 0).all()
+
+
+def test_domain_of_one_value() -> None:
+    domain = Domain(("x", "y"), (1, 3))
+    view = ModelView(Model(domain, {}, 5.0))
+    assert view.effective_cells([("x",), ("x", "y")]) == pytest.approx([1.0, 3.0])
