@@ -155,7 +155,7 @@ def test_signs_and_buckets_are_those_of_the_generator(width):
     """Cell by cell from the scalar generator: no cell shares a word with another one."""
     words, cells = -(-width // 64), DOMAIN.size(CLIQUES[1])
     outputs = scalar_splitmix64(clique_key(5, CLIQUES[1]), cells * words)
-    place = [j % 64 // 8 * 8 + 7 - j % 8 for j in range(width)]  # bytes from the lowest, bits of a byte from the highest
+    place = [j % 64 // 8 * 8 + 7 - j % 8 for j in range(width)]  # bytes rising, bits of a byte falling
     signs = [[1 - 2 * (outputs[c * words + j // 64] >> place[j] & 1) for j in range(width)] for c in range(cells)]
     assert np.array_equal(matrix(sketcher("signs", width), 1), signs)
     counted = np.zeros((cells, width))
