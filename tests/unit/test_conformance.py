@@ -32,6 +32,7 @@ VARIANTS: list[tuple[str, dict[str, Any], list[str]]] = [
 
 # The dearest checks on the two widest tables: every mechanism passes them, in `make test-all`.
 WIDE = ("sixty_columns", "more_categories_than_rows")
+PAIRWISE = ("privsyn", "fed_privsyn", "ada_fed_privsyn")  # 1,770 pairs of sixty columns: minutes a run
 DEAR = ("sensitivity", "malformed_client", "released_values_only", "vanishing_client", "distributed_noise")
 
 
@@ -40,7 +41,7 @@ def _every_check() -> Iterator[Any]:
         for check in mechanism_checks(name):
             table = check.bench.table.name
             marks = [pytest.mark.xdist_group(f"conformance-{name}-{table}")]
-            if table in WIDE and check.name in DEAR:
+            if table in WIDE and (check.name in DEAR or name in PAIRWISE):
                 marks.append(pytest.mark.slow)
             yield pytest.param(check, id=f"{name}-{check}".replace(": ", "-"), marks=marks)
 
