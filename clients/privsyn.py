@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation import Contribution
-from fedsyn.domain import Clique
+from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.indif import INDIF_SENSITIVITY, INDIF_UNIT, Projection, all_pairs, indif
-from fedsyn.marginals import count
-from fedsyn.protocol.client import Call, TableClient, answers, indices
+from fedsyn.inference import Hierarchy
+from fedsyn.marginals import count, count_one_way, split_one_way
+from fedsyn.protocol.client import ONE_WAY, Call, TableClient, answers, indices
 
 # A weight is at most this large, so that a weighted count stays far below 2^53.
 _LARGEST_WEIGHT = 1 << 16
@@ -34,6 +35,18 @@ class PairClient(TableClient):
     def asked(self, call: Call) -> list[Clique]:
         """The pairs that a request names, by their places among all pairs."""
         return [self.pairs[i] for i in indices(call.params.get("pairs"), len(self.pairs), "pairs")]
+
+    @answers(ONE_WAY)
+    def one_way(self, call: Call) -> Contribution:
+        """The exact one-way marginals at the resolutions that the request describes, each weighted, as ONE array.
+
+        Sensitivity: one row is in one cell and at most one block of each further resolution of every attribute, so it
+        moves the array by at most the root of the sum of all squared weights.
+        """
+        trees = _resolutions(call.params.get("resolutions"), self.domain)
+        counts = split_one_way(count_one_way(self.codes, self.domain), self.domain)
+        parts = [tree.apply(own) for tree, own in zip(trees, counts, strict=True)]
+        return _one_array(parts, math.sqrt(math.fsum(tree.sensitivity**2 for tree in trees)))
 
     @answers("measure")
     def measure(self, call: Call) -> Contribution:
@@ -85,6 +98,28 @@ def _one_array(parts: Sequence[npt.NDArray[np.int64]], sensitivity: float) -> Co
     vector = np.concatenate([np.zeros(0, np.int64), *parts])
     cells = np.flatnonzero(vector)
     return Contribution(cells, vector[cells], 1, (0,), len(vector), sensitivity)
+
+
+def _resolutions(value: Any, domain: Domain) -> list[Hierarchy]:
+    """Checked hierarchies, one per attribute: [ordered cells, widths, weights]."""
+    wrong = ProtocolError("parameter 'resolutions' must hold ordered cells, widths and weights for each attribute")
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != len(domain):
+        raise wrong
+    trees = []
+    for entry, size in zip(value, domain.shape, strict=True):
+        if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) != 3:
+            raise wrong
+        ordered, widths, weights = entry
+        if isinstance(ordered, bool) or not isinstance(ordered, int) or not isinstance(widths, Sequence):
+            raise wrong
+        if any(isinstance(width, bool) or not isinstance(width, int) for width in widths):
+            raise wrong
+        try:
+            checked = tuple(float(weight) for weight in _weights(weights, len(widths)))
+            trees.append(Hierarchy(size, ordered, tuple(widths), checked))
+        except ValueError:
+            raise wrong from None
+    return trees
 
 
 def _weights(value: Any, length: int) -> list[int]:

@@ -240,12 +240,21 @@ class Plan:
     Attributes:
         unit: (m,) psi of each pair if the whole budget were spent on it alone, in the unit of the dependency scores.
         even: the same noise on every pair; otherwise the division that minimises the sum of the noise errors.
-        slots: if given, every pair gets 1 / slots of the budget, however many are chosen (Algorithm 5 as corrected).
+        fixed: (m,) if given, the share of the budget that each pair gets, whatever else is chosen.
     """
 
     unit: npt.NDArray[np.float64]
     even: bool = False
-    slots: int | None = None
+    fixed: npt.NDArray[np.float64] | None = None
+
+    def costs(self, most: int) -> npt.NDArray[np.float64]:
+        """(m,) share of the budget of each pair, such that no `most` pairs exceed it together.
+
+        Algorithm 5 as corrected: 1 / most each; or in the proportions of `shares`, for the `most` dearest pairs. A
+        chosen pair's cost is then at most its share among the chosen.
+        """
+        parts = np.ones(len(self.unit)) if self.even else self.unit ** (2.0 / 3.0)
+        return np.asarray(parts / np.sort(parts)[-most:].sum())
 
     def shares(self, chosen: Sequence[int]) -> npt.NDArray[np.float64]:
         """Share of the budget of each chosen pair, summing to 1.
@@ -260,14 +269,15 @@ class Plan:
         """Sum of psi over the chosen pairs, with the budget divided among them."""
         if not len(chosen):
             return 0.0
-        if self.slots is not None:
-            return math.sqrt(self.slots) * float(self.unit[list(chosen)].sum())
+        if self.fixed is not None:
+            return float((self.unit / np.sqrt(self.fixed))[list(chosen)].sum())
         return float((self.unit[list(chosen)] / np.sqrt(self.shares(chosen))).sum())
 
     def errors_with_one_more(self, chosen: Sequence[int]) -> npt.NDArray[np.float64]:
         """(m,) `error` of the chosen pairs and one further pair, for every pair."""
-        if self.slots is not None:
-            return np.asarray(math.sqrt(self.slots) * (self.unit[list(chosen)].sum() + self.unit))
+        if self.fixed is not None:
+            errors = self.unit / np.sqrt(self.fixed)
+            return np.asarray(errors[list(chosen)].sum() + errors)
         if self.even:
             return np.asarray(math.sqrt(len(chosen) + 1.0) * (self.unit[list(chosen)].sum() + self.unit))
         parts = self.unit ** (2.0 / 3.0)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +31,23 @@ from fedsyn.indif import (
     integer_weights,
     root,
 )
-from fedsyn.inference import EmpiricalModel, Measurement
+from fedsyn.inference import (
+    EmpiricalModel,
+    HierarchicalMeasurement,
+    Hierarchy,
+    Measurement,
+    consistent,
+    least_squares,
+)
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.privacy import PrivacyStatement, sigma_for_rho
 from fedsyn.protocol.messages import Request, Sum, Summed
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, require
+from fedsyn.selection import Penalty, effective_cells
 from fedsyn.structure import Structure
+
+# A smaller rest of the budget is not worth another exchange: the last pairs have it.
+_LITTLE = 0.1
 
 Scores = npt.NDArray[np.float64]
 Steps = Generator[Request, Any, Any]
@@ -44,13 +57,18 @@ class PairConfig(Node):
     """Options of every variant.
 
     Attributes:
-        one_way_share: q, share of the budget for the one-way marginals.
+        one_way_share: q, share of the budget for the one-way marginals; far above the papers' tenth: their noise is the
+            larger part of the error in range queries and Wasserstein distance (docs/mechanisms.md).
         score_share: q, share of the budget for the dependency scores (none where no scores are needed).
+        one_way: 'hierarchical': numeric attributes of a dozen values and more at several resolutions, which halves the
+            noise in ranges (`fedsyn.inference.hierarchy`), and more of the budget for them; 'flat': as printed.
         select: 'greedy': Eq. 1; 'all': every pair; 'random': a number of pairs drawn uniformly. The last two are
             baselines that release no scores and spend their share on the pairs.
+        penalty: the noise error psi of a pair: that of all its 'cells', as in Eq. 1, or of the 'effective' ones, which
+            carry the product of its one-way marginals (as for AIM): where those have no mass, making marginals
+            consistent and non-negative leaves no noise either.
         allocation: of the pairs' budget: 'cells' minimises the sum of their noise errors, 'even' divides it evenly.
-        noise_weight: what a noise error counts beside a dependency error of the same size. Below 1: making marginals
-            consistent and non-negative removes much of the noise that is added.
+        noise_weight: what a noise error counts beside a dependency error of the same size.
         rest: what becomes of the pairs' budget that the selection leaves over: 'remeasure' the selected pairs (or the
             one-way marginals, where no pair is selected), or 'unspent', as printed.
         synthesizer: 'gum' (PrivSyn's rows) or 'pgm' (`fedsyn.inference`, pairs that its junction tree can hold).
@@ -59,9 +77,11 @@ class PairConfig(Node):
         final_iterations: of PGM's last fit.
     """
 
-    one_way_share: float = Field(default=0.1, gt=0, lt=1)
+    one_way_share: float = Field(default=0.5, gt=0, lt=1)
     score_share: float = Field(default=0.1, gt=0, lt=1)
+    one_way: Literal["hierarchical", "flat"] = "hierarchical"
     select: Literal["greedy", "all", "random"] = "greedy"
+    penalty: Penalty = "effective"
     allocation: Literal["cells", "even"] = "cells"
     noise_weight: float = Field(default=1.0, gt=0)
     rest: Literal["remeasure", "unspent"] = "remeasure"
@@ -81,9 +101,11 @@ class FedPairConfig(PairConfig):
     """Options of the federated variants.
 
     Attributes:
-        one_way_share: far above PrivSyn's tenth: what noise leaves in the tails of one-way marginals is the larger part
-            of the error in range queries and Wasserstein distance (docs/mechanisms.md has the figures).
+        noise_weight: below 1, because consistency removes much of the noise that is added.
         select: also 'adaptive': Algorithms 3 and 4.
+        norm: in which a dependency and its noise are compared: 'l2', as printed, or 'l1', which ranges and transport
+            follow: each estimated as its L2 norm times the root of the pair's cells (as `penalty` counts them), which
+            keeps a dependency that is spread over many cells from looking small.
         projection: of the first exchange: 'signs' (+-1/sqrt(k)), 'gaussian' (as printed), 'none' (whole marginals).
         k: numbers that a projected pair is sent as.
         projection_seed: of the public matrices.
@@ -91,8 +113,9 @@ class FedPairConfig(PairConfig):
         every: adaptive: m, selections between two syntheses.
     """
 
-    one_way_share: float = Field(default=0.5, gt=0, lt=1)
+    noise_weight: float = Field(default=0.5, gt=0)
     select: Literal["greedy", "adaptive", "all", "random"] = "greedy"  # type: ignore[assignment]
+    norm: Literal["l1", "l2"] = "l1"
     projection: Literal["signs", "gaussian", "none"] = "signs"
     k: int = Field(default=10, ge=1)
     projection_seed: int = Field(default=0, ge=0)
@@ -101,8 +124,9 @@ class FedPairConfig(PairConfig):
 
 
 class AdaFedPairConfig(FedPairConfig):
-    """The same options with adaptive selection as the default."""
+    """The same options with adaptive selection as the default, whose `fraction` bounds the number of pairs anyway."""
 
+    noise_weight: float = Field(default=0.25, gt=0)
     select: Literal["greedy", "adaptive", "all", "random"] = "adaptive"
 
 
@@ -116,8 +140,6 @@ class PairSynthesis(MechanismStrategy):
 
     Config = PairConfig
     accountant = "gaussian"
-    # Expected norm of standard normal noise, by number of cells, in the norm of the scores.
-    noise_norm: ClassVar[Any] = staticmethod(expected_l2)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -127,8 +149,8 @@ class PairSynthesis(MechanismStrategy):
         self.pairs = [every[i] for i in self.numbers]
         self.cells = np.array([float(self.domain.size(pair)) for pair in self.pairs])
         self.structure = Structure(self.domain, self.run.inference)
-        self.one_way: dict[str, Measurement] = {}  # of the first exchange
-        self.measurements: list[Measurement] = []
+        self.one_way: list[HierarchicalMeasurement] = []
+        self.measurements: list[Measurement] = []  # of pairs
         self.inflation = 1.0
         self.rows_made: npt.NDArray[np.integer] | None = None
 
@@ -157,12 +179,25 @@ class PairSynthesis(MechanismStrategy):
         share = 1.0 - self.config.one_way_share - (self.config.score_share if self.scored else 0.0)
         return share * self.rho
 
-    def plan(self, slots: int | None = None) -> Plan:
+    def plan(self) -> Plan:
         """psi in the unit of the scores: proportions of the records, as the sums will be: with local noise sqrt(c) of
         it."""
         sigma = sigma_for_rho(self.pair_rho) * self.inflation / self.total
         weight = self.config.noise_weight
-        return Plan(weight * sigma * self.noise_norm(self.cells), self.config.allocation == "even", slots)
+        return Plan(weight * sigma * self.noise_errors(self.counted_cells), self.config.allocation == "even")
+
+    def noise_errors(self, cells: Scores) -> Scores:
+        """Expected norm of standard normal noise on so many cells, in the norm of the scores: L1, as InDif."""
+        return expected_l1(cells)
+
+    @cached_property
+    def counted_cells(self) -> Scores:
+        """(m,) cells whose noise counts, of each pair; from the first exchange's released one-way marginals."""
+        if self.config.penalty == "cells":
+            return self.cells
+        ones = consistent(self.domain, [], total=self.total, one_way=self.one_way)
+        carried = {name: effective_cells(ones[(name,)] / self.total) for name in self.domain}
+        return np.array([carried[a] * carried[b] for a, b in self.pairs])
 
     @property
     def total(self) -> float:
@@ -170,20 +205,43 @@ class PairSynthesis(MechanismStrategy):
 
     # The exchanges ----------------------------------------------------------------------------------------------------
 
+    def hierarchies(self) -> dict[str, Hierarchy]:
+        """What is measured of each attribute; the integer weights divide the budget so that noise is least in sum."""
+        if self.config.one_way == "flat":
+            return {name: Hierarchy.flat(self.domain[name]) for name in self.domain}
+        trees = {name: Hierarchy.binary(self.domain[name], self.domain.ordered.get(name, 0)) for name in self.domain}
+        if all(len(tree.widths) == 1 for tree in trees.values()):
+            return trees
+        # A share w of the budget gives noise / sqrt(w): w as noise^(2/3) minimises the sum.
+        return {name: tree.scaled(8.0 * tree.noise ** (1 / 3) / tree.sensitivity) for name, tree in trees.items()}
+
     def share_one_way(self, rho: float) -> Steps:
-        """Algorithm 1, lines 1 and 3: d one-way marginals of counts, L2 sensitivity 1 each, at a cost of rho."""
-        d = len(self.domain)
-        sigma = sigma_for_rho(rho / d)
-        shapes = tuple(self.domain.shape_of((name,)) for name in self.domain)
-        sums = yield Sum(self.everyone(), "one-way", shapes, sigma, count=d)
+        """Algorithm 1, lines 1 and 3: the one-way marginals of all d attributes, as one vector, at a cost of rho.
+
+        Sensitivity: one row is in one cell of each attribute, and in one block of each further resolution, each times
+        its weight: the root of the sum of all squared weights.
+        """
+        trees = self.hierarchies()
+        norm = math.sqrt(math.fsum(tree.sensitivity**2 for tree in trees.values()))
+        sigma = sigma_for_rho(rho, norm)
+        sums = yield Sum(
+            self.everyone(),
+            "one-way",
+            ((sum(tree.length for tree in trees.values()),),),
+            sigma,
+            count=1,
+            sensitivity=norm,
+            magnitude=max(max(tree.weights) for tree in trees.values()),
+            params={"resolutions": [[t.ordered, t.widths, [int(w) for w in t.weights]] for t in trees.values()]},
+        )
         if not sums.contributors:
             self.record.notes.append("too few contributions: no one-way marginal was opened")
             return
         scale = self.scale(sums)
-        triples = zip(self.domain, sums.arrays, sums.sigmas, strict=True)
-        new = {name: Measurement((name,), values * scale, noise * scale) for name, values, noise in triples}
-        self.measurements += new.values()
-        self.one_way = self.one_way or new
+        parts = np.split(sums.arrays[0], np.cumsum([tree.length for tree in trees.values()])[:-1])
+        for (name, tree), values in zip(trees.items(), parts, strict=True):
+            unweighted = values * (scale / np.repeat(tree.weights, tree.lengths))
+            self.one_way.append(HierarchicalMeasurement(name, tree, unweighted, sums.sigmas[0] * scale))
         self.inflation = sums.sigmas[0] / sigma
 
     def scale(self, sums: Summed) -> float:
@@ -245,20 +303,36 @@ class PairSynthesis(MechanismStrategy):
         kept = self.structure.add_while_fitting([self.pairs[i] for i in chosen])
         return [chosen[j] for j in kept]
 
+    def one_way_marginals(self) -> list[Measurement]:
+        """Each attribute's least-squares estimate as if its cells had independent noise, which is what PGM can use."""
+        out = []
+        for name in self.domain:
+            values, sigma = least_squares([m for m in self.one_way if m.attribute == name])
+            out.append(Measurement((name,), values, sigma))
+        return out
+
     def synthesise(self, *, last: bool) -> None:
         """Rows, or a fitted model, from everything measured. Attributes in no pair follow their one-way marginals."""
-        if not self.measurements:
+        if not self.one_way:
             return
         if self.config.synthesizer == "pgm":
-            self.estimate(self.measurements, last)
+            self.estimate([*self.one_way_marginals(), *self.measurements], last)
             return
         with self.timed("synthesise"):
             rng = self.randomness.ordinary("gum", self.round)
-            iterations = self.config.gum_iterations
-            config = GumConfig() if iterations is None else GumConfig(iterations=iterations)
+            iterations = self.config.gum_iterations or GumConfig().iterations
+            # Between selections the rows start from the last ones, and only score pairs.
+            config = GumConfig(iterations=iterations if last else math.ceil(iterations / 5))
             rows = max(1, round(self.total))
             self.rows_made = synthesize(
-                self.domain, self.measurements, rows, rng, config, total=self.total, start=self.rows_made
+                self.domain,
+                self.measurements,
+                rows,
+                rng,
+                config,
+                total=self.total,
+                start=None if last else self.rows_made,
+                one_way=self.one_way,
             )
             self.model = EmpiricalModel(self.domain, self.rows_made, self.total)  # type: ignore[assignment]
 
@@ -299,7 +373,6 @@ class PrivSyn(PairSynthesis):
     """
 
     central = True
-    noise_norm = staticmethod(expected_l1)
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
@@ -380,12 +453,27 @@ class FedPrivSyn(PairSynthesis):
         yield from self.share_projections()
         if not self.projected:
             return None
-        ones = {name: Noisy(m.values / self.total, m.sigma / self.total) for name, m in self.one_way.items()}
+        ones = self.cells_of_one_way()
         squared = [
             indif_squared(self.domain, pair, self.projected[i], ones[pair[0]], ones[pair[1]], self.projection)
             for i, pair in enumerate(self.pairs)
         ]
-        return root(np.array(squared))
+        return self.distances(squared)
+
+    def noise_errors(self, cells: Scores) -> Scores:
+        return expected_l2(cells) * self.norm_factors(cells)
+
+    def distances(self, squared: Sequence[float], which: Sequence[int] | slice = slice(None)) -> Scores:
+        """phi of some pairs, in the configured norm, from estimates of squared L2 distances."""
+        return root(np.array(squared)) * self.norm_factors(self.counted_cells)[which]
+
+    def norm_factors(self, cells: Scores) -> Scores:
+        """(m,) from L2 to the configured norm; an L1 norm lies between one and root(cells) times the L2 norm."""
+        return np.sqrt(cells) if self.config.norm == "l1" else np.ones(len(cells))
+
+    def cells_of_one_way(self) -> dict[str, Noisy]:
+        """The cells alone, without the coarser blocks: their noise is independent, as InDif2's debiasing needs it."""
+        return {m.attribute: Noisy(m.cells / self.total, m.cell_sigma / self.total) for m in self.one_way}
 
     def measure_pairs(self) -> Steps:
         if self.config.select != "adaptive":
@@ -397,32 +485,34 @@ class FedPrivSyn(PairSynthesis):
         """Algorithms 3 and 4: selects, measures and re-scores; returns the selected pairs.
 
         `every` pairs are selected between two updates of the scores; they do not depend on each other's measurements,
-        so they are asked for in one exchange. A pair costs rho_3 / most, fixed in advance (Algorithm 5 as corrected:
-        6 rho_3 / (d (d - 1)) for a third of all pairs); what pairs that are never selected leave over goes to the
-        selected ones in a last exchange, or stays unspent (`rest`). In all these are `most` releases at one scale: the
-        last exchange is the mean of the r = most - |X| that are left, each of the same weighted marginals, and the mean
-        of r Gaussian releases is one with 1/r of the variance.
+        so they are asked for in one exchange. What a pair costs is fixed before the first is selected, such that no
+        `most` pairs exceed rho_3 (`Plan.costs`; Algorithm 5 as corrected has 6 rho_3 / (d (d - 1)) for a third of all
+        pairs, which is `allocation: even`). What is left over goes to the selected pairs in a last exchange, or stays
+        unspent (`rest`). Exactly rho_3 is spent, or less, whatever is selected: one Gaussian mechanism in all.
         """
         most = max(1, math.floor(self.config.fraction * len(self.pairs) + 1e-9))
-        plan = self.plan(most if self.config.rest == "unspent" else None)
+        plan = self.plan()
+        costs = plan.costs(most)
+        if self.config.rest == "unspent":
+            plan = replace(plan, fixed=costs)
         chosen: list[int] = []
+        left = 1.0
         while len(chosen) < most:
             limit = min(most, len(chosen) + self.config.every)
             batch = self.fitting(choose_greedily(scores, plan, limit, chosen))
             if not batch:
                 break
-            yield from self.measure(batch, np.full(len(batch), 1.0 / len(batch)), self.pair_rho * len(batch) / most)
             chosen += batch
+            cost, left = float(costs[batch].sum()), 1.0 - float(costs[chosen].sum())
+            if len(chosen) == most and left < _LITTLE and self.config.rest == "remeasure":
+                cost, left = cost + left, 0.0
+            yield from self.measure(batch, costs[batch] / costs[batch].sum(), self.pair_rho * cost)
             if len(chosen) < most:
                 self.synthesise(last=False)
                 scores = self.update(scores, chosen)
                 self.begin_round(self.round + 1)
-        left = 1.0 - len(chosen) / most
         if chosen and left > 1e-9 and self.config.rest == "remeasure":
-            wanted = np.maximum(0.0, plan.shares(chosen) - 1.0 / most)
-            again = np.flatnonzero(wanted > 1e-3 * wanted.sum())
-            shares = wanted[again] / wanted[again].sum()
-            yield from self.measure([chosen[i] for i in again], shares, self.pair_rho * left)
+            yield from self.measure(chosen, plan.shares(chosen), self.pair_rho * left)
         return chosen
 
     def update(self, scores: Scores, chosen: Sequence[int]) -> Scores:
@@ -440,7 +530,7 @@ class FedPrivSyn(PairSynthesis):
             for i, table in zip(open_, tables, strict=True)
         ]
         updated = scores.copy()
-        updated[open_] = np.minimum(scores[open_], root(np.array(squared)))
+        updated[open_] = np.minimum(scores[open_], self.distances(squared, open_))
         return updated
 
     def scores_in_words(self) -> str:

@@ -4,6 +4,7 @@ from fedsyn.inference.consistency import consistent
 from fedsyn.inference.empirical import EmpiricalModel, read_model
 from fedsyn.inference.estimation import EstimateConfig, FitInfo, Measurement, estimate
 from fedsyn.inference.gum import GumConfig, synthesize
+from fedsyn.inference.hierarchy import HierarchicalMeasurement, Hierarchy, least_squares
 from fedsyn.inference.junction_tree import model_size, pass_cost
 from fedsyn.inference.model import Model
 
@@ -12,10 +13,13 @@ __all__ = [
     "EstimateConfig",
     "FitInfo",
     "GumConfig",
+    "HierarchicalMeasurement",
+    "Hierarchy",
     "Measurement",
     "Model",
     "consistent",
     "estimate",
+    "least_squares",
     "model_size",
     "pass_cost",
     "read_model",

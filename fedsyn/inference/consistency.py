@@ -26,6 +26,7 @@ from itertools import combinations
 import numpy as np
 
 from fedsyn.domain import Clique, Domain
+from fedsyn.inference.hierarchy import HierarchicalMeasurement, NormalEquations
 from fedsyn.inference.measurements import Measurement, least_variance_total, merge
 from fedsyn.inference.model import from_rank_order
 from fedsyn.inference.triangulation import axes_of
@@ -40,6 +41,7 @@ def consistent(
     total: float | None = None,
     iterations: int = 100,
     tolerance: float = 1e-4,
+    one_way: Sequence[HierarchicalMeasurement] = (),
 ) -> Tables:
     """Non-negative marginals that agree, from noisy ones.
 
@@ -49,11 +51,13 @@ def consistent(
         total: public number of records; None for the least-variance estimate from the measurements, at least 1.
         iterations: at most this many turns of `norm_sub` and projection for each marginal.
         tolerance: a marginal's turns end when its projections miss theirs by this share of the records in total.
+        one_way: attributes measured at several resolutions, besides.
 
     Returns:
-        For each measured clique but (), in domain order, a float64 array of shape `domain.shape_of(clique)`:
-        non-negative, with the same one-way projections as every other (to rounding), hence summing to `total`. Shared
-        two-way projections of three-way marginals agree nearly, by the tolerance where the turns sufficed.
+        For each measured clique but (), and each attribute of `one_way`, in domain order, a float64 array of shape
+        `domain.shape_of(clique)`: non-negative, with the same one-way projections as every other (to rounding), hence
+        summing to `total`. Shared two-way projections of three-way marginals agree nearly, by the tolerance where the
+        turns sufficed.
 
     Raises:
         ValueError: a malformed measurement, or a total that is negative or not finite.
@@ -61,7 +65,8 @@ def consistent(
     axes = axes_of(domain)
     merged = merge(axes, measurements)
     if total is None:
-        total = least_variance_total(merged)
+        cells = [Measurement((m.attribute,), m.cells, m.cell_sigma) for m in one_way]
+        total = least_variance_total(merge(axes, [*measurements, *cells]))
     if not (math.isfinite(total) and total >= 0):
         raise ValueError("the total must be finite and not negative")
     tables: Tables = {}
@@ -73,10 +78,50 @@ def consistent(
             sigmas[clique] = m.sigma
     agree(tables, sigmas, total)
     settled: Tables = {}
-    for clique, values in _levels(tables).items():
+    levels = _levels(tables)
+    for name, equations in _equations(domain, tables, sigmas, one_way).items():
+        settled[(name,)] = _nearest(equations, total)
+        levels.pop((name,), None)
+        tables.setdefault((name,), settled[(name,)])
+    for clique, values in levels.items():
         parts = {part: table for part, table in settled.items() if set(part) < set(clique)}
         settled[clique] = _settle(clique, values, parts, total, iterations, tolerance)
     return {clique: settled[clique] for clique in sorted(tables, key=lambda q: (len(q), domain.axes(q)))}
+
+
+def _equations(
+    domain: Domain, tables: Tables, sigmas: Mapping[Clique, float], one_way: Sequence[HierarchicalMeasurement]
+) -> dict[str, NormalEquations]:
+    """Everything known of each attribute of `one_way`; `tables` agree already, so any of them has the others' mean."""
+    out: dict[str, NormalEquations] = {}
+    for m in sorted(one_way, key=lambda m: (m.attribute, m.sigma, m.values.tobytes())):
+        out.setdefault(m.attribute, NormalEquations(domain[m.attribute])).add(m)
+    for name, equations in out.items():
+        holders = [clique for clique in tables if name in clique]
+        if holders:
+            precision = math.fsum(sigmas[q] ** -2 * tables[q].shape[q.index(name)] / tables[q].size for q in holders)
+            equations.add_cells(_onto((name,), holders[0], tables[holders[0]]), precision)
+    return out
+
+
+def _nearest(equations: NormalEquations, total: float, iterations: int = 500) -> np.ndarray:
+    """The least-squares estimate among non-negative counts with this total: accelerated projected gradients."""
+    step = 1.0 / equations.largest
+    x = np.full(equations.size, total / equations.size)
+    ahead, momentum, threshold = x, 1.0, 0.0
+    for _ in range(iterations):
+        moved, threshold = _project(ahead - step * (equations.times(ahead) - equations.right), total, threshold)
+        change = moved - x
+        if float(np.abs(change).max()) <= 1e-6 * (1.0 + total / equations.size):
+            return moved
+        if float(np.einsum("i,i->", ahead - moved, change)) > 0:  # going astray: momentum starts anew
+            ahead, momentum = moved, 1.0
+        else:
+            following = (1.0 + math.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
+            ahead = moved + (momentum - 1.0) / following * change
+            momentum = following
+        x = moved
+    return x
 
 
 def agree(tables: Tables, sigmas: Mapping[Clique, float], total: float) -> None:

@@ -193,7 +193,12 @@ class Schema(BaseModel):
     @cached_property
     def domain(self) -> Domain:
         """The attributes of the encoded table."""
-        return Domain(tuple(self.columns), tuple(column.size for column in self.columns.values()))
+        ordered = {
+            name: column.size - column.missing
+            for name, column in self.columns.items()
+            if isinstance(column, NumericColumn)
+        }
+        return Domain(tuple(self.columns), tuple(column.size for column in self.columns.values()), ordered)
 
     @property
     def dtype(self) -> np.dtype:

@@ -106,7 +106,7 @@ class ScoresOnly(FedPrivSyn):
 
     def measure_pairs(self) -> Any:
         yield from self.scores()
-        ones = {name: Noisy(m.values / self.total, m.sigma / self.total) for name, m in self.one_way.items()}
+        ones = self.cells_of_one_way()
         self.squared = [
             indif_squared(self.domain, q, z, ones[q[0]], ones[q[1]], self.projection)
             for q, z in zip(self.pairs, self.projected, strict=True)

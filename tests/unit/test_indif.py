@@ -240,27 +240,30 @@ def total_error(chosen: list[int], scores: np.ndarray, unit: np.ndarray, shares:
     return noise + sum(scores[j] for j in range(len(scores)) if j not in chosen)
 
 
-def shares_of(kind: str, chosen: list[int], unit: np.ndarray, slots: int) -> np.ndarray:
-    if kind == "slots":
-        return np.full(len(chosen), 1 / slots)
+FIXED = np.array([0.4, 0.2, 0.3, 0.25, 0.1, 0.25, 0.15, 0.3])
+
+
+def shares_of(kind: str, chosen: list[int], unit: np.ndarray) -> np.ndarray:
+    if kind == "fixed":
+        return FIXED[chosen]
     if kind == "even":
         return np.full(len(chosen), 1 / max(1, len(chosen)))
     parts = np.array([unit[i] ** (2 / 3) for i in chosen])
     return parts / parts.sum()
 
 
-@pytest.mark.parametrize("kind", ["cells", "even", "slots"])
+@pytest.mark.parametrize("kind", ["cells", "even", "fixed"])
 @pytest.mark.parametrize("seed", range(8))
 def test_greedy_selection_against_brute_force(kind, seed):
     """Eight pairs: each step is the best of all next steps, and it stops when none helps. 24 instances."""
     rng = np.random.default_rng(seed)
     scores, unit = rng.random(8), rng.random(8) * rng.choice([0.05, 0.2, 0.6])
-    plan = Plan(unit, even=kind == "even", slots=4 if kind == "slots" else None)
+    plan = Plan(unit, even=kind == "even", fixed=FIXED if kind == "fixed" else None)
     expected: list[int] = []
     while len(expected) < 6:
-        error = total_error(expected, scores, unit, shares_of(kind, expected, unit, 4))
+        error = total_error(expected, scores, unit, shares_of(kind, expected, unit))
         options = {
-            i: total_error([*expected, i], scores, unit, shares_of(kind, [*expected, i], unit, 4))
+            i: total_error([*expected, i], scores, unit, shares_of(kind, [*expected, i], unit))
             for i in range(8)
             if i not in expected
         }
@@ -272,7 +275,7 @@ def test_greedy_selection_against_brute_force(kind, seed):
     start = expected[:2]
     assert choose_greedily(scores, plan, 6, start) == expected[2:]
     assert plan.error(expected) == pytest.approx(
-        total_error(expected, np.zeros(8), unit, shares_of(kind, expected, unit, 4))
+        total_error(expected, np.zeros(8), unit, shares_of(kind, expected, unit))
     )
 
 
@@ -283,9 +286,22 @@ def test_with_a_fixed_cost_per_pair_greedy_is_optimal(seed):
     scores, unit = rng.random(8), 0.3 * rng.random(8)
     best = min(
         (list(subset) for r in range(9) for subset in itertools.combinations(range(8), r)),
-        key=lambda chosen: total_error(chosen, scores, unit, shares_of("slots", chosen, unit, 4)),
+        key=lambda chosen: total_error(chosen, scores, unit, shares_of("fixed", chosen, unit)),
     )
-    assert sorted(choose_greedily(scores, Plan(unit, slots=4), 8)) == best
+    assert sorted(choose_greedily(scores, Plan(unit, fixed=FIXED), 8)) == best
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_costs_of_any_selection_stay_within_the_budget(even):
+    """Of all selections of at most three of eight pairs: within 1, reached by the dearest, never above their shares."""
+    unit = np.random.default_rng(4).random(8)
+    plan = Plan(unit, even=even)
+    costs = plan.costs(3)
+    subsets = [list(subset) for r in (1, 2, 3) for subset in itertools.combinations(range(8), r)]
+    assert max(costs[subset].sum() for subset in subsets) == pytest.approx(1.0)
+    for subset in subsets:
+        assert (costs[subset] <= plan.shares(subset) * (1 + 1e-12)).all()
+    assert plan.costs(20).sum() == pytest.approx(1.0)  # there are only eight
 
 
 @pytest.mark.parametrize("even", [True, False])
@@ -297,7 +313,7 @@ def test_greedy_comes_near_the_best_selection_of_a_shared_budget(even):
         kind = "even" if even else "cells"
 
         def error(chosen, scores=scores, unit=unit, kind=kind):
-            return total_error(list(chosen), scores, unit, shares_of(kind, list(chosen), unit, 0))
+            return total_error(list(chosen), scores, unit, shares_of(kind, list(chosen), unit))
 
         best = min(error(subset) for r in range(9) for subset in itertools.combinations(range(8), r))
         assert error(choose_greedily(scores, Plan(unit, even=even), 8)) <= 1.05 * best
