@@ -26,7 +26,7 @@ _LARGEST_WEIGHT = 1 << 16
 
 
 class PairClient(TableClient):
-    """What all variants share: one-way marginals (the base class), and marginals of the pairs that are asked for."""
+    """What all variants share: one-way marginals at some resolutions, and marginals of the pairs that are asked for."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -123,8 +123,8 @@ def _resolutions(value: Any, domain: Domain) -> list[Hierarchy]:
 
 
 def _weights(value: Any, length: int) -> list[int]:
-    """Checked positive integer weights, one per pair."""
+    """Checked positive integer weights, one for each pair or resolution."""
     valid = isinstance(value, Sequence) and not isinstance(value, str) and len(value) == length and length > 0
     if not valid or any(isinstance(w, bool) or not isinstance(w, int) or not 1 <= w <= _LARGEST_WEIGHT for w in value):
-        raise ProtocolError(f"parameter 'weights' must hold one integer from 1 to {_LARGEST_WEIGHT} for each pair")
+        raise ProtocolError(f"parameter 'weights' must hold one integer from 1 to {_LARGEST_WEIGHT} for each part")
     return list(value)

@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from fedsyn.errors import ConfigError, FedsynError
+from fedsyn.registry import mechanism_options
 from fedsyn.report.tables import plus_minus
 from fedsyn.sweep import Cell, Sweep, load_results, load_sweep, run_sweep, write_tables
 from fedsyn.sweep.results import UNSET, Results, Summary, summary_table
@@ -101,11 +102,17 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Where:
     return leaves
 
 
+def facts_of(cell: Cell) -> Where:
+    """The cell's configuration as dotted keys, the mechanism's options with their defaults included."""
+    options = mechanism_options(cell.config).model_dump()
+    return flat({"mechanism": options}) | flat(cell.config.to_dict())
+
+
 class Lookup:
     """Finds the cells of a sweep by keys of their resolved configurations, whether or not an axis set them."""
 
     def __init__(self, sweep: Sweep) -> None:
-        self.facts = {cell.id: flat(cell.config.to_dict()) for cell in sweep.cells}
+        self.facts = {cell.id: facts_of(cell) for cell in sweep.cells}
         self.cells = sweep.cells
 
     def matching(self, where: Where) -> list[Cell]:

@@ -18,7 +18,8 @@ class Domain:
         attributes: distinct names.
         shape: number of values of each attribute, each at least 1.
         ordered: how many of an attribute's values, the first ones, stand in their natural order (bins of numbers);
-            attributes without an order may be left out. Compared nowhere: it changes no table and no message.
+            attributes without an order may be left out. A fact about the schema, lost where a domain is read back from
+            an encoded table or a model; two domains that differ in nothing else are equal.
     """
 
     attributes: tuple[str, ...]
@@ -34,6 +35,8 @@ class Domain:
             raise ValueError("attribute names must be distinct")
         if any(n < 1 for n in self.shape):
             raise ValueError("every attribute needs at least one value")
+        if any(name not in self.attributes or not 0 <= n <= self[name] for name, n in self.ordered.items()):
+            raise ValueError("no attribute has more ordered values than values")
 
     @classmethod
     def from_dict(cls, cardinalities: Mapping[str, int]) -> Domain:

@@ -46,7 +46,7 @@ from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, 
 from fedsyn.selection import Penalty, effective_cells
 from fedsyn.structure import Structure
 
-# A smaller rest of the budget is not worth another exchange: the last pairs have it.
+# Where all pairs that `fraction` allows are selected, a smaller rest is not worth another exchange: the last have it.
 _LITTLE = 0.1
 
 Scores = npt.NDArray[np.float64]
@@ -134,8 +134,9 @@ class PairSynthesis(MechanismStrategy):
     """What the variants share: one-way marginals, dependency scores, selection, measured pairs, synthesis.
 
     Every release is Gaussian noise on one vector of a known L2 norm per row. What the one-way marginals, the scores and
-    the pairs may cost is fixed in advance; a selection decides only what the pairs' exchange asks for. So the whole run
-    is one Gaussian mechanism with adaptively chosen queries, and accounted exactly as that.
+    all pairs together may cost is fixed in advance; which pairs are asked for, with which weights and in which
+    exchanges, follows from what was released before. Gaussian releases whose sum of Delta^2 / sigma^2 never exceeds
+    mu^2 are mu-GDP, however queries and scales were chosen on the way (Smith & Thakurta 2022): one Gaussian mechanism.
     """
 
     Config = PairConfig
@@ -488,7 +489,7 @@ class FedPrivSyn(PairSynthesis):
         so they are asked for in one exchange. What a pair costs is fixed before the first is selected, such that no
         `most` pairs exceed rho_3 (`Plan.costs`; Algorithm 5 as corrected has 6 rho_3 / (d (d - 1)) for a third of all
         pairs, which is `allocation: even`). What is left over goes to the selected pairs in a last exchange, or stays
-        unspent (`rest`). Exactly rho_3 is spent, or less, whatever is selected: one Gaussian mechanism in all.
+        unspent (`rest`). Whatever is selected, rho_3 is spent exactly, or not all of it.
         """
         most = max(1, math.floor(self.config.fraction * len(self.pairs) + 1e-9))
         plan = self.plan()
@@ -548,7 +549,8 @@ class AdaFedPrivSyn(FedPrivSyn):
     pairs' marginals; with `plain` also every exact contribution.
     A client sees: which pairs were selected so far, a function of released values.
     Cost of each release: shares of mu^2 of one Gaussian mechanism: `one_way_share`, `score_share`, and the rest, of
-    which each selected pair costs 1 / (`fraction` of all pairs), and a last exchange what is left.
+    which a selected pair costs a part, such that no selection within `fraction` exceeds it, and a last exchange what
+    is left.
     Sampler: the operating system's; seeded (not private) in a simulation with a seed.
     """
 

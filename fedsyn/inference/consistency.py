@@ -15,6 +15,9 @@ marginals are settled first, and each larger one is fitted to them, by `norm_sub
 The turns are stopped early. Their limit is some point of the feasible set near the start and not the nearest one:
 Dykstra's correction, which would find that, keeps more noise in cells that are empty (the L1 error of pairs was 16 to
 37% larger on adult and shoppers). Marginals that agree pairwise need not be those of any table.
+
+Attributes measured at several resolutions (`fedsyn.inference.hierarchy`) are settled first of all, by least squares
+over their blocks and what the pairs say of them, among non-negative counts; `agree` sees the pairs only.
 """
 
 from __future__ import annotations

@@ -343,7 +343,7 @@ def update(
     copied = (rng.random(moves) < duplicate) & (have[filled] > 0)
     source = _one_of(cell, filled[copied], have, rng)
     if moves < _FEW_MOVES:
-        passed = np.asarray(columns)[:, None]
+        passed = np.asarray(columns, dtype=np.intp)[:, None]
         table[passed, freed[copied]] = table[passed, source]
     else:
         for column in columns:

@@ -75,13 +75,12 @@ class ZcdpAccountant:
 
 @dataclass(frozen=True)
 class GaussianAccountant:
-    """Only Gaussian releases, scales fixed in advance: exactly ONE Gaussian mechanism, `mu² = Σ mu_i²`.
+    """Only Gaussian releases: exactly ONE Gaussian mechanism, `mu² = Σ mu_i²`.
 
-    The queries may be chosen adaptively (Dong, Roth & Su 2022, composition of Gaussian DP), and (ε, δ) is
-    exact (Balle & Wang 2018): less noise than zCDP for the same promise. Mechanisms that choose scales on the
-    way use the zCDP filter. Should one slip through, the sum still holds, because Gaussian DP has a filter
-    with this same threshold (Smith & Thakurta 2022). Choices by the exponential mechanism have no mu and are
-    refused.
+    (ε, δ) is exact (Balle & Wang 2018): less noise than zCDP for the same promise. Queries may be chosen adaptively
+    (Dong, Roth & Su 2022, composition of Gaussian DP), and so may scales and the decision to go on: Gaussian DP has a
+    filter with this same threshold (Smith & Thakurta 2022), and the ledger refuses what would exceed it. Choices by the
+    exponential mechanism have no mu and are refused.
 
     Attributes:
         mu: what may be spent, `PrivacyBudget.mu`.

@@ -107,8 +107,7 @@ class MechanismStrategy(Strategy):
     Class attributes that a mechanism sets:
         Config: pydantic model of its options (keys of the `mechanism` node beside `name`).
         central: whether one data holder has all rows (a yardstick, not a federation).
-        accountant: 'zcdp' (selection steps or scales chosen on the way), or 'gaussian' (Gaussian noise only, scales
-            fixed in advance).
+        accountant: 'zcdp' (also choices by the exponential mechanism), or 'gaussian' (Gaussian noise only).
 
     Args:
         config: the run's configuration.

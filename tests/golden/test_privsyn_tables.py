@@ -74,15 +74,24 @@ def test_ten_projected_numbers_rank_the_pairs(table, bound, kind):
 # Range queries -------------------------------------------------------------------------------------------------------
 
 
-def query_error(folder: Path, name: str, table: str, epsilon: float, noise: str, seeds: int, *more: str) -> float:
+def query_error(
+    folder: Path,
+    name: str,
+    table: str,
+    epsilon: float,
+    noise: str,
+    seeds: int,
+    *more: str,
+    metric: str = "range_query_error",
+) -> float:
     """Mean over the seeds; `distributed` is simulated under `plain`, bit for bit what `secagg` opens."""
     errors = []
     for seed in range(seeds):
         settings = [f"data.source={table}", f"privacy.epsilon={epsilon}", f"runtime.seed={seed}", *more]
         if name != "privsyn":
             settings += ["aggregation.protocol=plain", f"aggregation.noise={noise}"]
-        config = load_config(CONFIGS / f"{name}.yaml", [*settings, "evaluation=[range_query_error]"])
-        errors.append(run(config, folder / f"{name}-{table}-{seed}")["range_query_error"])
+        config = load_config(CONFIGS / f"{name}.yaml", [*settings, f"evaluation=[{metric}]"])
+        errors.append(run(config, folder / f"{name}-{table}-{seed}")[metric])
     return sum(errors) / seeds
 
 
@@ -109,7 +118,7 @@ def test_range_queries_of_five_seeds(tmp_path, table, epsilon, noise, fed, ada):
 
 @pytest.mark.parametrize(
     ("table", "noise", "bound"),
-    [("shoppers", "distributed", 0.006), ("shoppers", "local", 0.009), ("insurance", "local", 0.05)],
+    [("shoppers", "distributed", 0.0035), ("shoppers", "local", 0.0045), ("insurance", "local", 0.04)],
 )
 @pytest.mark.parametrize("name", ["fed_privsyn", "ada_fed_privsyn"])
 def test_range_queries_of_small_tables(tmp_path, name, table, noise, bound):
@@ -118,7 +127,7 @@ def test_range_queries_of_small_tables(tmp_path, name, table, noise, bound):
 
 @pytest.mark.parametrize("name", ["privsyn", "fed_privsyn", "ada_fed_privsyn"])
 def test_range_queries_of_adult(tmp_path, name):
-    assert query_error(tmp_path, name, "adult", 1.0, "distributed", 1) <= 0.004
+    assert query_error(tmp_path, name, "adult", 1.0, "distributed", 1) <= 0.0025
 
 
 @pytest.mark.slow
@@ -129,3 +138,17 @@ def test_adaptive_selection_answers_queries_better_than_all_or_random_pairs(tmp_
     for select in ("all", "random"):
         baseline = query_error(tmp_path / select, "fed_privsyn", table, 1.0, noise, 5, f"mechanism.select={select}")
         assert adaptive < baseline
+
+
+@pytest.mark.slow
+def test_adaptive_selection_has_rows_nearer_to_the_held_out_ones_than_all_or_random_pairs(tmp_path):
+    """Wasserstein distance on Shoppers, five fixed seeds: 0.023 against 0.026 over ten seeds, standard error 0.0007.
+
+    On Adult all are as near as the training rows themselves: nothing can be told (experiments/heterofedsyn_baselines).
+    """
+    common = ("shoppers", 1.0, "distributed", 5)
+    adaptive = query_error(tmp_path / "ada", "ada_fed_privsyn", *common, metric="wasserstein_numeric")
+    for select in ("all", "random"):
+        option = f"mechanism.select={select}"
+        folder = tmp_path / select
+        assert adaptive < query_error(folder, "ada_fed_privsyn", *common, option, metric="wasserstein_numeric")

@@ -10,14 +10,16 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedsyn.domain import Domain
 from fedsyn.indif import Noisy, Projection, all_pairs, distance_squared, indif_squared
 from fedsyn.marginals import count
 from fedsyn.registry import MECHANISMS, Entry
+from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.testing.harness import Federation, config_of, execute
-from fedsyn.testing.schemas import awkward_table
+from fedsyn.testing.schemas import AwkwardTable, awkward_table
 from strategies.privsyn import FedPrivSyn
 
 LIMIT = 5.0
@@ -117,16 +119,35 @@ class ScoresOnly(FedPrivSyn):
         pass
 
 
-@pytest.mark.parametrize("noise", ["server", "local", "distributed"])
-def test_the_scores_of_a_run_are_unbiased(noise, monkeypatch):
-    """250 runs over real sums of four clients, each with its own noise and matrices: ten pairs, end to end.
+def ordered_table() -> AwkwardTable:
+    """Two attributes of twelve ordered values, measured at several resolutions, and one of three without an order."""
+    rng = np.random.default_rng(7)
+    first = rng.integers(0, 12, 60)
+    frame = pd.DataFrame({"u": first, "v": (first + rng.integers(0, 3, 60)) % 12, "w": first % 3})
+    twelve = {"lower": 0, "upper": 11, "bins": "values", "dtype": "integer"}
+    columns = {"u": NumericColumn(**twelve), "v": NumericColumn(**twelve), "w": CategoricalColumn(categories=(0, 1, 2))}
+    return AwkwardTable("ordered", Schema(columns=columns), frame)
+
+
+@pytest.mark.parametrize(
+    ("made", "noise"),
+    [
+        (lambda: awkward_table("missing_values"), "server"),
+        (lambda: awkward_table("missing_values"), "local"),
+        (lambda: awkward_table("missing_values"), "distributed"),
+        (ordered_table, "server"),
+    ],
+    ids=["server", "local", "distributed", "several resolutions"],
+)
+def test_the_scores_of_a_run_are_unbiased(made, noise, monkeypatch):
+    """250 runs over real sums of four clients, each with its own noise and matrices: up to ten pairs, end to end.
 
     Integers are summed, divided by their scale, and debiased with the sums' own sigmas: one noise for `server`, sqrt(c)
     times as much for `local`, and whatever the shares add up to for `distributed`.
     """
     entry = Entry(f"{__name__}:ScoresOnly", "clients.privsyn:FedPrivSynClient", "", "")
     monkeypatch.setitem(MECHANISMS, "scores_only", entry)
-    table = awkward_table("missing_values")
+    table = made()
     codes, domain = table.encode(), table.schema.domain
     federation = Federation(table, tuple(codes[k::4] for k in range(4)))
     runs = []
@@ -140,6 +161,7 @@ def test_the_scores_of_a_run_are_unbiased(noise, monkeypatch):
             runtime={"seed": r},
         )
         runs.append(execute(config, federation).strategy)
+    assert any(len(m.hierarchy.widths) > 1 for m in runs[0].one_way) == (table.name == "ordered")
     n = len(codes)
     for i, joint in enumerate(count(codes, domain, all_pairs(domain))):
         truth = float(((joint / n - np.outer(joint.sum(1), joint.sum(0)) / n**2) ** 2).sum())

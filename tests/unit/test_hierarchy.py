@@ -91,7 +91,8 @@ def test_least_squares_is_that_of_the_written_out_matrix():
     rows = np.vstack([matrix(tree) / 2.0, np.eye(21) / 3.0])
     weighted = np.concatenate([one.values * np.repeat(tree.weights, tree.lengths) / 2.0, two.values / 3.0])
     np.testing.assert_allclose(values, np.linalg.lstsq(rows, weighted, rcond=None)[0], rtol=1e-9)
-    assert sigma == pytest.approx(math.sqrt(np.trace(np.linalg.inv(rows.T @ rows)) / 21))
+    exact = np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))
+    assert (exact <= sigma * (1 + 1e-12)).all() and sigma <= 1.25 * exact.min()
     equations = NormalEquations(21)
     equations.add(one)
     assert equations.largest >= np.linalg.eigvalsh(matrix(tree).T @ matrix(tree) / 4.0)[-1] * (1 - 1e-12)
@@ -121,6 +122,23 @@ def test_the_settled_marginal_is_the_nearest_valid_one(seed):
     np.testing.assert_allclose(got[("a",)], expected, atol=1e-3 * total)
     if pairs:
         np.testing.assert_allclose(got[("a", "b")].sum(axis=1), got[("a",)], atol=1e-6 * total)
+
+
+@pytest.mark.parametrize("size", [1, 2, 12, 100, 1000])
+def test_least_squares_needs_no_matrix_and_bounds_its_noise(size):
+    tree = Hierarchy.binary(size, size)
+    counts = np.random.default_rng(size).integers(0, 90, size)
+    values, sigma = least_squares([measured(tree, counts, 2.0)])
+    a = matrix(tree) / 2.0
+    weighted = measured(tree, counts, 2.0).values * np.repeat(tree.weights, tree.lengths) / 2.0
+    np.testing.assert_allclose(values, np.linalg.lstsq(a, weighted, rcond=None)[0], atol=1e-6)
+    noise = np.sqrt(np.diag(np.linalg.inv(a.T @ a)))
+    assert noise.max() <= sigma * (1 + 1e-12) and noise.mean() >= 0.8 * sigma
+
+
+def test_only_integer_weights_are_applied_to_counts():
+    with pytest.raises(ValueError, match="integer weights"):
+        Hierarchy(4, 4, (1, 2), (1.5, 1.0)).apply(np.ones(4, np.int64))
 
 
 def test_rows_follow_a_hierarchy_and_the_total_may_be_estimated():

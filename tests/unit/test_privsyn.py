@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedsyn.config import parse_config
@@ -14,9 +16,11 @@ from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.indif import INDIF_UNIT, Projection, all_pairs, indif
 from fedsyn.marginals import count
 from fedsyn.privacy import PrivacyBudget
-from fedsyn.protocol.client import Call
+from fedsyn.protocol.client import Call, Holder
+from fedsyn.protocol.messages import ANSWER, ENVELOPE
+from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
-from fedsyn.schema import CategoricalColumn, Schema
+from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import AwkwardTable, awkward_table
 
@@ -75,6 +79,14 @@ def pair_error(outcome: Outcome) -> float:
     pairs = all_pairs(domain)
     both = zip(count(real, domain, pairs), count(outcome.synthetic, domain, pairs), strict=True)
     return float(np.mean([np.abs(a / len(real) - b / len(outcome.synthetic)).sum() for a, b in both]))
+
+
+def client_and_call(params: dict[str, Any], table: AwkwardTable = CHAIN) -> tuple[Any, Call]:
+    """The first client of a federation over the table, and a call with these parameters."""
+    federation = Federation(table, tuple(table.encode()[k::5] for k in range(5)))
+    holder = Holder(0, federation.parts[0], federation.domain, "", Randomness(0))
+    client = client_class("fed_privsyn")(config_of("fed_privsyn", 5, {}), holder)
+    return client, Call(1, params, [], lambda: Randomness(0).generator("test"))
 
 
 # Budget --------------------------------------------------------------------------------------------------------------
@@ -144,6 +156,77 @@ def test_pairs_of_other_sizes_get_other_noise_and_come_back_as_counts(norm, powe
     # A noise error is the root of the cells, or their number; its share goes with it^(2/3), and sigma^2 with 1 / share.
     assert sigmas["x0", "x2"] / sigmas["x1", "x3"] == pytest.approx((720 / 6) ** power, rel=0.06)
     assert sum(s**-2 for s in sigmas.values()) == pytest.approx(0.5 * PrivacyBudget(1.0, DELTA).mu ** 2, rel=1e-9)
+
+
+def numbers(rows: int = 3000) -> AwkwardTable:
+    """Two skewed numeric attributes of 40 bins, one of them with missing values, and a category."""
+    rng = np.random.default_rng(5)
+    skewed = {"u": rng.exponential(8.0, rows), "v": rng.exponential(3.0, rows)}
+    frame = pd.DataFrame({**skewed, "w": rng.integers(0, 3, rows)})
+    frame.loc[rng.random(rows) < 0.1, "v"] = np.nan
+    numeric = {"lower": 0.0, "upper": 40.0, "bins": 40}
+    columns = {
+        "u": NumericColumn(**numeric),
+        "v": NumericColumn(**numeric, missing=True),
+        "w": CategoricalColumn(categories=(0, 1, 2)),
+    }
+    return AwkwardTable("numbers", Schema(columns=columns), frame)
+
+
+NUMBERS = numbers()
+
+
+@pytest.mark.parametrize("noise", ["server", "local", "distributed"])
+def test_ordered_attributes_are_measured_at_several_resolutions(noise):
+    """Blocks come back as counts with the noise that they say they have, and all cost what one share of mu^2 buys.
+
+    164 blocks: none is off by 6 of its standard deviations (chance 4e-7, and the seed is fixed), and they scatter by
+    one of them on average, to 5 standard errors.
+    """
+    outcome = finished(run("fed_privsyn", NUMBERS, rest="unspent", nodes={"aggregation": {"noise": noise}}))
+    assert outcome.federation.domain.ordered == {"u": 40, "v": 40}
+    exact = dict(zip("uvw", count(NUMBERS.encode(), outcome.federation.domain, [("u",), ("v",), ("w",)]), strict=True))
+    standard = []
+    for m in outcome.strategy.one_way:
+        weights = np.repeat(m.hierarchy.weights, m.hierarchy.lengths)
+        standard.append((m.values * weights - m.hierarchy.apply(exact[m.attribute])) / m.sigma)
+    together = np.concatenate(standard)
+    assert len(together) == 2 * (40 + 20 + 10 + 5 + 3 + 2) + 1 + 3
+    assert np.abs(together).max() < 6 and abs((together**2).mean() - 1) < 5 * math.sqrt(2 / len(together))
+    (release,) = releases(outcome, "one-way")
+    squared = sum(m.hierarchy.sensitivity**2 for m in outcome.strategy.one_way)
+    assert release.sensitivity == pytest.approx(math.sqrt(squared)) and release.count == 1
+    widths = {m.attribute: m.hierarchy.widths for m in outcome.strategy.one_way}
+    assert widths == {"u": (1, 2, 4, 8, 16, 32), "v": (1, 2, 4, 8, 16, 32), "w": (1,)}
+
+
+def test_ranges_are_closer_than_from_cells_alone():
+    """Mass below each value of the two numeric attributes, mean over 12 seeds of the table's clients' noise."""
+    exact = count(NUMBERS.encode(), NUMBERS.schema.domain, [("u",), ("v",)])
+
+    def error(seed: int, one_way: str) -> float:
+        options = {"one_way": one_way, "noise_weight": 1e6, "rest": "unspent"}
+        outcome = finished(run("fed_privsyn", NUMBERS, nodes={"runtime": {"seed": seed}}, **options))
+        made = count(outcome.synthetic, NUMBERS.schema.domain, [("u",), ("v",)])
+        return float(np.mean([np.abs(np.cumsum(a) - np.cumsum(b)).mean() for a, b in zip(made, exact, strict=True)]))
+
+    errors = {one_way: np.mean([error(seed, one_way) for seed in range(12)]) for one_way in ("hierarchical", "flat")}
+    assert errors["hierarchical"] < 0.8 * errors["flat"]
+
+
+@pytest.mark.parametrize("synthesizer", ["gum", "pgm"])
+def test_one_way_marginals_that_are_measured_twice_count_twice(synthesizer):
+    """No pair is selected: both exchanges are in the table, 0.5 and 0.4 of the budget; little noise at epsilon 100."""
+    options = {"noise_weight": 1e9, "synthesizer": synthesizer}
+    outcome = finished(run("fed_privsyn", NUMBERS, epsilon=100.0, **options))
+    assert [len(m.hierarchy.widths) for m in outcome.strategy.one_way] == [6, 6, 1] * 2
+    made, real = outcome.synthetic, NUMBERS.encode()
+    for clique in (("u",), ("v",), ("w",)):
+        a, b = (count(codes, NUMBERS.schema.domain, [clique])[0] / len(codes) for codes in (made, real))
+        assert np.abs(a - b).sum() < 0.03
+    assert sum(r.rho for r in outcome.strategy.ledger.releases) == pytest.approx(
+        outcome.strategy.ledger.accountant.capacity / 2
+    )
 
 
 def test_adaptive_pairs_cost_what_the_corrected_algorithm_5_says():
@@ -255,24 +338,73 @@ def test_a_pair_with_more_cells_than_a_model_may_have_is_no_candidate():
     ],
 )
 def test_a_client_refuses_malformed_weights_and_pairs(params):
-    outcome = run("fed_privsyn")
-    config, part = outcome.config, outcome.federation.parts[0]
-    from fedsyn.protocol.client import Holder
-    from fedsyn.randomness import Randomness
-
-    holder = Holder(0, part, outcome.federation.domain, "", Randomness(0))
-    client = client_class("fed_privsyn")(config, holder)
-    call = Call(1, params, [], lambda: Randomness(0).generator("test"))
+    client, call = client_and_call(params)
     with pytest.raises(ProtocolError):
         client.measure(call)
+
+
+@pytest.mark.parametrize(
+    "resolutions",
+    [
+        None,
+        "flat",
+        [],
+        [[0, [1], [1]]] * 6,
+        [[0, [1], [1], 1]] * 7,
+        [[5, [1], [1]]] * 7,
+        [[-1, [1], [1]]] * 7,
+        [[True, [1], [1]]] * 7,
+        [[4, [2], [1]]] * 7,
+        [[4, [1, 2], [1]]] * 7,
+        [[4, [1, 3], [1, 1]]] * 6 + [[4, [1, 8], [1, 1]]],
+        [[4, [1, 2, 2], [1, 1, 1]]] * 7,
+        [[4, [1, 2.0], [1, 1]]] * 7,
+        [[4, [1], [0]]] * 7,
+        [[4, [1], [1.5]]] * 7,
+        [[4, [1], [2**40]]] * 7,
+        [[4, "1", [1]]] * 7,
+        [[4, [True], [1]]] * 7,
+        [[4, [1, 10**400], [1, 1]]] * 7,
+        [["4", [1], [1]]] * 7,
+    ],
+)
+def test_a_client_refuses_malformed_resolutions(resolutions):
+    """Seven attributes of four values: a request either is well formed for them, or gets one clear error."""
+    client, call = client_and_call({"resolutions": resolutions})
+    with pytest.raises(ProtocolError, match=r"resolutions|weights"):
+        client.one_way(call)
+
+
+def test_a_refused_resolution_costs_nothing_and_says_one_sentence():
+    """Through `fit`, as a server would: refused before anything is charged."""
+    outcome = run("fed_privsyn", NUMBERS)
+    sent = next(e for e in outcome.tape.exchanges if e.envelope["request"] == "one-way")
+    client, _ = client_and_call({}, NUMBERS)
+    params = {**sent.envelope["params"], "resolutions": [[40, [1, 3], [1, 1]]]}
+    envelope = {**sent.envelope, "params": params, "config": client.config.sha256}
+    arrays, _, reply = client.fit([], {ENVELOPE: json.dumps(envelope)})
+    answer = json.loads(reply[ANSWER])
+    assert arrays == [] and not client.ledger.releases
+    assert answer["error"] == "protocol" and "'resolutions'" in answer["message"]
+
+
+def test_a_client_states_the_sensitivity_of_its_resolutions_itself():
+    """By brute force: no row added moves the array by more than the client says, and one moves it by that."""
+    resolutions = [[4, [1, 2, 4], [3, 2, 1]], *[[0, [1], [2]]] * 5, [3, [1, 3], [1, 5]]]
+    client, call = client_and_call({"resolutions": resolutions})
+    before = client.one_way(call)
+    assert before.sensitivity == pytest.approx(math.sqrt(9 + 4 + 1 + 5 * 4 + 1 + 25))
+    moved = []
+    rows = client.codes
+    for row in (0, 1, 2, 3):
+        client.codes = np.concatenate([rows, np.full((1, 7), row, rows.dtype)])
+        moved.append(np.linalg.norm(client.one_way(call).dense() - before.dense()))
+    assert max(moved) == pytest.approx(before.sensitivity) and moved[3] < moved[0]
 
 
 def test_a_client_states_the_sensitivity_of_weighted_marginals_itself():
     """By brute force: each row added moves the weighted array by exactly what the client says."""
     outcome = run("fed_privsyn")
-    from fedsyn.protocol.client import Holder
-    from fedsyn.randomness import Randomness
-
     codes, domain = outcome.federation.parts[0], outcome.federation.domain
     call = Call(1, {"pairs": [0, 5, 20], "weights": [3, 1, 7]}, [], lambda: Randomness(0).generator("test"))
 
@@ -317,6 +449,42 @@ def test_scores_are_updated_only_downwards_and_only_beside_selected_pairs():
     assert np.all(updated[~beside] == 9.0) and updated[0] == 9.0 and np.all(updated[beside][1:] < 9.0)
     assert np.all(strategy.update(low, [0]) <= low)
     assert np.all(high == 9.0)
+
+
+def test_effective_cells_are_those_that_carry_the_one_way_marginals():
+    """40 bins of an exponential distribution and three equal categories: far fewer than all cells of all pairs."""
+    few = finished(run("fed_privsyn", NUMBERS, epsilon=20.0)).strategy
+    every = finished(run("fed_privsyn", NUMBERS, epsilon=20.0, penalty="cells")).strategy
+    assert every.counted_cells.tolist() == [1640.0, 120.0, 123.0] == every.cells.tolist()
+    ones = [one / 3000 for one in count(NUMBERS.encode(), NUMBERS.schema.domain, [("u",), ("v",), ("w",)])]
+    u, v, w = (float(np.sqrt(one).sum()) ** 2 for one in ones)
+    assert few.counted_cells == pytest.approx([u * v, u * w, v * w], rel=0.1)
+    assert np.all(few.plan().unit < every.plan().unit)
+
+
+@pytest.mark.parametrize("rest", ["unspent", "remeasure"])
+def test_pairs_of_unequal_cost_stay_within_the_budget_of_all_pairs(rest):
+    """Whatever is selected, in whatever batches: together at most rho_3; what it leaves over is spent or not."""
+    rng = np.random.default_rng(3)
+    shape = (2, 24, 3, 30, 5, 2)
+    rows = (rng.random((3000, 1)) ** 2 * np.array(shape)).astype(int)
+    rows = np.where(rng.random((3000, 6)) < 0.8, rows, (rng.random((3000, 6)) * np.array(shape)).astype(int))
+    outcome = finished(run("ada_fed_privsyn", table_of(rows, shape), rest=rest, fraction=0.5, every=2, epsilon=3.0))
+    rho_3 = 0.4 * PrivacyBudget(3.0, DELTA).mu ** 2 / 2
+    costs = [r.rho for r in releases(outcome, "measure")]
+    assert len(costs) > 2 and max(costs) > 1.2 * min(costs)  # exchanges do cost differently
+    every = all_pairs(outcome.federation.domain)
+    chosen = [every.index(q) for q in dict.fromkeys(m.clique for m in outcome.strategy.measurements)]
+    expected = rho_3 * outcome.strategy.plan().costs(7)[chosen].sum()
+    assert sum(costs) == pytest.approx(rho_3 if rest == "remeasure" else expected, rel=1e-9)
+    assert sum(costs) <= rho_3 * (1 + 1e-9)
+
+
+def test_what_a_selection_costs_decides_it_where_the_rest_is_unspent():
+    """With costs fixed in advance a pair's noise does not fall when few are chosen: fewer pairs than with the rest."""
+    unspent = selected(finished(run("ada_fed_privsyn", rest="unspent", fraction=1.0, noise_weight=16.0)))
+    shared = selected(finished(run("ada_fed_privsyn", rest="remeasure", fraction=1.0, noise_weight=16.0)))
+    assert len(unspent) < len(shared)
 
 
 @pytest.mark.parametrize("fraction", [0.25, 1 / 3, 0.5])
@@ -375,6 +543,13 @@ def test_a_client_that_leaves_is_scaled_for():
     assert 0 in outcome.dropped and pair_error(outcome) < 0.2
     for m in outcome.strategy.measurements:
         assert float(m.values.sum()) == pytest.approx(2000, rel=0.05)
+
+
+def test_a_client_that_leaves_early_is_scaled_for():
+    outcome = finished(run("fed_privsyn", NUMBERS, epsilon=100.0, faults={0: vanish(1)}))
+    assert 0 in outcome.dropped
+    for m in outcome.strategy.one_way:
+        assert float(m.cells.sum()) == pytest.approx(3000, rel=0.02)
 
 
 def test_local_noise_is_debiased_and_weighed_with_the_root_of_the_clients():
