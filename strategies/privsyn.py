@@ -110,7 +110,8 @@ class FedPairConfig(PairConfig):
         k: numbers that a projected pair is sent as.
         projection_seed: of the public matrices.
         fraction: adaptive: the largest share of all pairs that may be selected.
-        every: adaptive: m, selections between two syntheses.
+        every: adaptive: m, selections between two syntheses; null: ten, or a twentieth of what may be selected, if that
+            is more: wide tables are not made hundreds of times.
     """
 
     noise_weight: float = Field(default=0.5, gt=0)
@@ -120,7 +121,7 @@ class FedPairConfig(PairConfig):
     k: int = Field(default=10, ge=1)
     projection_seed: int = Field(default=0, ge=0)
     fraction: float = Field(default=1 / 3, gt=0, le=1)
-    every: int = Field(default=10, ge=1)
+    every: int | None = Field(default=None, ge=1)
 
 
 class AdaFedPairConfig(FedPairConfig):
@@ -485,13 +486,14 @@ class FedPrivSyn(PairSynthesis):
     def measure_adaptively(self, scores: Scores) -> Steps:
         """Algorithms 3 and 4: selects, measures and re-scores; returns the selected pairs.
 
-        `every` pairs are selected between two updates of the scores; they do not depend on each other's measurements,
-        so they are asked for in one exchange. What a pair costs is fixed before the first is selected, such that no
-        `most` pairs exceed rho_3 (`Plan.costs`; Algorithm 5 as corrected has 6 rho_3 / (d (d - 1)) for a third of all
+        `every` (m) pairs are selected between two updates of the scores; they do not depend on each other's
+        measurements, so they are asked for in one exchange. What a pair costs is fixed before the first is selected,
+        such that no `most` pairs exceed rho_3 (`Plan.costs`; Algorithm 5 as corrected has 6 rho_3 / (d (d - 1)) for a third of all
         pairs, which is `allocation: even`). What is left over goes to the selected pairs in a last exchange, or stays
         unspent (`rest`). Whatever is selected, rho_3 is spent exactly, or not all of it.
         """
         most = max(1, math.floor(self.config.fraction * len(self.pairs) + 1e-9))
+        every = self.config.every or max(10, math.ceil(most / 20))
         plan = self.plan()
         costs = plan.costs(most)
         if self.config.rest == "unspent":
@@ -499,7 +501,7 @@ class FedPrivSyn(PairSynthesis):
         chosen: list[int] = []
         left = 1.0
         while len(chosen) < most:
-            limit = min(most, len(chosen) + self.config.every)
+            limit = min(most, len(chosen) + every)
             batch = self.fitting(choose_greedily(scores, plan, limit, chosen))
             if not batch:
                 break
