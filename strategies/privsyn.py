@@ -488,9 +488,9 @@ class FedPrivSyn(PairSynthesis):
 
         `every` (m) pairs are selected between two updates of the scores; they do not depend on each other's
         measurements, so they are asked for in one exchange. What a pair costs is fixed before the first is selected,
-        such that no `most` pairs exceed rho_3 (`Plan.costs`; Algorithm 5 as corrected has 6 rho_3 / (d (d - 1)) for a third of all
-        pairs, which is `allocation: even`). What is left over goes to the selected pairs in a last exchange, or stays
-        unspent (`rest`). Whatever is selected, rho_3 is spent exactly, or not all of it.
+        such that no `most` pairs exceed rho_3 (`Plan.costs`; Algorithm 5 as corrected has 6 rho_3 / (d (d - 1)) for a
+        third of all pairs, which is `allocation: even`). What is left over goes to the selected pairs in a last
+        exchange, or stays unspent (`rest`). Whatever is selected, rho_3 is spent exactly, or not all of it.
         """
         most = max(1, math.floor(self.config.fraction * len(self.pairs) + 1e-9))
         every = self.config.every or max(10, math.ceil(most / 20))
