@@ -9,7 +9,7 @@ from typing import Any
 
 from fedsyn.aggregation import Contribution
 from fedsyn.errors import ProtocolError
-from fedsyn.protocol.client import Call, TableClient, answers, indices, marginal_contribution, positive
+from fedsyn.protocol.client import Call, TableClient, answers, indices, positive
 from fedsyn.protocol.messages import Arrays
 from fedsyn.selection import Candidates, ModelView, expected_noise, l1_distances, penalised_cells
 
@@ -48,7 +48,4 @@ class AimClient(TableClient):
     @answers("measure")
     def measure(self, call: Call) -> Contribution:
         """Line 14: the exact marginals that are asked for; each is a count, L2 sensitivity 1."""
-        candidates = Candidates.of(self.workload, self.domain)
-        asked = indices(call.params.get("cliques"), len(candidates), "cliques")
-        cliques = [candidates.cliques[i] for i in asked]
-        return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))
+        return self.asked_marginals(call)

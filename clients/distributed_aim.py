@@ -11,7 +11,7 @@ import numpy as np
 from fedsyn.aggregation import Contribution
 from fedsyn.encoding import LARGEST, encode, encoded_moves
 from fedsyn.errors import ProtocolError
-from fedsyn.protocol.client import Call, TableClient, answers, indices, marginal_contribution
+from fedsyn.protocol.client import Call, TableClient, answers, indices
 from fedsyn.selection import Candidates, ModelView, l1_distances
 
 
@@ -37,11 +37,8 @@ class DistributedAimClient(TableClient):
         view = ModelView.of(self.domain, call.arrays)
         cliques = [candidates.cliques[i] for i in eligible]
         encoded = encode(weights * l1_distances(self.codes, self.domain, cliques, view, self.size), scale)
-        cells = np.flatnonzero(encoded)
         moves = encoded_moves(weights, scale).astype(np.float64)
-        return Contribution(
-            cells, encoded[cells], count=1, active=(0,), length=len(eligible), sensitivity=float(np.linalg.norm(moves))
-        )
+        return Contribution.of_vector(encoded, float(np.linalg.norm(moves)))
 
     @answers("measure")
     def measure(self, call: Call) -> Contribution:
@@ -49,7 +46,4 @@ class DistributedAimClient(TableClient):
 
         Counts are integers as they are: no scale, no rounding.
         """
-        candidates = Candidates.of(self.workload, self.domain)
-        asked = indices(call.params.get("cliques"), len(candidates), "cliques")
-        cliques = [candidates.cliques[i] for i in asked]
-        return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))
+        return self.asked_marginals(call)

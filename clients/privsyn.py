@@ -95,9 +95,7 @@ class FedPrivSynClient(PairClient):
 
 def _one_array(parts: Sequence[npt.NDArray[np.int64]], sensitivity: float) -> Contribution:
     """Some exact integer vectors as one array of a sum."""
-    vector = np.concatenate([np.zeros(0, np.int64), *parts])
-    cells = np.flatnonzero(vector)
-    return Contribution(cells, vector[cells], 1, (0,), len(vector), sensitivity)
+    return Contribution.of_vector(np.concatenate([np.zeros(0, np.int64), *parts]), sensitivity)
 
 
 def _resolutions(value: Any, domain: Domain) -> list[Hierarchy]:

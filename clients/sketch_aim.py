@@ -5,12 +5,9 @@ The server half is `strategies/sketch_aim.py`; docs/sketch_aim.md describes the 
 
 from __future__ import annotations
 
-import numpy as np
-
 from fedsyn.aggregation import Contribution
 from fedsyn.errors import ProtocolError
-from fedsyn.protocol.client import Call, TableClient, answers, indices, marginal_contribution
-from fedsyn.selection import Candidates
+from fedsyn.protocol.client import Call, TableClient, answers
 
 
 class SketchAimClient(TableClient):
@@ -23,30 +20,16 @@ class SketchAimClient(TableClient):
         One row adds one row of each public matrix, so the vector moves by sqrt(sum of (c_q r)^2) in L2, exactly,
         whatever groups or seed the server names: every row of a matrix has the same norm r.
         """
-        candidates = Candidates.of(self.workload, self.domain)
-        asked = indices(call.params.get("cliques"), len(candidates), "cliques")
-        cliques = [candidates.cliques[i] for i in asked]
-        if not asked or not all(self.options.weight_of(q) for q in cliques):
+        cliques = self.asked_cliques(call)
+        if not cliques or not all(self.options.weight_of(q) for q in cliques):
             raise ProtocolError("parameter 'cliques' names a clique that these options do not sketch, or none")
         groups = self.options.sketch == "groups"
         if len(call.arrays) != groups:
             raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
         sketcher = self.options.sketcher(self.domain, cliques, *call.arrays)
-        vector = sketcher.of_rows(self.codes)
-        cells = np.flatnonzero(vector)
-        return Contribution(
-            cells,
-            vector[cells],
-            count=1,
-            active=(0,),
-            length=sketcher.length,
-            sensitivity=sketcher.sensitivity,
-        )
+        return Contribution.of_vector(sketcher.of_rows(self.codes), sketcher.sensitivity)
 
     @answers("measure")
     def measure(self, call: Call) -> Contribution:
         """The chosen marginals, exact; each is a count, L2 sensitivity 1."""
-        candidates = Candidates.of(self.workload, self.domain)
-        asked = indices(call.params.get("cliques"), len(candidates), "cliques")
-        cliques = [candidates.cliques[i] for i in asked]
-        return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))
+        return self.asked_marginals(call)

@@ -21,6 +21,7 @@ from scipy.special import gammaln, ndtri
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.marginals import count, count_sparse_many
+from fedsyn.numeric import dot
 from fedsyn.sketches import Sketcher, clique_key, sign_bits, splitmix64, squared_distance
 
 Kind = Literal["signs", "gaussian", "none"]
@@ -184,9 +185,8 @@ def indif_squared(
 
 
 def _square(values: npt.NDArray[np.float64]) -> float:
-    """||values||_2^2, summed in an order that no number of threads changes (BLAS would)."""
-    flat = values.ravel()
-    return float(np.einsum("i,i->", flat, flat))
+    """||values||_2^2."""
+    return dot(values.ravel(), values.ravel())
 
 
 def distance_squared(

@@ -32,6 +32,7 @@ import numpy.typing as npt
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.marginals import count_sparse_many
+from fedsyn.numeric import dot
 
 KINDS = ("groups", "count", "signs")
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
@@ -380,4 +381,4 @@ def squared_distance(residual: npt.NDArray[np.floating], sigma: float) -> float:
         sigma: standard deviation of the noise in each entry.
     """
     flat = np.asarray(residual, np.float64).ravel()
-    return float(np.einsum("i,i->", flat, flat)) - len(flat) * sigma * sigma
+    return dot(flat, flat) - len(flat) * sigma * sigma

@@ -127,8 +127,8 @@ class DistributedAim(MechanismStrategy):
             self.record.sigma = plan.sigma
             cohort = self.sample(self.run.federation.participation)
             if t == 1 and self.config.initial == "one_way":
-                sums = yield self.one_way_sum(cohort, plan)
-                self.measured(sums, [(name,) for name in self.domain])
+                sums = yield self.one_way_sum(cohort, plan.sigma)
+                self.measurements += self.opened(sums, [(name,) for name in self.domain])
                 self.estimate(self.measurements)
             eligible = self.eligible()
             if not eligible:
@@ -140,14 +140,10 @@ class DistributedAim(MechanismStrategy):
                 continue
             chosen = self.select(sums, eligible, plan)  # Protocol 1, steps 4-5
             sums = yield self.measure_sum(cohort, chosen, plan)  # step 2b
-            self.measured(sums, [self.candidates.cliques[i] for i in chosen])
+            self.measurements += self.opened(sums, [self.candidates.cliques[i] for i in chosen])
             self.estimate(self.measurements, t == self.config.rounds)  # step 2c
 
     # Requests ---------------------------------------------------------------------------------------------------------
-
-    def one_way_sum(self, cohort: Sequence[int], plan: Plan) -> Sum:
-        shapes = tuple((size,) for size in self.domain.shape)
-        return Sum(tuple(cohort), "one-way", shapes, plan.sigma, count=len(shapes))
 
     def score_sum(self, cohort: Sequence[int], eligible: list[int], plan: Plan) -> Sum:
         """All eligible scores as ONE vector; its sensitivity is argued in the client half, under the same name.
@@ -201,7 +197,7 @@ class DistributedAim(MechanismStrategy):
         if self.model is not None:
             return self.model
         if self.uniform is None:
-            self.uniform = estimate(self.domain, [], total=max(1.0, self.rows(self.clients)))
+            self.uniform = estimate(self.domain, [], total=self.total)
         return self.uniform
 
     def select(self, sums: Summed, eligible: list[int], plan: Plan) -> list[int]:
@@ -233,15 +229,6 @@ class DistributedAim(MechanismStrategy):
         cells = penalised_cells(self.config.penalty, self.candidates, eligible, ModelView(self.current_model()))
         weights = 1.0 if self.config.as_printed else self.candidates.weights[eligible]
         return weights * expected_noise(sigma, cells)
-
-    def measured(self, sums: Summed, cliques: Sequence[Clique]) -> None:
-        """Keeps the sums as measurements of the whole federation: whoever contributed stands for all."""
-        if not sums.contributors:
-            self.record.notes.append("too few contributions: no marginals were opened in this round's sum")
-            return
-        scale = max(1.0, self.rows(self.clients)) / max(1.0, self.rows(sums.contributors))
-        for clique, values, sigma in zip(cliques, sums.arrays, sums.sigmas, strict=True):
-            self.measurements.append(Measurement(clique, values * scale, sigma * scale))
 
     def statement(self) -> PrivacyStatement:
         seen = self.aggregation.who_sees_what()

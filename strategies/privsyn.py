@@ -41,7 +41,7 @@ from fedsyn.inference import (
 )
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.privacy import PrivacyStatement, sigma_for_rho
-from fedsyn.protocol.messages import Request, Sum, Summed
+from fedsyn.protocol.messages import Request, Sum
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, require
 from fedsyn.selection import Penalty, effective_cells
 from fedsyn.structure import Structure
@@ -201,11 +201,11 @@ class PairSynthesis(MechanismStrategy):
         carried = {name: effective_cells(ones[(name,)] / self.total) for name in self.domain}
         return np.array([carried[a] * carried[b] for a, b in self.pairs])
 
-    @property
-    def total(self) -> float:
-        return max(1.0, self.rows(self.clients))
-
     # The exchanges ----------------------------------------------------------------------------------------------------
+
+    def vector_sum(self, name: str, length: int, norm: float, rho: float, **more: Any) -> Sum:
+        """Asks everybody for ONE vector, which a row moves by at most `norm` in L2, at a cost of exactly rho."""
+        return Sum(self.everyone(), name, ((length,),), sigma_for_rho(rho, norm), count=1, sensitivity=norm, **more)
 
     def hierarchies(self) -> dict[str, Hierarchy]:
         """What is measured of each attribute; the integer weights divide the budget so that noise is least in sum."""
@@ -225,17 +225,15 @@ class PairSynthesis(MechanismStrategy):
         """
         trees = self.hierarchies()
         norm = math.sqrt(math.fsum(tree.sensitivity**2 for tree in trees.values()))
-        sigma = sigma_for_rho(rho, norm)
-        sums = yield Sum(
-            self.everyone(),
+        request = self.vector_sum(
             "one-way",
-            ((sum(tree.length for tree in trees.values()),),),
-            sigma,
-            count=1,
-            sensitivity=norm,
+            sum(tree.length for tree in trees.values()),
+            norm,
+            rho,
             magnitude=max(max(tree.weights) for tree in trees.values()),
             params={"resolutions": [[t.ordered, t.widths, [int(w) for w in t.weights]] for t in trees.values()]},
         )
+        sums = yield request
         if not sums.contributors:
             self.record.notes.append("too few contributions: no one-way marginal was opened")
             return
@@ -244,11 +242,7 @@ class PairSynthesis(MechanismStrategy):
         for (name, tree), values in zip(trees.items(), parts, strict=True):
             unweighted = values * (scale / np.repeat(tree.weights, tree.lengths))
             self.one_way.append(HierarchicalMeasurement(name, tree, unweighted, sums.sigmas[0] * scale))
-        self.inflation = sums.sigmas[0] / sigma
-
-    def scale(self, sums: Summed) -> float:
-        """From the contributors' records to the federation's: clients may have dropped out of one sum only."""
-        return self.total / max(1.0, self.rows(sums.contributors))
+        self.inflation = sums.sigmas[0] / request.sigma
 
     def scores(self) -> Steps:
         """phi of every pair, in proportions of the records; None if nothing was opened."""
@@ -276,13 +270,11 @@ class PairSynthesis(MechanismStrategy):
         weights = integer_weights(shares)
         norm = math.sqrt(sum(weight**2 for weight in weights))
         length = int(self.cells[list(chosen)].sum())
-        sums = yield Sum(
-            self.everyone(),
+        sums = yield self.vector_sum(
             "measure",
-            ((length,),),
-            sigma_for_rho(rho, norm),
-            count=1,
-            sensitivity=norm,
+            length,
+            norm,
+            rho,
             magnitude=float(max(weights)),
             params={"pairs": [self.numbers[i] for i in chosen], "weights": weights},
         )
@@ -386,13 +378,11 @@ class PrivSyn(PairSynthesis):
     def scores(self) -> Steps:
         """InDif of every pair, plus noise: multiples of 1/INDIF_UNIT, of sensitivity 4."""
         norm = INDIF_SENSITIVITY * INDIF_UNIT * math.sqrt(len(self.pairs))
-        sums = yield Sum(
-            self.everyone(),
+        sums = yield self.vector_sum(
             "indif",
-            ((len(self.pairs),),),
-            sigma_for_rho(self.config.score_share * self.rho, norm),
-            count=1,
-            sensitivity=norm,
+            len(self.pairs),
+            norm,
+            self.config.score_share * self.rho,
             magnitude=INDIF_SENSITIVITY * INDIF_UNIT,
             params={"pairs": self.numbers},
         )
@@ -431,13 +421,11 @@ class FedPrivSyn(PairSynthesis):
         projection = self.projection
         norm = projection.sensitivity(self.domain, self.pairs)
         widths = [projection.width(self.domain, pair) for pair in self.pairs]
-        sums = yield Sum(
-            self.everyone(),
+        sums = yield self.vector_sum(
             "project",
-            ((sum(widths),),),
-            sigma_for_rho(self.config.score_share * self.rho, norm),
-            count=1,
-            sensitivity=norm,
+            sum(widths),
+            norm,
+            self.config.score_share * self.rho,
             signed=projection.kind != "none",
             magnitude=projection.magnitude(self.domain, self.pairs),
             params={"pairs": self.numbers},

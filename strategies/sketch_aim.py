@@ -162,7 +162,7 @@ class SketchAim(MechanismStrategy):
         which = self.sketched()
         plan = Plan.of(2.0 * self.ledger.remaining_rho, self.config, len(self.domain), bool(which))
         self.begin_round(1)
-        sums = yield self.sum_of_one_way(plan)
+        sums = yield self.one_way_sum(self.everyone(), plan.one_way)
         self.measured(sums, [(name,) for name in self.domain])
         self.estimate(self.measurements)
         if self.model is None or not which:
@@ -188,10 +188,6 @@ class SketchAim(MechanismStrategy):
             self.estimate(self.measurements, t == self.config.rounds)
 
     # Requests ---------------------------------------------------------------------------------------------------------
-
-    def sum_of_one_way(self, plan: Plan) -> Sum:
-        shapes = tuple((size,) for size in self.domain.shape)
-        return Sum(self.everyone(), "one-way", shapes, plan.one_way, count=len(shapes))
 
     def sketched(self) -> list[int]:
         """The candidates to be sketched, a public fact: those with a weight that the model could take."""
@@ -227,19 +223,12 @@ class SketchAim(MechanismStrategy):
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
-    def scale(self, sums: Summed) -> float:
-        """What brings a sum to the federation's total: who contributed is public, and stands for everybody."""
-        return max(1.0, self.rows(self.clients)) / max(1.0, self.rows(sums.contributors))
-
     def measured(self, sums: Summed, cliques: Sequence[Clique]) -> None:
-        """Keeps the sums as measurements of the whole federation, their noise with them."""
-        if not sums.contributors:
-            self.record.notes.append("too few contributions: no marginals were opened in this round's sum")
-            return
-        scale = self.scale(sums)
-        for clique, values, sigma in zip(cliques, sums.arrays, sums.sigmas, strict=True):
-            self.measurements.append(Measurement(clique, values * scale, sigma * scale))
-            self.precision[clique] = self.precision.get(clique, 0.0) + (sigma * scale) ** -2
+        """Keeps the sums as measurements of the whole federation, and the precision of each clique."""
+        new = self.opened(sums, cliques)
+        self.measurements += new
+        for m in new:
+            self.precision[m.clique] = self.precision.get(m.clique, 0.0) + m.sigma**-2
 
     def keep(self, sums: Summed) -> None:
         """The opened sketches, brought to the federation's total."""

@@ -143,6 +143,12 @@ class Contribution:
     length: int
     sensitivity: float = 1.0
 
+    @classmethod
+    def of_vector(cls, vector: npt.NDArray[np.int64], sensitivity: float) -> Contribution:
+        """ONE array of exact integers that one row moves by at most `sensitivity` in L2."""
+        cells = np.flatnonzero(vector)
+        return cls(cells, vector[cells], 1, (0,), len(vector), sensitivity)
+
     def dense(self) -> npt.NDArray[np.int64]:
         vector = np.zeros(self.length, np.int64)
         vector[self.cells] = self.values

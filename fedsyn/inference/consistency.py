@@ -33,6 +33,7 @@ from fedsyn.inference.hierarchy import HierarchicalMeasurement, NormalEquations
 from fedsyn.inference.measurements import Measurement, least_variance_total, merge
 from fedsyn.inference.model import from_rank_order
 from fedsyn.inference.triangulation import axes_of
+from fedsyn.numeric import dot
 
 Tables = dict[Clique, np.ndarray]
 
@@ -117,7 +118,7 @@ def _nearest(equations: NormalEquations, total: float, iterations: int = 500) ->
         change = moved - x
         if float(np.abs(change).max()) <= 1e-6 * (1.0 + total / equations.size):
             return moved
-        if float(np.einsum("i,i->", ahead - moved, change)) > 0:  # going astray: momentum starts anew
+        if dot(ahead - moved, change) > 0:  # going astray: momentum starts anew
             ahead, momentum = moved, 1.0
         else:
             following = (1.0 + math.sqrt(1.0 + 4.0 * momentum**2)) / 2.0

@@ -36,8 +36,6 @@ from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.sampling import deal
 
 Axes = tuple[int, ...]
-# So few rows are copied faster in one call for all columns.
-_FEW_MOVES = 256
 
 
 @dataclass(frozen=True)
@@ -342,12 +340,8 @@ def update(
     freed, filled = freed[:moves], filled[:moves]
     copied = (rng.random(moves) < duplicate) & (have[filled] > 0)
     source = _one_of(cell, filled[copied], have, rng)
-    if moves < _FEW_MOVES:
-        passed = np.asarray(columns, dtype=np.intp)[:, None]
-        table[passed, freed[copied]] = table[passed, source]
-    else:
-        for column in columns:
-            table[column, freed[copied]] = table[column, source]
+    passed = np.asarray(columns, dtype=np.intp)[:, None]
+    table[passed, freed[copied]] = table[passed, source]
     for column, values in zip(axes, np.unravel_index(filled[~copied], target.shape), strict=True):
         table[column, freed[~copied]] = values
     return moves

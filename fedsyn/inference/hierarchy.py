@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.numeric import dot
+
 Floats = npt.NDArray[np.float64]
 
 #: Below so many ordered cells, sums of neighbours do not pay for themselves.
@@ -199,18 +201,14 @@ def least_squares(measurements: Sequence[HierarchicalMeasurement]) -> tuple[Floa
         equations.add(measurement)
     x = equations.right / equations.diagonal
     residual = equations.right - equations.times(x)
-    direction, size = residual, _dot(residual, residual)
-    enough = 1e-24 * _dot(equations.right, equations.right)
+    direction, size = residual, dot(residual, residual)
+    enough = 1e-24 * dot(equations.right, equations.right)
     for _ in range(equations.size):
         if size <= enough:
             break
         image = equations.times(direction)
-        step = size / _dot(direction, image)
+        step = size / dot(direction, image)
         x, residual = x + step * direction, residual - step * image
-        previous, size = size, _dot(residual, residual)
+        previous, size = size, dot(residual, residual)
         direction = residual + (size / previous) * direction
     return x, float(equations.diagonal.min()) ** -0.5
-
-
-def _dot(a: Floats, b: Floats) -> float:
-    return float(np.einsum("i,i->", a, b))

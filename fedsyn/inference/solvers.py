@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsyn.inference.calibrate import Calibrator
+from fedsyn.numeric import dot
 
 # Iterations over which the relative decrease of the loss is compared with the tolerance.
 _WINDOW = 10
@@ -41,10 +42,6 @@ class Solution:
     loss: float
     converged: bool
     history: list[float]
-
-
-def _dot(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.einsum("i,i->", a, b))
 
 
 class Problem:
@@ -79,13 +76,13 @@ class Problem:
     def curvature(self, theta: np.ndarray, residual: np.ndarray) -> float:
         """1 / (the longest sensible first step): curvature of f along a very short one; 0 at a minimum."""
         longest = float(self.scale.max(initial=0.0)) ** 2
-        if longest == 0 or not _dot(residual, residual) > 0:
+        if longest == 0 or not dot(residual, residual) > 0:
             return 0.0
         length = 1e-3 / longest
         change = self.residual(self.step(theta, residual, length))
         change -= residual
-        slope = -_dot(residual, change)
-        return _dot(change, change) / (length * slope) if slope > 0 else 0.0
+        slope = -dot(residual, change)
+        return dot(change, change) / (length * slope) if slope > 0 else 0.0
 
 
 def _stalled(history: list[float], tolerance: float) -> bool:
@@ -103,7 +100,7 @@ class _Accelerated:
         self.problem = problem
         self.z = theta
         self.residual_z = problem.residual(theta)
-        self.loss_z = 0.5 * _dot(self.residual_z, self.residual_z)
+        self.loss_z = 0.5 * dot(self.residual_z, self.residual_z)
         self.best = (self.loss_z, theta)
         self.curvature = problem.curvature(theta, self.residual_z)
         self.restart()
@@ -131,18 +128,18 @@ class _Accelerated:
             z = self.problem.step(self.z, y, 1.0 / (weight * self.curvature))
             residual = self.problem.residual(z)
             change = residual - self.residual_z
-            bend, slope = weight * _dot(change, change), -_dot(y, change)
+            bend, slope = weight * dot(change, change), -dot(y, change)
             if bend <= slope:
                 break
             self.curvature *= min(8.0, max(2.0, bend / slope)) if slope > 0 else 8.0
         else:
             return False
         self.z, self.residual_z = z, residual
-        self.loss_z = 0.5 * _dot(residual, residual)
+        self.loss_z = 0.5 * dot(residual, residual)
         if self.loss_z < self.best[0]:
             self.best = (self.loss_z, z)
         average = self.residual_x + weight * (residual - self.residual_x)
-        loss = 0.5 * _dot(average, average)
+        loss = 0.5 * dot(average, average)
         if loss > self.loss_x:
             self.restart()
         else:
@@ -182,7 +179,7 @@ def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance:
 def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, tolerance: float) -> Solution:
     """Entropic mirror descent with Armijo line search (McKenna et al. 2019, Algorithm 1)."""
     residual = problem.residual(theta)
-    loss = 0.5 * _dot(residual, residual)
+    loss = 0.5 * dot(residual, residual)
     history = [loss]
     curvature = problem.curvature(theta, residual)
     converged = curvature == 0
@@ -194,7 +191,7 @@ def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, toleran
             residual_new = problem.residual(candidate)
             change = residual_new - residual
             # f(new) - f = r.change + |change|^2/2 and the linear model's decrease is -r.change: ask for half of it.
-            bend, slope = _dot(change, change), -_dot(residual, change)
+            bend, slope = dot(change, change), -dot(residual, change)
             if bend <= slope:
                 break
             length *= 0.5
@@ -202,7 +199,7 @@ def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, toleran
             converged = True
             break
         theta, residual = candidate, residual_new
-        loss = 0.5 * _dot(residual, residual)
+        loss = 0.5 * dot(residual, residual)
         history.append(loss)
         converged = _stalled(history, tolerance)
     return _finish(problem, (loss, theta), history, converged)

@@ -27,7 +27,7 @@ from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
 from fedsyn.protocol.messages import ANSWER, Arrays, Envelope, to_json
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.registry import mechanism_options, strategy_class
-from fedsyn.selection import MarginalView, build_workload
+from fedsyn.selection import Candidates, MarginalView, build_workload
 
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg import Identity
@@ -137,6 +137,16 @@ class TableClient(NumPyClient):
         if "size" not in self.holder.state:
             raise ProtocolError("this client's size is private and was not released yet")
         return float(self.holder.state["size"])
+
+    def asked_cliques(self, call: Call) -> list[Clique]:
+        """The candidates of the workload that a request names in its parameter 'cliques', checked."""
+        candidates = Candidates.of(self.workload, self.domain)
+        return [candidates.cliques[i] for i in indices(call.params.get("cliques"), len(candidates), "cliques")]
+
+    def asked_marginals(self, call: Call) -> Contribution:
+        """Their exact marginals; each is a count, L2 sensitivity 1."""
+        cliques = self.asked_cliques(call)
+        return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))
 
     def to_client(self) -> FitClient:
         return FitClient(self)

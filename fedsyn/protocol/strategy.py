@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from fedsyn.aggregation import make_aggregation
 from fedsyn.config import Node, RunConfig
-from fedsyn.domain import Domain
+from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.flower import (
     ArrayRecord,
@@ -228,6 +228,29 @@ class MechanismStrategy(Strategy):
         """Total row count of some clients, from their public or released sizes."""
         return float(sum(self.clients[k].rows or 0.0 for k in partitions))
 
+    @property
+    def total(self) -> float:
+        """Row count of the federation, at least 1."""
+        return max(1.0, self.rows(self.clients))
+
+    def scale(self, sums: Summed) -> float:
+        """What brings a sum to the federation's total: who contributed is public, and stands for everybody."""
+        return self.total / max(1.0, self.rows(sums.contributors))
+
+    def one_way_sum(self, cohort: Sequence[int], sigma: float) -> Sum:
+        """Asks for all d one-way marginals: `TableClient.one_way`."""
+        shapes = tuple((size,) for size in self.domain.shape)
+        return Sum(tuple(cohort), "one-way", shapes, sigma, count=len(shapes))
+
+    def opened(self, sums: Summed, cliques: Sequence[Clique]) -> list[Measurement]:
+        """Opened marginals as measurements of the whole federation, their noise scaled with them; none: a note."""
+        if not sums.contributors:
+            self.record.notes.append("too few contributions: no marginals were opened in this round's sum")
+            return []
+        scale = self.scale(sums)
+        triples = zip(cliques, sums.arrays, sums.sigmas, strict=True)
+        return [Measurement(clique, values * scale, sigma * scale) for clique, values, sigma in triples]
+
     def accept(self, replies: Mapping[int, Reply], parse: Callable[[Reply], Parsed]) -> dict[int, Parsed]:
         """Parses replies to an `Ask`; a reply that `parse` refuses with ProtocolError drops its client."""
         accepted = {}
@@ -257,7 +280,7 @@ class MechanismStrategy(Strategy):
             self.model = estimate(
                 self.domain,
                 measurements,
-                total=max(1.0, self.rows(self.clients)),
+                total=self.total,
                 config=estimate_config(node, iterations),
                 warm_start=self.model,
             )
