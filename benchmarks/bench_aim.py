@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from fedsyn.config import load_config
-from fedsyn.run import APP_DIR, run
+from fedsyn.loading import load_config
+from fedsyn.runs.engines import APP_DIR, run
 
 
 def measure(engine: str, rounds: int, source: str) -> tuple[float, float, dict[str, float]]:

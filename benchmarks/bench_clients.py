@@ -14,13 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from fedsyn.client_app import app
-from fedsyn.config import RunConfig, parse_config
+from fedsyn.config import RunConfig
+from fedsyn.counting.marginals import count_one_way
 from fedsyn.data import EncodedTable
-from fedsyn.flower import InProcessGrid
-from fedsyn.marginals import count_one_way
+from fedsyn.flower.grid import InProcessGrid
+from fedsyn.loading import parse_config
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.randomness import Randomness
-from fedsyn.run import prepare, run, run_config_of
+from fedsyn.runs.engines import run, run_config_of
+from fedsyn.runs.prepare import prepare
 from strategies.flaim import AugFlaim
 
 

@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from fedsyn.config import load_config
-from fedsyn.run import run
+from fedsyn.loading import load_config
+from fedsyn.runs.engines import run
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "adult_flaim.yaml"
 AIM = ("mechanism.name=aim", "federation.participation=1.0")

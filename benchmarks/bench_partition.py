@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedsyn.counting.workload import random_kway
 from fedsyn.domain import Domain
 from fedsyn.evaluation import EvaluationInput, client_heterogeneity, evaluate
-from fedsyn.workload import random_kway
 from partitioners import PartitionInput, make_partitioner
 
 SHAPE = (85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2)

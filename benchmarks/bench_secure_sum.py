@@ -32,12 +32,14 @@ from contest.vector import Clock, Facts, Taken, make_strategy, read_results, to_
 
 from fedsyn.aggregation import SecureAggregation  # noqa: E402
 from fedsyn.aggregation.secagg import Session  # noqa: E402
-from fedsyn.config import RunConfig, parse_config  # noqa: E402
+from fedsyn.config import RunConfig  # noqa: E402
 from fedsyn.errors import FedsynError  # noqa: E402
-from fedsyn.flower import InProcessGrid, Message  # noqa: E402
-from fedsyn.launch import run_simulation  # noqa: E402
+from fedsyn.flower import Message  # noqa: E402
+from fedsyn.flower.grid import InProcessGrid  # noqa: E402
+from fedsyn.flower.launch import run_simulation  # noqa: E402
+from fedsyn.loading import parse_config  # noqa: E402
 from fedsyn.registry import MECHANISMS  # noqa: E402
-from fedsyn.run import run  # noqa: E402
+from fedsyn.runs.engines import run  # noqa: E402
 
 ENTRY = 8  # bytes
 

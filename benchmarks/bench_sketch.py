@@ -18,14 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn.config import load_config
+from fedsyn.counting.candidates import Candidates
+from fedsyn.counting.workload import random_kway
 from fedsyn.data import load_dataset
 from fedsyn.domain import Domain
-from fedsyn.protocol.messages import encode_sparse
-from fedsyn.run import run
-from fedsyn.selection import Candidates
-from fedsyn.sketches import Sketcher, grouping_of
-from fedsyn.workload import random_kway
+from fedsyn.loading import load_config
+from fedsyn.runs.engines import run
+from fedsyn.selection.sketches import Sketcher, grouping_of
+from fedsyn.wire.messages import encode_sparse
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "sketch_aim.yaml"
 SIMPLE = (

@@ -8,10 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from fedsyn.aggregation import Contribution
+from fedsyn.counting.candidates import Candidates
 from fedsyn.errors import ProtocolError
-from fedsyn.protocol.client import Call, TableClient, answers, indices, positive
-from fedsyn.protocol.messages import Arrays
-from fedsyn.selection import Candidates, ModelView, expected_noise, l1_distances, penalised_cells
+from fedsyn.protocol.client import TableClient, answers, indices, positive
+from fedsyn.selection.scores import expected_noise, l1_distances, penalised_cells
+from fedsyn.selection.views import ModelView
+from fedsyn.wire.holder import Call
+from fedsyn.wire.messages import Arrays
 
 
 class AimClient(TableClient):

@@ -9,10 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from fedsyn.aggregation import Contribution
-from fedsyn.encoding import LARGEST, encode, encoded_moves
+from fedsyn.aggregation.fixed_point import LARGEST, encode, encoded_moves
+from fedsyn.counting.candidates import Candidates
 from fedsyn.errors import ProtocolError
-from fedsyn.protocol.client import Call, TableClient, answers, indices
-from fedsyn.selection import Candidates, ModelView, l1_distances
+from fedsyn.protocol.client import TableClient, answers, indices
+from fedsyn.selection.scores import l1_distances
+from fedsyn.selection.views import ModelView
+from fedsyn.wire.holder import Call
 
 
 class DistributedAimClient(TableClient):

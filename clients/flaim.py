@@ -11,13 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation import Contribution
+from fedsyn.counting.candidates import Candidates
+from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
-from fedsyn.marginals import count
-from fedsyn.protocol.client import Call, TableClient, answers, indices, marginal_contribution, positive
-from fedsyn.protocol.messages import Arrays
-from fedsyn.selection import Candidates, ModelView, expected_noise, l1_distances, penalised_cells
+from fedsyn.protocol.client import TableClient, answers, indices, marginal_contribution, positive
+from fedsyn.selection.scores import expected_noise, l1_distances, penalised_cells
+from fedsyn.selection.views import ModelView
+from fedsyn.wire.holder import Call
+from fedsyn.wire.messages import Arrays
 
 
 class FlaimClient(TableClient):

@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation import Contribution
+from fedsyn.counting.marginals import count, count_one_way, split_one_way
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.indif import INDIF_SENSITIVITY, INDIF_UNIT, Projection, all_pairs, indif
 from fedsyn.inference import Hierarchy
-from fedsyn.marginals import count, count_one_way, split_one_way
-from fedsyn.protocol.client import ONE_WAY, Call, TableClient, answers, indices
+from fedsyn.protocol.client import ONE_WAY, TableClient, answers, indices
+from fedsyn.selection.indif import INDIF_SENSITIVITY, INDIF_UNIT, Projection, all_pairs, indif
+from fedsyn.wire.holder import Call
 
 # A weight is at most this large, so that a weighted count stays far below 2^53.
 _LARGEST_WEIGHT = 1 << 16

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from fedsyn.aggregation import Contribution
 from fedsyn.errors import ProtocolError
-from fedsyn.protocol.client import Call, TableClient, answers
+from fedsyn.protocol.client import TableClient, answers
+from fedsyn.wire.holder import Call
 
 
 class SketchAimClient(TableClient):

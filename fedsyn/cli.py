@@ -46,9 +46,9 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")] = None,
 ) -> None:
     """Run a configuration and leave the synthetic table, the model, the ledger and the metrics in a directory."""
-    from fedsyn.config import load_config
-    from fedsyn.run import default_out
-    from fedsyn.run import run as run_config
+    from fedsyn.loading import load_config
+    from fedsyn.runs.directory import default_out
+    from fedsyn.runs.engines import run as run_config
 
     loaded = load_config(config, set_ or ())
     folder = out or default_out(loaded)
@@ -100,7 +100,7 @@ def report(
     ] = True,
 ) -> None:
     """Turn a run or a sweep into one HTML file with plots, and into CSV and LaTeX tables."""
-    from fedsyn.report import report_folder
+    from fedsyn.sweep.report import report_folder
 
     with _writing(folder):
         paths = report_folder(folder, real=real)
@@ -116,8 +116,8 @@ def partition(
     out: Annotated[Path | None, typer.Option(help="Folder for the plot; default: runs/.")] = None,
 ) -> None:
     """Split a configuration's table as its run would, and describe the clients."""
-    from fedsyn.config import load_config
-    from fedsyn.partitioning import describe_partition
+    from fedsyn.loading import load_config
+    from fedsyn.runs.describe import describe_partition
 
     loaded = load_config(config, set_ or ())
     picture = None

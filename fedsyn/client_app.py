@@ -25,15 +25,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.identities import load_identities, simulated_identities
-from fedsyn.config import RunConfig, load_config, parse_config
+from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
-from fedsyn.flower import ClientApp, Context, bridge, read_state, write_state
+from fedsyn.flower import ClientApp, Context
+from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.loading import load_config, parse_config
 from fedsyn.privacy import PrivacyBudget
-from fedsyn.protocol.client import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
-from fedsyn.selection import PooledView
+from fedsyn.selection.views import PooledView
+from fedsyn.wire.holder import Holder
 
 if TYPE_CHECKING:
     from flwr.compat.client.client import Client
@@ -83,7 +85,7 @@ def store_of(run_config: Any) -> Path:
         return Path(str(run_config["store"]))
     import hashlib
 
-    from fedsyn.cache import cache_dir
+    from fedsyn.data.cache import cache_dir
 
     named = json.dumps([str(run_config.get(key, "")) for key in ("config", "set")])
     return cache_dir() / "stores" / hashlib.sha256(named.encode()).hexdigest()[:24]

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from fedsyn.client_app import config_of, store_of
 from fedsyn.flower import Context, Grid, ServerApp
-from fedsyn.run import Prepared, default_out, deployed, finish, prepare, record_error, serve
+from fedsyn.runs.directory import default_out, record_error
+from fedsyn.runs.finish import finish
+from fedsyn.runs.prepare import Prepared, deployed, prepare
+from fedsyn.runs.serve import serve
 from fedsyn.schema import Schema
 
 app = ServerApp()

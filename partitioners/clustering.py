@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fedsyn.cache import cache_dir
+from fedsyn.data.cache import cache_dir
 from fedsyn.errors import ConfigError
 from partitioners.base import Partitioner, PartitionInput, fill_small_clients, group_rows
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from pydantic import Field
 
-from fedsyn.annealing import annealed, is_settled
 from fedsyn.config import Node, RunConfig
+from fedsyn.counting.candidates import Candidates
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement
+from fedsyn.inference.capacity import Structure
 from fedsyn.privacy import (
     EXPONENTIAL,
     PrivacyStatement,
@@ -24,10 +25,11 @@ from fedsyn.privacy import (
     aim_start,
 )
 from fedsyn.protocol.client import indices
-from fedsyn.protocol.messages import Ask, Reply, Sum, Summed
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, require
-from fedsyn.selection import Candidates, Penalty, pack_model
-from fedsyn.structure import Structure
+from fedsyn.selection.annealing import annealed, is_settled
+from fedsyn.selection.scores import Penalty
+from fedsyn.selection.views import pack_model
+from fedsyn.wire.messages import Ask, Reply, Sum, Summed
 
 
 class AimConfig(Node):

@@ -15,15 +15,17 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from fedsyn.aggregation.fixed_point import decode, encoded_moves
 from fedsyn.config import Node
+from fedsyn.counting.candidates import Candidates
 from fedsyn.domain import Clique
-from fedsyn.encoding import decode, encoded_moves
 from fedsyn.inference import Measurement, Model, estimate
+from fedsyn.inference.capacity import Structure
 from fedsyn.privacy import PrivacyStatement, sigma_for_rho
-from fedsyn.protocol.messages import Sum, Summed
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts
-from fedsyn.selection import Candidates, ModelView, Penalty, expected_noise, pack_model, penalised_cells
-from fedsyn.structure import Structure
+from fedsyn.selection.scores import Penalty, expected_noise, penalised_cells
+from fedsyn.selection.views import ModelView, pack_model
+from fedsyn.wire.messages import Sum, Summed
 
 
 class DistributedAimConfig(Node):

@@ -12,17 +12,20 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fedsyn.annealing import annealed, is_settled
 from fedsyn.config import InferenceNode, Node, RunConfig
+from fedsyn.counting.candidates import Candidates
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import EstimateConfig, Measurement
+from fedsyn.inference.capacity import Structure
+from fedsyn.inference.fitting import estimate_config
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, PrivacyStatement, Release, Scales, flaim_scales, sigma_for_rho
 from fedsyn.protocol.client import indices
-from fedsyn.protocol.messages import Ask, Reply, Sum, Summed
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, require
-from fedsyn.selection import Candidates, Penalty, pack_model
-from fedsyn.structure import Structure, estimate_config
+from fedsyn.selection.annealing import annealed, is_settled
+from fedsyn.selection.scores import Penalty
+from fedsyn.selection.views import pack_model
+from fedsyn.wire.messages import Ask, Reply, Sum, Summed
 
 
 class FlaimConfig(Node):

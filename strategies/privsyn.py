@@ -16,7 +16,19 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fedsyn.config import Node, RunConfig
-from fedsyn.indif import (
+from fedsyn.inference import (
+    EmpiricalModel,
+    HierarchicalMeasurement,
+    Hierarchy,
+    Measurement,
+    consistent,
+    least_squares,
+)
+from fedsyn.inference.capacity import Structure
+from fedsyn.inference.gum import GumConfig, synthesize
+from fedsyn.privacy import PrivacyStatement, sigma_for_rho
+from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, require
+from fedsyn.selection.indif import (
     INDIF_SENSITIVITY,
     INDIF_UNIT,
     Noisy,
@@ -31,20 +43,9 @@ from fedsyn.indif import (
     integer_weights,
     root,
 )
-from fedsyn.inference import (
-    EmpiricalModel,
-    HierarchicalMeasurement,
-    Hierarchy,
-    Measurement,
-    consistent,
-    least_squares,
-)
-from fedsyn.inference.gum import GumConfig, synthesize
-from fedsyn.privacy import PrivacyStatement, sigma_for_rho
-from fedsyn.protocol.messages import Request, Sum
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts, require
-from fedsyn.selection import Penalty, effective_cells
-from fedsyn.structure import Structure
+from fedsyn.selection.scores import Penalty
+from fedsyn.selection.views import effective_cells
+from fedsyn.wire.messages import Request, Sum
 
 # Where all pairs that `fraction` allows are selected, a smaller rest is not worth another exchange: the last have it.
 _LITTLE = 0.1

@@ -17,14 +17,16 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fedsyn.config import Node
+from fedsyn.counting.candidates import Candidates
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference import Measurement
+from fedsyn.inference.capacity import Structure
 from fedsyn.privacy import PrivacyStatement
-from fedsyn.protocol.messages import Sum, Summed
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts
-from fedsyn.selection import Candidates, ModelView, Penalty, effective_cells, expected_noise, penalised_cells
-from fedsyn.sketches import Sketcher, grouping_of, make_sketcher, pack_grouping, squared_distance
-from fedsyn.structure import Structure
+from fedsyn.selection.scores import Penalty, expected_noise, penalised_cells
+from fedsyn.selection.sketches import Sketcher, grouping_of, make_sketcher, pack_grouping, squared_distance
+from fedsyn.selection.views import ModelView, effective_cells
+from fedsyn.wire.messages import Sum, Summed
 
 # So many marginals carried what 5,000 to 50,000 rows have to say at epsilon = 1 on most tables (docs/sketch_aim.md).
 _MARGINALS = 20

@@ -19,15 +19,17 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from fedsyn.config import parse_config
+from fedsyn.counting.candidates import Candidates, build_workload
+from fedsyn.counting.marginals import count
 from fedsyn.errors import FedsynError
 from fedsyn.evaluation.overlap import top_k, top_k_overlap
 from fedsyn.inference import Measurement, estimate
-from fedsyn.marginals import count
+from fedsyn.loading import parse_config
 from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for, epsilon_for_rho, sigma_for_rho
 from fedsyn.randomness import Randomness
-from fedsyn.run import split_tables
-from fedsyn.selection import Candidates, ModelView, build_workload, l1_distances
+from fedsyn.runs.prepare import split_tables
+from fedsyn.selection.scores import l1_distances
+from fedsyn.selection.views import ModelView
 
 Array = npt.NDArray[np.float64]
 Result = dict[tuple[str, str, float, int], float]  # scores, mechanism, epsilon, k -> mean overlap

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from fedsyn.config import parse_config
+from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.errors import FedsynError
 from fedsyn.evaluation import client_heterogeneity
-from fedsyn.run import split_tables
-from fedsyn.workload import Workload, all_kway
+from fedsyn.loading import parse_config
+from fedsyn.runs.prepare import split_tables
 
 
 def total_variation(source: str, partition: dict[str, Any], seed: int, clients: int) -> float:

@@ -19,8 +19,8 @@ from fedsyn.privacy import Ledger
 from fedsyn.randomness import RandomSource
 
 if TYPE_CHECKING:
-    from fedsyn.protocol.client import Call, Holder
-    from fedsyn.protocol.messages import Arrays, Envelope, Reply, Sum, Summed
+    from fedsyn.wire.holder import Call, Holder
+    from fedsyn.wire.messages import Arrays, Envelope, Reply, Sum, Summed
 
 
 @dataclass(frozen=True)

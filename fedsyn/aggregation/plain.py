@@ -19,11 +19,11 @@ from fedsyn.aggregation.base import Aggregation, Contribution, Exchange, SumSpec
 from fedsyn.aggregation.shares import noise_plan, noisy_vector, opened, promised
 from fedsyn.errors import ProtocolError
 from fedsyn.privacy import GAUSSIAN, Ledger, Release
-from fedsyn.protocol.messages import Arrays, Envelope, Sum, Summed, decode_sparse, encode_sparse, split_vector
 from fedsyn.randomness import RandomSource
+from fedsyn.wire.messages import Arrays, Envelope, Sum, Summed, decode_sparse, encode_sparse, split_vector
 
 if TYPE_CHECKING:
-    from fedsyn.protocol.client import Call
+    from fedsyn.wire.holder import Call
 
 
 class PlainAggregation(Aggregation):

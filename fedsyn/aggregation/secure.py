@@ -37,13 +37,13 @@ from fedsyn.aggregation.shares import noise_plan, noisy_vector, opened, promised
 from fedsyn.config import AggregationNode
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, Ledger, Release
-from fedsyn.protocol.messages import Arrays, Envelope, Sum, Summed, split_vector
 from fedsyn.randomness import RandomSource
+from fedsyn.wire.messages import Arrays, Envelope, Sum, Summed, split_vector
 
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg import Session
     from fedsyn.config import AggregationNode
-    from fedsyn.protocol.client import Call
+    from fedsyn.wire.holder import Call
 
 STATE = "secure_sum"  # of the sum that is under way, in the holder's state
 LAST = "secure_sums"  # number of the last sum that this client took part in

@@ -16,10 +16,10 @@ from fedsyn.aggregation.base import Contribution, Limits, SumSpec, check_contrib
 from fedsyn.errors import ProtocolError
 from fedsyn.privacy import Ledger, Release
 from fedsyn.privacy.distributed import DistributedNoise
-from fedsyn.protocol.messages import Envelope, Sum, Summed, split_vector
+from fedsyn.wire.messages import Envelope, Sum, Summed, split_vector
 
 if TYPE_CHECKING:
-    from fedsyn.protocol.client import Call
+    from fedsyn.wire.holder import Call
 
 
 def noise_plan(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:

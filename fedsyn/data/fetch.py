@@ -20,7 +20,7 @@ from urllib.error import URLError
 from urllib.parse import urlparse
 from urllib.request import urlopen
 
-from fedsyn.cache import cache_dir
+from fedsyn.data.cache import cache_dir
 from fedsyn.data.readers import exact_floats
 from fedsyn.data.registry import Origin
 from fedsyn.errors import DataError

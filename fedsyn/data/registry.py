@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fedsyn import yamlio
 from fedsyn.errors import ConfigError, nearest
-from fedsyn.schema import Schema
+from fedsyn.schema import Schema, yamlio
 
 if TYPE_CHECKING:
     import pandas as pd

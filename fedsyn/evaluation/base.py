@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique, Domain
-from fedsyn.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd

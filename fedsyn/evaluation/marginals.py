@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fedsyn.counting.marginals import count
+from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.base import EvaluatedModel, EvaluationInput
-from fedsyn.marginals import count
-from fedsyn.workload import Workload
 
 # Dense marginals that are held at the same time; 4 million cells are 32 MB.
 _CELLS_AT_ONCE = 1 << 22

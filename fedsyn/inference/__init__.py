@@ -2,7 +2,8 @@
 
 from fedsyn.inference.consistency import consistent
 from fedsyn.inference.empirical import EmpiricalModel, read_model
-from fedsyn.inference.estimation import EstimateConfig, FitInfo, Measurement, estimate
+from fedsyn.inference.estimation import FitInfo, Measurement, estimate
+from fedsyn.inference.fitting import EstimateConfig
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.inference.hierarchy import HierarchicalMeasurement, Hierarchy, least_squares
 from fedsyn.inference.junction_tree import model_size, pass_cost

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference.model import Model
-from fedsyn.marginals import count
 from fedsyn.randomness import RandomSource
 
 _FORMAT = "rows 1"

@@ -21,7 +21,7 @@ from fedsyn.inference.model import FitInfo, Model, from_rank_order
 from fedsyn.inference.triangulation import axes_of, maximal
 
 if TYPE_CHECKING:
-    from fedsyn.inference.estimation import EstimateConfig
+    from fedsyn.inference.fitting import EstimateConfig
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def _potential_cliques(domain: Domain, masks: Sequence[int]) -> list[Clique]:
 
 def _clique_vector(mbi: Any, domain: Domain, cliques: Sequence[Clique], model: Model | None) -> Any:
     """mbi's form of a model's potentials on the given cliques."""
-    from fedsyn.inference.estimation import start_potentials
+    from fedsyn.inference.fitting import start_potentials
 
     axes = axes_of(domain)
     tables = start_potentials(domain, [axes.mask(clique) for clique in cliques], model)

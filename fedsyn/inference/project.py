@@ -15,9 +15,9 @@ import math
 
 import numpy as np
 
+from fedsyn.inference.assembly import Assembly, planner_of
 from fedsyn.inference.calibrate import Calibrator, broadcast_shape, sum_out
 from fedsyn.inference.junction_tree import JunctionTree
-from fedsyn.inference.plan import Assembly, planner_of
 from fedsyn.inference.triangulation import bits
 
 _BLOCK = 128

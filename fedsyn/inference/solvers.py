@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsyn.counting.reductions import dot
 from fedsyn.inference.calibrate import Calibrator
-from fedsyn.numeric import dot
 
 # Iterations over which the relative decrease of the loss is compared with the tolerance.
 _WINDOW = 10

@@ -9,9 +9,8 @@ error leaves the client as a kind and a sentence about columns and counts, never
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -19,18 +18,19 @@ import numpy.typing as npt
 
 from fedsyn.aggregation import Contribution, Party, SumSpec, make_aggregation
 from fedsyn.config import RunConfig
+from fedsyn.counting.candidates import Candidates, build_workload
+from fedsyn.counting.marginals import count_one_way, count_sparse_many
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, FedsynError, ProtocolError
-from fedsyn.flower import FitClient, NumPyClient
-from fedsyn.marginals import count_one_way, count_sparse_many
+from fedsyn.flower import NumPyClient
+from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
-from fedsyn.protocol.messages import ANSWER, Arrays, Envelope, to_json
-from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.registry import mechanism_options, strategy_class
-from fedsyn.selection import Candidates, MarginalView, build_workload
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.messages import ANSWER, Arrays, Envelope, to_json
 
 if TYPE_CHECKING:
-    from fedsyn.aggregation.secagg import Identity
+    pass
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _log = logging.getLogger("fedsyn")
@@ -48,55 +48,6 @@ def answers(request: str) -> Callable[[Method], Method]:
         return method
 
     return mark
-
-
-@dataclass
-class Holder:
-    """What a data holder brings to a run.
-
-    Attributes:
-        partition: its id among the clients; None if the server is to assign one (deployments).
-        codes: (n, d) integer codes of its own rows, in the domain's column order.
-        domain: the schema's domain.
-        schema_hash: hash of the approved schema that encoded the rows.
-        randomness: seeded in a simulation, the operating system's otherwise.
-        state: JSON-able memory that survives between requests (ledger, unfinished secure sum, the mechanism's own).
-        budget: the most that this holder is willing to spend; None: the run's budget.
-        pooled: exact marginals of all clients' rows together, for oracles; None outside a simulation.
-        identities: this holder's signing key, and the public key of every client by partition, as the holder pinned
-            them; needed by secure sums under the malicious threat model.
-        save: called with `state` after every request, answered or refused, once there is something to remember.
-    """
-
-    partition: int | None
-    codes: npt.NDArray[np.integer]
-    domain: Domain
-    schema_hash: str
-    randomness: Randomness
-    state: dict[str, Any] = field(default_factory=dict)
-    budget: PrivacyBudget | None = None
-    save: Callable[[dict[str, Any]], None] = lambda state: None
-    pooled: Callable[[], MarginalView] | None = None
-    identities: Callable[[], tuple[Identity, Mapping[int, bytes]]] = field(default=lambda: _no_identity())
-
-
-def _no_identity() -> tuple[Identity, Mapping[int, bytes]]:
-    raise ProtocolError("this client has no identity: the malicious threat model needs 'identity' and 'roster'")
-
-
-@dataclass(frozen=True)
-class Call:
-    """One request as a client method sees it."""
-
-    round: int
-    params: dict[str, Any]
-    arrays: Arrays
-    make_source: Callable[[], RandomSource]
-
-    @cached_property
-    def source(self) -> RandomSource:
-        """This client's randomness for this request; made when it is first needed."""
-        return self.make_source()
 
 
 class TableClient(NumPyClient):

@@ -15,24 +15,14 @@ from typing import Any, ClassVar, TypeVar
 
 from fedsyn.aggregation import make_aggregation
 from fedsyn.config import Node, RunConfig
+from fedsyn.counting.candidates import build_workload
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError, ProtocolError, RunError
-from fedsyn.flower import (
-    ArrayRecord,
-    ConfigRecord,
-    Grid,
-    Message,
-    MetricRecord,
-    Result,
-    Strategy,
-    array_record,
-    content_bytes,
-    extended,
-    new_message,
-    pack,
-    read_reply,
-)
+from fedsyn.flower import ArrayRecord, ConfigRecord, Grid, Message, MetricRecord, Result, Strategy
+from fedsyn.flower.grid import new_message
+from fedsyn.flower.messages import array_record, content_bytes, extended, pack, read_reply
 from fedsyn.inference import Measurement, Model, estimate
+from fedsyn.inference.fitting import estimate_config
 from fedsyn.privacy import (
     GAUSSIAN,
     Ledger,
@@ -42,11 +32,9 @@ from fedsyn.privacy import (
     accountant_for,
     sigma_for_rho,
 )
-from fedsyn.protocol.messages import ANSWER, Arrays, Ask, Envelope, Reply, Request, Sum, Summed, from_json
 from fedsyn.randomness import Randomness
 from fedsyn.registry import mechanism_options
-from fedsyn.selection import build_workload
-from fedsyn.structure import estimate_config
+from fedsyn.wire.messages import ANSWER, Arrays, Ask, Envelope, Reply, Request, Sum, Summed, from_json
 
 Protocol = Generator[Request, Any, None]
 Parsed = TypeVar("Parsed")

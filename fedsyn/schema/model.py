@@ -13,9 +13,9 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedsyn import yamlio
 from fedsyn.domain import Domain
 from fedsyn.errors import DataError, SchemaError, nearest
+from fedsyn.schema import yamlio
 from fedsyn.schema.columns import CategoricalColumn, Column, NumericColumn
 from fedsyn.schema.values import MISSING_TEXT
 

@@ -26,11 +26,9 @@ from fedsyn import __version__
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, FedsynError, InputError
 from fedsyn.registry import strategy_class
+from fedsyn.sweep.results import CELL_FILE, SWEEP_FILE, Facts, read_cell
 from fedsyn.sweep.spec import Cell, Sweep
 
-CELL_FILE = "cell.json"
-SWEEP_FILE = "sweep.json"
-Facts = dict[str, Any]
 CellDone = Callable[[Cell, Facts], None]
 
 
@@ -52,7 +50,7 @@ def run_cell(task: Task) -> Facts:
 
     An unexpected error leaves its type and where it was raised, not its text: that might quote a value of the table.
     """
-    from fedsyn.run import run
+    from fedsyn.runs.engines import run
 
     folder = Path(task.folder)
     shutil.rmtree(folder, ignore_errors=True)
@@ -90,15 +88,6 @@ def write_atomically(path: Path, facts: Facts) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-
-
-def read_cell(folder: Path) -> Facts | None:
-    """cell.json of a run directory; None where it is absent or not whole."""
-    try:
-        facts = json.loads((folder / CELL_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return facts if isinstance(facts, dict) and "status" in facts else None
 
 
 # Where workers run -------------------------------------------------------------------------------------------------

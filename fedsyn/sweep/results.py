@@ -16,7 +16,6 @@ import numpy as np
 from fedsyn.errors import DataError
 from fedsyn.evaluation import METRICS
 from fedsyn.report.tables import latex_table, plus_minus
-from fedsyn.sweep.execute import SWEEP_FILE, read_cell
 
 
 def is_quality(metric: str) -> bool:
@@ -204,3 +203,21 @@ def summary_table(results: Results) -> tuple[list[str], list[list[str]]]:
         cells = [plus_minus(summary.mean(name), summary.sd(name)) for name in metrics]
         body.append([*(text(summary.axes[key]) for key in results.main_axes), seeds, *cells])
     return head, body
+
+
+CELL_FILE = "cell.json"
+
+
+SWEEP_FILE = "sweep.json"
+
+
+Facts = dict[str, Any]
+
+
+def read_cell(folder: Path) -> Facts | None:
+    """cell.json of a run directory; None where it is absent or not whole."""
+    try:
+        facts = json.loads((folder / CELL_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) and "status" in facts else None

@@ -16,8 +16,9 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from fedsyn.config import Node, RunConfig, _resolve_paths, explain, parse_config
+from fedsyn.config import Node, RunConfig, explain
 from fedsyn.errors import ConfigError, nearest
+from fedsyn.loading import _resolve_paths, parse_config
 
 Combination = dict[str, Any]  # dotted key -> value
 

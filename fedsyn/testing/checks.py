@@ -12,8 +12,6 @@ import numpy as np
 
 from fedsyn.aggregation import SumSpec
 from fedsyn.errors import ConfigError
-from fedsyn.protocol.client import Holder
-from fedsyn.protocol.messages import ANSWER, ENVELOPE, to_json
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, Randomness
 from fedsyn.registry import client_class
 from fedsyn.testing import harness
@@ -21,6 +19,8 @@ from fedsyn.testing.accounting import rho_of_entries, within_budget
 from fedsyn.testing.bench import Bench, declared_private, equal_arrays
 from fedsyn.testing.harness import SERVER, Outcome, config_of, execute, finished
 from fedsyn.testing.replay import check_released_values_only, check_sensitivity
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.messages import ANSWER, ENVELOPE, to_json
 
 STATEMENT_TITLES = (
     "Unit",
@@ -361,13 +361,17 @@ def check_options(bench: Bench) -> None:
 
 
 def check_run_directory(bench: Bench) -> None:
-    """The real client app and `fedsyn.run` give the result of the other checks, and a complete run directory."""
+    """The real client app and `fedsyn.runs` give the result of the other checks, and a complete run directory."""
     import pandas as pd
 
     from fedsyn.client_app import app
     from fedsyn.data import write_encoded
-    from fedsyn.flower import InProcessGrid
-    from fedsyn.run import Prepared, finish, load_model, run_config_of, serve
+    from fedsyn.flower.grid import InProcessGrid
+    from fedsyn.runs.directory import load_model
+    from fedsyn.runs.engines import run_config_of
+    from fedsyn.runs.finish import finish
+    from fedsyn.runs.prepare import Prepared
+    from fedsyn.runs.serve import serve
 
     base, schema = bench.base(), bench.table.schema
     clients = len(bench.federation.parts)

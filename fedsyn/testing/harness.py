@@ -17,29 +17,22 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.identities import simulated_identities
-from fedsyn.config import RunConfig, parse_config
+from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError
-from fedsyn.flower import (
-    ArrayRecord,
-    ClientApp,
-    ConfigRecord,
-    Context,
-    InProcessGrid,
-    Message,
-    RecordDict,
-    bridge,
-    read_state,
-    write_state,
-)
+from fedsyn.flower import ArrayRecord, ClientApp, ConfigRecord, Context, Message, RecordDict
+from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.flower.grid import InProcessGrid
+from fedsyn.loading import parse_config
 from fedsyn.privacy import Ledger
-from fedsyn.protocol.client import Holder, TableClient
-from fedsyn.protocol.messages import ANSWER, ENVELOPE, to_json
+from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.registry import client_class, strategy_class
-from fedsyn.selection import PooledView
+from fedsyn.selection.views import PooledView
 from fedsyn.testing.schemas import AwkwardTable
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.messages import ANSWER, ENVELOPE, to_json
 
 SERVER = "server"
 Codes = npt.NDArray[np.integer]

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from loopback import Federation
 
-from fedsyn.run import load_model
+from fedsyn.runs.directory import load_model
 from fedsyn.schema import Schema
 
 pytestmark = pytest.mark.xdist_group("flower")

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from loopback import BIN, ROOT, environment, free_port
 
-from fedsyn.config import load_config
-from fedsyn.run import run
+from fedsyn.loading import load_config
+from fedsyn.runs.engines import run
 
 pytestmark = pytest.mark.xdist_group("flower")
 

@@ -17,9 +17,10 @@ from scipy import stats
 from test_engines import assert_same_result, fedsyn_run, without_times
 
 from fedsyn.aggregation.identities import new_identity
-from fedsyn.config import load_config
-from fedsyn.flower import Message, read_reply
-from fedsyn.run import run
+from fedsyn.flower import Message
+from fedsyn.flower.messages import read_reply
+from fedsyn.loading import load_config
+from fedsyn.runs.engines import run
 from fedsyn.schema import CategoricalColumn, Column, Schema
 from fedsyn.testing.bench import equal_arrays
 from fedsyn.testing.harness import Fault, Federation, Outcome, config_of, execute, finished, garble, vanish

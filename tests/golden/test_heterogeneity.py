@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Domain
 from fedsyn.evaluation import client_heterogeneity
-from fedsyn.workload import Workload, all_kway
 from partitioners import PartitionInput, make_partitioner
 
 pytestmark = pytest.mark.xdist_group("golden_heterogeneity")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsyn.config import load_config
-from fedsyn.run import run
+from fedsyn.loading import load_config
+from fedsyn.runs.engines import run
 
 CONFIG = Path(__file__).parents[2] / "configs" / "sketch_aim.yaml"
 SEEDS = (0, 1, 2)

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
-from fedsyn.indif import Noisy, Projection, all_pairs, distance_squared, indif_squared
-from fedsyn.marginals import count
 from fedsyn.registry import MECHANISMS, Entry
 from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.selection.indif import Noisy, Projection, all_pairs, distance_squared, indif_squared
 from fedsyn.testing.harness import Federation, config_of, execute
 from fedsyn.testing.schemas import AwkwardTable, awkward_table
 from strategies.privsyn import FedPrivSyn

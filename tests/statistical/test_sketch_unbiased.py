@@ -12,9 +12,9 @@ import math
 import numpy as np
 import pytest
 
+from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
-from fedsyn.marginals import count
-from fedsyn.sketches import Sketcher, grouping_of, squared_distance
+from fedsyn.selection.sketches import Sketcher, grouping_of, squared_distance
 
 DRAWS = 4000
 DOMAIN = Domain(("a", "b"), (12, 15))

@@ -13,9 +13,10 @@ from fedsyn.config import AggregationNode
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget
-from fedsyn.protocol.client import Call, marginal_contribution
-from fedsyn.protocol.messages import Envelope, Reply, Sum, Summed, encode_sparse
+from fedsyn.protocol.client import marginal_contribution
 from fedsyn.randomness import Randomness
+from fedsyn.wire.holder import Call
+from fedsyn.wire.messages import Envelope, Reply, Sum, Summed, encode_sparse
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 CLIQUES = (("a",), ("b", "c"), ("a", "c"))

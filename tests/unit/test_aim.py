@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsyn.counting.candidates import Candidates
+from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.marginals import count
 from fedsyn.privacy import PrivacyBudget
-from fedsyn.protocol.messages import Reply
-from fedsyn.selection import Candidates
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.messages import Reply
 from strategies.aim import Aim
 
 TABLE = awkward_table("missing_values")
@@ -124,7 +124,7 @@ def test_a_round_halves_the_noise_exactly_if_its_marginal_moved_less_than_the_no
     strategy = outcome.strategy
     assert isinstance(strategy, Aim)
     from fedsyn.inference import estimate
-    from fedsyn.structure import estimate_config
+    from fedsyn.inference.fitting import estimate_config
 
     model, settled = None, []
     for n in range(D, len(strategy.measurements) + 1):

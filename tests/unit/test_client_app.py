@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from fedsyn.client_app import _real_holder, app, client_fn
-from fedsyn.config import RunConfig, parse_config
+from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.flower import Context, InProcessGrid, RecordDict, array_record, new_message, pack, read_reply
+from fedsyn.flower import Context, RecordDict
+from fedsyn.flower.grid import InProcessGrid, new_message
+from fedsyn.flower.messages import array_record, pack, read_reply
+from fedsyn.loading import parse_config
 from fedsyn.privacy import PrivacyBudget
-from fedsyn.protocol.messages import ANSWER, Envelope
 from fedsyn.randomness import OS_LABEL
 from fedsyn.schema import Schema
+from fedsyn.wire.messages import ANSWER, Envelope
 
 SECRET = "4711-diagnosis"
 SCHEMA = """\

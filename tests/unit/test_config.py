@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from fedsyn.config import RunConfig, load_config, parse_config
+from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
+from fedsyn.loading import load_config, parse_config
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,12 +16,13 @@ from fedsyn.config import Node
 from fedsyn.errors import ConfigError
 from fedsyn.inference import Measurement, estimate
 from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, sigma_for_rho
-from fedsyn.protocol.client import Call, TableClient, answers, marginal_contribution
-from fedsyn.protocol.messages import Ask, Sum
+from fedsyn.protocol.client import TableClient, answers, marginal_contribution
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts
 from fedsyn.testing import check_mechanism, mechanism_checks
 from fedsyn.testing.accounting import delta_of_gaussian, delta_of_rho
 from fedsyn.testing.conformance import ConformanceCheck
+from fedsyn.wire.holder import Call
+from fedsyn.wire.messages import Ask, Sum
 
 # Those of the paper's own variants whose code no default option reaches.
 VARIANTS: list[tuple[str, dict[str, Any], list[str]]] = [

@@ -11,18 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clients.distributed_aim import DistributedAimClient
-from fedsyn.encoding import LARGEST, decode, encode, encoded_moves
+from fedsyn.aggregation.fixed_point import LARGEST, decode, encode, encoded_moves
+from fedsyn.counting.candidates import Candidates, build_workload
+from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
-from fedsyn.marginals import count
 from fedsyn.privacy import PrivacyBudget
-from fedsyn.protocol.client import Call, Holder
-from fedsyn.protocol.messages import Summed
 from fedsyn.randomness import Randomness
-from fedsyn.selection import Candidates, ModelView, build_workload, l1_distances, pack_model
+from fedsyn.selection.scores import l1_distances
+from fedsyn.selection.views import ModelView, pack_model
 from fedsyn.testing import check_mechanism
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished, vanish
 from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.messages import Summed
 from strategies.distributed_aim import DistributedAim, Plan
 
 TABLE = awkward_table("missing_values")

@@ -12,7 +12,8 @@ import typer
 import yaml
 
 from fedsyn.cli import app
-from fedsyn.config import RunConfig, load_config
+from fedsyn.config import RunConfig
+from fedsyn.loading import load_config
 from fedsyn.registry import MECHANISMS
 from fedsyn.schema import Schema
 

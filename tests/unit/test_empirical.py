@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.evaluation import EvaluationInput, evaluate
 from fedsyn.inference import EmpiricalModel, Measurement, Model, estimate, read_model
-from fedsyn.run import load_model, save_model
-from fedsyn.selection import ModelView, l1_distances
-from fedsyn.workload import all_kway
+from fedsyn.runs.directory import load_model, save_model
+from fedsyn.selection.scores import l1_distances
+from fedsyn.selection.views import ModelView
 
 DOMAIN = Domain(("a", "b", "c"), (3, 4, 300))
 

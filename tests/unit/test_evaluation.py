@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import f1_score, roc_auc_score
 
+from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation import (
@@ -22,7 +23,6 @@ from fedsyn.evaluation import (
 )
 from fedsyn.evaluation import marginals as marginal_metrics
 from fedsyn.evaluation.learning import _area, _classify
-from fedsyn.workload import Workload, all_kway
 
 DOMAIN = Domain(("a", "b", "c", "y"), (3, 4, 2, 2))
 
@@ -331,9 +331,10 @@ def test_a_run_measures_its_held_out_rows_with_their_own_numbers(tmp_path: Path)
     """The metrics of a run are those of the rows that it held out, read again from the table."""
     import json
 
-    from fedsyn.config import load_config
     from fedsyn.evaluation import raw_numbers, scales
-    from fedsyn.run import run, split_rows
+    from fedsyn.loading import load_config
+    from fedsyn.runs.engines import run
+    from fedsyn.runs.prepare import split_rows
     from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 
     rng = np.random.default_rng(0)
@@ -360,7 +361,7 @@ def test_a_run_measures_its_held_out_rows_with_their_own_numbers(tmp_path: Path)
     config = load_config(tmp_path / "run.yaml")
     with pytest.MonkeyPatch.context() as patch:
         seen: list[EvaluationInput] = []
-        patch.setattr("fedsyn.run.evaluate", lambda asked, data: (seen.append(data), evaluate(asked, data))[1])
+        patch.setattr("fedsyn.runs.finish.evaluate", lambda asked, data: (seen.append(data), evaluate(asked, data))[1])
         found = run(config, tmp_path / "out", table=table)
     _, held = split_rows(config, 300)
     (data,) = seen

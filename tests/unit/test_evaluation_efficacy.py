@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
+from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.evaluation import EvaluationInput, Scale, evaluate
 from fedsyn.evaluation import efficacy as module
 from fedsyn.evaluation.efficacy import features, weighted_f1
-from fedsyn.workload import all_kway
 
 pytest.importorskip("xgboost", reason="XGBoost is an extra")
 

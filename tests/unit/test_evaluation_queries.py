@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.evaluation import EvaluationInput, Scale, evaluate, raw_numbers, scales
 from fedsyn.evaluation import queries as range_queries
 from fedsyn.evaluation.base import sample_rows
 from fedsyn.evaluation.queries import QUERIES, RangeQueries, random_queries
 from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
-from fedsyn.workload import all_kway
 
 SCHEMA = Schema(
     columns={

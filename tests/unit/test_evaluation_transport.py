@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import RunError
 from fedsyn.evaluation import EvaluationInput, Scale, evaluate
 from fedsyn.evaluation import transport as module
 from fedsyn.evaluation.transport import pair_distance
-from fedsyn.workload import all_kway
 
 pytest.importorskip("ot", reason="POT is an extra")
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import yaml
 
-from fedsyn.config import parse_config
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation import METRICS
+from fedsyn.loading import parse_config
 from fedsyn.sweep import load_sweep
 from partitioners import make_partitioner
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from fedsyn.config import RunConfig
+from fedsyn.counting.candidates import Candidates
+from fedsyn.counting.marginals import count
 from fedsyn.errors import ProtocolError
-from fedsyn.marginals import count
 from fedsyn.privacy import PrivacyBudget
-from fedsyn.protocol.messages import Ask, Reply, Sum, Summed
 from fedsyn.randomness import Randomness
-from fedsyn.selection import Candidates
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.messages import Ask, Reply, Sum, Summed
 from strategies.flaim import AugFlaim
 
 TABLE = awkward_table("missing_values")
@@ -221,7 +221,7 @@ def test_the_marginal_option_skips_a_sum_without_a_positive_total():
 
 
 def test_a_union_that_does_not_fit_is_not_measured():
-    from fedsyn.structure import Structure
+    from fedsyn.inference.capacity import Structure
 
     strategy = strategy_of(config())
     candidates = strategy.candidates.cliques

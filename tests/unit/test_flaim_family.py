@@ -10,17 +10,19 @@ import numpy as np
 import pytest
 
 from clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient
-from fedsyn.config import RunConfig, parse_config
+from fedsyn.config import RunConfig
+from fedsyn.counting.candidates import Candidates
+from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError
 from fedsyn.inference import Measurement, estimate
-from fedsyn.marginals import count
+from fedsyn.loading import parse_config
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
-from fedsyn.protocol.client import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
-from fedsyn.selection import Candidates, ModelView, PooledView
+from fedsyn.selection.views import ModelView, PooledView
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.holder import Holder
 from strategies.flaim import AugFlaimOracle, NaiveFlaim
 
 TABLE = awkward_table("missing_values")

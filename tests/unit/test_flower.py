@@ -12,23 +12,10 @@ from flwr.app import Error
 from flwr.compat.client.numpy_client import NumPyClient
 
 from fedsyn.errors import ConfigError, DataError, ProtocolError, RunError
-from fedsyn.flower import (
-    ArrayRecord,
-    ClientApp,
-    ConfigRecord,
-    Context,
-    InProcessGrid,
-    Message,
-    RecordDict,
-    array_record,
-    bridge,
-    content_bytes,
-    new_message,
-    pack,
-    read_reply,
-    read_state,
-    write_state,
-)
+from fedsyn.flower import ArrayRecord, ClientApp, ConfigRecord, Context, Message, RecordDict
+from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.flower.grid import InProcessGrid, new_message
+from fedsyn.flower.messages import array_record, content_bytes, pack, read_reply
 
 SECRET = "4711-diagnosis"
 echo = ClientApp()  # answers with what it was asked, and with what it knows

@@ -7,12 +7,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference import GumConfig, Measurement, consistent, synthesize
 from fedsyn.inference.consistency import agree
 from fedsyn.inference.gum import _free, _peel, fit_rows, update
-from fedsyn.marginals import count
 from fedsyn.testing.schemas import awkward_names, awkward_table
 
 DOMAIN = Domain(("a", "b", "c", "d", "e"), (4, 3, 5, 2, 6))

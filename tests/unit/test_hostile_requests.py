@@ -17,12 +17,13 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference.model import Model
 from fedsyn.privacy import Ledger, PrivacyBudget
-from fedsyn.protocol.client import Holder
-from fedsyn.protocol.messages import ANSWER, ENVELOPE, Envelope, to_json
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
-from fedsyn.selection import ModelView, expected_noise, l1_distances, pack_model, unpack_model
+from fedsyn.selection.scores import expected_noise, l1_distances
+from fedsyn.selection.views import ModelView, pack_model, unpack_model
 from fedsyn.testing.harness import config_of
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.messages import ANSWER, ENVELOPE, Envelope, to_json
 
 DOMAIN = Domain(("a", "b"), (3, 4))
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
-from fedsyn.indif import (
+from fedsyn.selection.indif import (
     KINDS,
     Noisy,
     Plan,
@@ -27,8 +28,7 @@ from fedsyn.indif import (
     integer_weights,
     root,
 )
-from fedsyn.marginals import count
-from fedsyn.sketches import Sketcher
+from fedsyn.selection.sketches import Sketcher
 
 DOMAIN = Domain(("a", "b", "c"), (4, 3, 5))
 PAIR = ("a", "b")

@@ -7,9 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from fedsyn import marginals
-from fedsyn.domain import Domain
-from fedsyn.marginals import (
+from fedsyn.counting import marginals
+from fedsyn.counting.marginals import (
     SparseMarginal,
     count,
     count_one_way,
@@ -19,6 +18,7 @@ from fedsyn.marginals import (
     sparse_to_dense,
     split_one_way,
 )
+from fedsyn.domain import Domain
 
 DOMAIN = Domain(("a", "b", "c", "d"), (3, 300, 1, 5))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedsyn.aggregation import SumSpec
 from fedsyn.errors import ProtocolError
-from fedsyn.protocol.messages import (
+from fedsyn.wire.messages import (
     ENVELOPE,
     PROTOCOL_VERSION,
     Envelope,

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fedsyn.distances as distances_module
-from fedsyn.distances import touched_distances
+import fedsyn.counting.distances as distances_module
+from fedsyn.counting.distances import touched_distances
+from fedsyn.counting.marginals import count
+from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation import EvaluationInput, evaluate
 from fedsyn.evaluation import marginals as marginal_metrics
 from fedsyn.evaluation.overlap import jaccard, top_k, top_k_overlap
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
-from fedsyn.marginals import count
-from fedsyn.workload import Workload, all_kway
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))
 CLIQUES: list[Clique] = [q for k in (1, 2, 3, 4) for q in itertools.combinations(DOMAIN.attributes, k)]

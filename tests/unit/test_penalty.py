@@ -10,14 +10,16 @@ import pytest
 
 from clients.aim import AimClient
 from clients.flaim import FlaimClient
+from fedsyn.counting.candidates import Candidates
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference import Measurement, Model, estimate
-from fedsyn.protocol.client import Call, Holder
 from fedsyn.randomness import Randomness
-from fedsyn.selection import Candidates, ModelView, effective_cells, expected_noise, l1_distances, pack_model
+from fedsyn.selection.scores import expected_noise, l1_distances
+from fedsyn.selection.views import ModelView, effective_cells, pack_model
 from fedsyn.testing.harness import Federation, config_of, execute, finished
 from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.holder import Call, Holder
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain
@@ -54,7 +56,7 @@ def test_a_marginal_too_large_to_form_takes_the_product(monkeypatch: pytest.Monk
     """Exact here, because the model's attributes are independent."""
     pair = DOMAIN.attributes[:2]
     formed = ModelView(model()).effective_cells([pair])
-    monkeypatch.setattr("fedsyn.selection._DENSE_CELLS", DOMAIN.size(pair) - 1)
+    monkeypatch.setattr("fedsyn.selection.views.DENSE_CELLS", DOMAIN.size(pair) - 1)
     view = ModelView(model())
     assert view.effective_cells([pair, pair]) == pytest.approx(np.repeat(formed, 2))
     assert pair not in view._marginals

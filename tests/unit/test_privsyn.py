@@ -10,19 +10,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsyn.config import parse_config
+from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.indif import INDIF_UNIT, Projection, all_pairs, indif
-from fedsyn.marginals import count
+from fedsyn.loading import parse_config
 from fedsyn.privacy import PrivacyBudget
-from fedsyn.protocol.client import Call, Holder
-from fedsyn.protocol.messages import ANSWER, ENVELOPE
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.selection.indif import INDIF_UNIT, Projection, all_pairs, indif
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import AwkwardTable, awkward_table
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.messages import ANSWER, ENVELOPE
 
 FEDERATED = ("fed_privsyn", "ada_fed_privsyn")
 DELTA = 1e-5

@@ -14,27 +14,21 @@ import pytest
 from flwr.app import Error
 
 from fedsyn import registry
-from fedsyn.config import Node, RunConfig, parse_config
+from fedsyn.config import Node, RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError, RunError
-from fedsyn.flower import (
-    ClientApp,
-    ConfigRecord,
-    Context,
-    InProcessGrid,
-    Message,
-    RecordDict,
-    array_record,
-    bridge,
-    read_state,
-    write_state,
-)
+from fedsyn.flower import ClientApp, ConfigRecord, Context, Message, RecordDict
+from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.flower.grid import InProcessGrid
+from fedsyn.flower.messages import array_record
 from fedsyn.inference import Measurement, estimate
+from fedsyn.loading import parse_config
 from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, PrivacyStatement, Release
-from fedsyn.protocol.client import Call, Holder, TableClient, answers, indices, marginal_contribution, positive
-from fedsyn.protocol.messages import ANSWER, ENVELOPE, Ask, Envelope, Reply, Sum, Summed
+from fedsyn.protocol.client import TableClient, answers, indices, marginal_contribution, positive
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.randomness import Randomness
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.messages import ANSWER, ENVELOPE, Ask, Envelope, Reply, Sum, Summed
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 SCHEMA = "hash of the schema"

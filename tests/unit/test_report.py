@@ -17,16 +17,15 @@ import numpy as np
 import pytest
 import yaml
 
-from fedsyn.config import RunConfig, load_config
+from fedsyn.config import RunConfig
 from fedsyn.errors import DataError
-from fedsyn.report import report_folder
-from fedsyn.report import run as run_report
-from fedsyn.report.sweep import main_axis
+from fedsyn.loading import load_config
 from fedsyn.report.tables import latex_table, number, plus_minus
-from fedsyn.run import run
+from fedsyn.runs import report as run_report
+from fedsyn.runs.engines import run
 from fedsyn.sweep import load_results, load_sweep, run_sweep
-from fedsyn.sweep.execute import CELL_FILE
-from fedsyn.sweep.results import Results, Row
+from fedsyn.sweep.report import main_axis, report_folder
+from fedsyn.sweep.results import CELL_FILE, Results, Row
 
 CONFIG: dict[str, Any] = {
     "mechanism": {"name": "augflaim", "rounds": 2},
@@ -78,7 +77,7 @@ def test_the_page_of_a_run_itself_holds_no_picture(made: Path, tmp_path: Path) -
     run(RunConfig(**CONFIG), tmp_path)
     page = read(tmp_path / "report.html")
     assert not pictures(page) and WARNING not in page
-    code = "import sys, fedsyn.report, fedsyn.run; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, fedsyn.report.html, fedsyn.runs.engines; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

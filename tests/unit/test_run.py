@@ -9,9 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsyn.config import RunConfig, parse_config
+from fedsyn.config import RunConfig
 from fedsyn.errors import DataError, SchemaError
-from fedsyn.run import load_metrics, load_model, run, split_rows
+from fedsyn.loading import parse_config
+from fedsyn.runs.directory import load_metrics, load_model
+from fedsyn.runs.engines import run
+from fedsyn.runs.prepare import split_rows
 from fedsyn.schema import Schema
 
 SCHEMA = {

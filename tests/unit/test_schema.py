@@ -374,7 +374,7 @@ def test_draft_refuses_what_has_no_schema():
 
 def test_importing_the_client_side_modules_does_not_import_pandas():
     code = (
-        "import sys, fedsyn.schema, fedsyn.marginals, fedsyn.workload, fedsyn.data; "
+        "import sys, fedsyn.schema, fedsyn.counting.marginals, fedsyn.counting.workload, fedsyn.data; "
         "print([m for m in ('pandas', 'pyarrow', 'sklearn', 'scipy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,12 +14,12 @@ from fedsyn.aggregation import Limits, SecureAggregation, SumSpec
 from fedsyn.aggregation.identities import load_identities, new_identity, simulated_identities
 from fedsyn.config import AggregationNode, RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.protocol.client import Holder
-from fedsyn.protocol.messages import ANSWER, ENVELOPE, Sum, Summed, to_json
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.testing.harness import Exchange, Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.messages import ANSWER, ENVELOPE, Sum, Summed, to_json
 
 MECHANISM = "fed_naive_bayes"
 SECURE = {"protocol": "secagg", "noise": "distributed"}

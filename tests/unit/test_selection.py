@@ -9,25 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fedsyn.selection as selection
+import fedsyn.selection.views as views
 from clients.flaim import AugFlaimClient
-from fedsyn.config import WorkloadNode, parse_config
+from fedsyn.config import WorkloadNode
+from fedsyn.counting.candidates import Candidates, build_workload
+from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import EstimateConfig, Measurement, estimate
+from fedsyn.loading import parse_config
 from fedsyn.privacy import Ledger, PrivacyBudget
-from fedsyn.protocol.client import Holder
 from fedsyn.randomness import Randomness
-from fedsyn.selection import (
-    Candidates,
-    ModelView,
-    build_workload,
-    expected_noise,
-    l1_distances,
-    pack_model,
-    unpack_model,
-)
-from fedsyn.workload import Workload, all_kway
+from fedsyn.selection.scores import expected_noise, l1_distances
+from fedsyn.selection.views import ModelView, pack_model, unpack_model
+from fedsyn.wire.holder import Holder
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 CLIQUES = [("a",), ("b",), ("c",), ("a", "b"), ("b", "c"), ("a", "b", "c")]
@@ -58,7 +53,7 @@ def brute_force(codes: np.ndarray, domain: Domain, clique: tuple[str, ...], mode
 @pytest.mark.parametrize("rows", [0, 1, 3, 200])  # few rows: only the touched cells are read; many: whole marginals
 @pytest.mark.parametrize("dense_cells", [4_000_000, 1])  # 1: single cells are computed, no marginal is formed
 def test_l1_distances_are_those_of_whole_marginals(rows, dense_cells, monkeypatch):
-    monkeypatch.setattr(selection, "_DENSE_CELLS", dense_cells)
+    monkeypatch.setattr(views, "DENSE_CELLS", dense_cells)
     codes, model = table(rows), a_model()
     for size in (float(rows), rows + 2.5):
         found = l1_distances(codes, DOMAIN, CLIQUES, ModelView(model), size)
@@ -71,7 +66,7 @@ def test_l1_distances_of_a_clique_too_large_to_form():
     model = a_model(domain, total=10.0)
     codes = table(5, domain=domain)
     clique = domain.attributes
-    assert domain.size(clique) > selection._DENSE_CELLS
+    assert domain.size(clique) > views.DENSE_CELLS
     touched = np.exp(model.log_likelihood(codes))
     _, first, counts = np.unique(codes, axis=0, return_index=True, return_counts=True)
     p = touched[first]
@@ -217,7 +212,7 @@ def test_choices_follow_the_exponential_mechanism():
         }
     )
     from clients.aim import AimClient
-    from fedsyn.protocol.client import Call
+    from fedsyn.wire.holder import Call
 
     client = AimClient(config, Holder(0, codes, domain, "", Randomness(0)))
     client.ledger = Ledger(PrivacyBudget(1e6, 1e-5), noise_by="client")

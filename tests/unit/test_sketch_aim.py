@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 
 from clients.sketch_aim import SketchAimClient
+from fedsyn.counting.candidates import Candidates
+from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import Measurement, estimate
-from fedsyn.marginals import count
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
-from fedsyn.protocol.client import Call, Holder
-from fedsyn.protocol.messages import Sum, Summed
 from fedsyn.protocol.strategy import Client
 from fedsyn.randomness import Randomness
-from fedsyn.selection import Candidates, ModelView, effective_cells
-from fedsyn.sketches import pack_grouping
+from fedsyn.selection.sketches import pack_grouping
+from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.messages import Sum, Summed
 from strategies.sketch_aim import Plan, SketchAim, SketchAimConfig
 
 TABLE = awkward_table("missing_values")

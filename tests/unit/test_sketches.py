@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
+from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.marginals import count
-from fedsyn.sketches import (
+from fedsyn.selection.sketches import (
     Sketcher,
     clique_key,
     equal_groups,
@@ -134,8 +134,8 @@ def test_the_sum_of_the_clients_sketches_is_the_sketch_of_the_pooled_table(kind)
 def test_tables_larger_than_a_block_are_counted_in_full(monkeypatch):
     codes = table(1000)
     expected = [sketcher(kind, 40).of_rows(codes) for kind in KINDS]
-    monkeypatch.setattr("fedsyn.sketches._ROWS_AT_ONCE", 64)
-    monkeypatch.setattr("fedsyn.sketches._CELLS_AT_ONCE", 16)
+    monkeypatch.setattr("fedsyn.selection.sketches._ROWS_AT_ONCE", 64)
+    monkeypatch.setattr("fedsyn.selection.sketches._CELLS_AT_ONCE", 16)
     for kind, vector in zip(KINDS, expected, strict=True):
         assert np.array_equal(sketcher(kind, 40).of_rows(codes), vector)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Domain
 from fedsyn.inference import model_size, pass_cost
-from fedsyn.structure import Structure, estimate_config
+from fedsyn.inference.capacity import Structure
+from fedsyn.inference.fitting import estimate_config
 
 DOMAIN = Domain(tuple("abcdef"), (10, 10, 10, 10, 10, 10))
 

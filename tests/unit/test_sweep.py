@@ -20,7 +20,8 @@ from fedsyn import cli
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.sweep import load_results, load_sweep, run_sweep, write_tables
-from fedsyn.sweep.execute import CELL_FILE, Task, read_cell, run_cell, shared_partition
+from fedsyn.sweep.execute import Task, run_cell, shared_partition
+from fedsyn.sweep.results import CELL_FILE, read_cell
 
 BASE: dict[str, Any] = {
     "mechanism": {"name": "augflaim", "rounds": 1},
@@ -130,7 +131,7 @@ def test_every_bad_cell_is_found_before_any_runs(tmp_path: Path, capsys: pytest.
 
 def test_a_sweep_gives_what_its_runs_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two processes compute what one run computes alone; the tables hold mean and sd over the seeds."""
-    from fedsyn.run import run
+    from fedsyn.runs.engines import run
 
     file = write(tmp_path, grid={"privacy.epsilon": [0.5, 8.0]}, seeds=[0, 1])
     out = tmp_path / "out"
@@ -178,12 +179,12 @@ def test_a_failed_cell_is_recorded_and_the_rest_goes_on(tmp_path: Path, capsys: 
 
 
 def test_an_unexpected_error_leaves_its_place_and_not_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fedsyn.run
+    import fedsyn.runs.engines
 
     def explode(*_: object) -> None:
         raise ValueError("could not convert 4711-diagnosis")
 
-    monkeypatch.setattr(fedsyn.run, "prepare", explode)
+    monkeypatch.setattr(fedsyn.runs.engines, "prepare", explode)
     cell = load_sweep(write(tmp_path)).cells[0]
     facts = run_cell(Task(cell.id, cell.config.to_dict(), cell.axes, str(tmp_path / "cell")))
     assert facts["status"] == "failed" and facts["error"]["exit"] == 1 and "explode" in facts["error"]["message"]
@@ -253,8 +254,8 @@ def test_a_cell_that_kills_its_process_costs_itself_only(tmp_path: Path) -> None
     script = tmp_path / "main.py"
     script.write_text(
         "import os, pathlib, sys, time\n"
-        "import fedsyn.run\n"
-        "from fedsyn.run import prepare\n"
+        "import fedsyn.runs.engines\n"
+        "from fedsyn.runs.prepare import prepare\n"
         "started = pathlib.Path(__file__).with_name('started')\n"
         "def mortal(config, folder, *rest):\n"
         "    if config.privacy.epsilon == 2.0 and config.runtime.seed == 0:\n"
@@ -265,7 +266,7 @@ def test_a_cell_that_kills_its_process_costs_itself_only(tmp_path: Path) -> None
         "        started.touch()\n"
         "        time.sleep(60)\n"
         "    return prepare(config, folder, *rest)\n"
-        "fedsyn.run.prepare = mortal\n"  # spawned workers import this file, and with it this line
+        "fedsyn.runs.engines.prepare = mortal\n"  # spawned workers import this file, and with it this line
         "if __name__ == '__main__':\n"
         "    from fedsyn.sweep import load_sweep, run_sweep\n"
         "    sys.exit(run_sweep(load_sweep(sys.argv[1]), sys.argv[2], workers=2))\n",

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from fedsyn import workload as module
+from fedsyn.counting import workload as module
+from fedsyn.counting.workload import Workload, all_kway, candidate_weights, downward_closure, random_kway
 from fedsyn.domain import Domain
-from fedsyn.workload import Workload, all_kway, candidate_weights, downward_closure, random_kway
 
 DOMAIN = Domain(tuple("fedcba"), (2, 3, 4, 5, 6, 7))  # not in alphabetical order
 

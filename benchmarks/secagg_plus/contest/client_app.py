@@ -13,8 +13,9 @@ from flwr.compat.client.client import Client
 from flwr.compat.client.numpy_client import NumPyClient
 
 from contest.vector import counts, from_text, make_client
-from fedsyn.flower import ClientApp, Context, Message, bridge
-from fedsyn.protocol.messages import ENVELOPE
+from fedsyn.flower import ClientApp, Context, Message
+from fedsyn.flower.bridge import bridge
+from fedsyn.wire.messages import ENVELOPE
 
 
 class FloatVector(NumPyClient):

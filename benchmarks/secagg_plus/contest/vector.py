@@ -17,16 +17,18 @@ from flwr.compat.client.client import Client
 
 from fedsyn.aggregation import Contribution
 from fedsyn.aggregation.identities import simulated_identities
-from fedsyn.config import Node, RunConfig, parse_config
+from fedsyn.config import Node, RunConfig
 from fedsyn.domain import Domain
 from fedsyn.flower import ConfigRecord, Context
 from fedsyn.inference import Measurement
+from fedsyn.loading import parse_config
 from fedsyn.privacy import PrivacyStatement
-from fedsyn.protocol.client import Call, Holder, TableClient, answers
-from fedsyn.protocol.messages import Sum, Summed
+from fedsyn.protocol.client import TableClient, answers
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.registry import MECHANISMS, register
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.messages import Sum, Summed
 
 NAME = "bench_vector"
 LARGEST = 4  # of a client's counts

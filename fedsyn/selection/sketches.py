@@ -29,10 +29,10 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.counting.marginals import count_sparse_many
+from fedsyn.counting.reductions import dot
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.marginals import count_sparse_many
-from fedsyn.numeric import dot
 
 KINDS = ("groups", "count", "signs")
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)

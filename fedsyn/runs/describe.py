@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from fedsyn.config import RunConfig
+from fedsyn.counting.candidates import build_workload
 from fedsyn.evaluation import client_heterogeneity
-from fedsyn.run import randomness_of, split_tables
-from fedsyn.selection import build_workload
+from fedsyn.runs.prepare import randomness_of, split_tables
 
 
 def describe_partition(config: RunConfig, plot: Path | None = None) -> dict[str, float | int | str]:

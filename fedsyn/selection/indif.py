@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, ndtri
 
+from fedsyn.counting.marginals import count, count_sparse_many
+from fedsyn.counting.reductions import dot
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
-from fedsyn.marginals import count, count_sparse_many
-from fedsyn.numeric import dot
-from fedsyn.sketches import Sketcher, clique_key, sign_bits, splitmix64, squared_distance
+from fedsyn.selection.sketches import Sketcher, clique_key, sign_bits, splitmix64, squared_distance
 
 Kind = Literal["signs", "gaussian", "none"]
 KINDS: tuple[Kind, ...] = ("signs", "gaussian", "none")
@@ -122,7 +122,7 @@ class Projection:
 def _matrix(
     projection: Projection, pair: Clique, shape: tuple[int, int]
 ) -> npt.NDArray[np.int8] | npt.NDArray[np.int32]:
-    """The matrix from the public bits of `fedsyn.sketches`: the same on every machine and NumPy version."""
+    """The matrix from the public bits of `fedsyn.selection.sketches`: the same on every machine and NumPy version."""
     key, cells, k = clique_key(projection.seed, pair), shape[0] * shape[1], projection.size
     if projection.kind == "signs":
         return np.int8(1) - np.int8(2) * sign_bits(key, np.arange(cells, dtype=np.uint64), k).astype(np.int8)

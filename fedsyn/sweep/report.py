@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import yaml
 
+from fedsyn.errors import DataError
 from fedsyn.report import figures
 from fedsyn.report.html import picture, table, write_page
 from fedsyn.report.tables import number
+from fedsyn.runs.report import write_full_report
 from fedsyn.sweep.results import (
     UNSET,
     Results,
@@ -28,6 +30,28 @@ from fedsyn.sweep.results import (
 # More lines than this in one panel cannot be told apart.
 _MOST_SERIES = 10
 _SMALLEST_NUMERIC_AXIS = 3
+
+
+def report_folder(folder: Path | str, *, real: bool = True) -> list[Path]:
+    """Reports on a run directory or a sweep's folder; returns the files written.
+
+    Args:
+        folder: what `fedsyn run` or `fedsyn sweep` left.
+        real: draw a simulation's real rows beside the synthetic ones.
+
+    Raises:
+        DataError: the folder holds neither.
+    """
+    folder = Path(folder)
+    if (folder / "sweep.json").is_file():
+        return write_sweep_report(folder)
+    needed = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl", "synthetic.csv")
+    missing = [name for name in needed if not (folder / name).is_file()]
+    if len(missing) == len(needed):
+        raise DataError(f"{folder} is neither the directory of a run nor of a sweep")
+    if missing:
+        raise DataError(f"{folder} is not a finished run: {', '.join(missing)} is missing")
+    return write_full_report(folder, real=real)
 
 
 def write_sweep_report(out: Path) -> list[Path]:

@@ -1,7 +1,4 @@
-"""What a client computes to select a clique: candidates, distances to the model, and AIM's scores.
-
-Used by every mechanism that selects by AIM's utility; the mechanisms differ in what they subtract and who computes it.
-"""
+"""Marginal distributions to compare a client's rows with: those of a model, or of a simulation's pooled table."""
 
 from __future__ import annotations
 
@@ -10,88 +7,27 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from math import pi, sqrt
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.config import WorkloadNode
-from fedsyn.distances import touched_distances
+from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ConfigError, ProtocolError, nearest
+from fedsyn.errors import ProtocolError
 from fedsyn.inference import Model
-from fedsyn.marginals import count
-from fedsyn.workload import Workload, candidate_weights, downward_closure, random_kway
-
-Penalty = Literal["cells", "effective"]
 
 # Marginals of more cells than this are not formed to be read at a few cells: single cells are computed instead.
-_DENSE_CELLS = 4_000_000
-# Up to so many rows, array calls cost more than what they compute, and all cliques are done in one set of them.
-_FEW_ROWS = 512
-_LARGEST_PENALTY = 2.0**32
+DENSE_CELLS = 4_000_000
+
+
 # Totals of the models that a message may bring. Counts of a total near 5e-324 are so coarse that they would no longer
 # sum to it, and `l1_distances` takes what was not touched to be one minus what was.
 _TOTALS = (1e-6, 2.0**63)
+
+
 # Log potentials of such a model: sums of larger ones could overflow, and a client without rows would not notice.
 _LARGEST_POTENTIAL = 1e150
-
-
-@lru_cache(maxsize=32)
-def build_workload(node: WorkloadNode, domain: Domain) -> Workload:
-    """The workload that a configuration describes, on this domain; the same on every party.
-
-    Raises:
-        ConfigError: an explicit clique names an unknown attribute.
-    """
-    if node.cliques is None:
-        return random_kway(domain, node.degree, node.size, np.random.default_rng(node.seed))
-    for clique in node.cliques:
-        for name in clique:
-            if name not in domain:
-                raise ConfigError(
-                    f"workload.cliques: unknown attribute '{name}'{nearest(name, domain)}; "
-                    f"the schema has: {', '.join(domain.attributes)}"
-                )
-    if not node.cliques or not all(node.cliques):
-        raise ConfigError("workload.cliques: needs at least one clique, each with at least one attribute")
-    return Workload.uniform(dict.fromkeys(domain.canonical(clique) for clique in node.cliques))
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """The cliques that a mechanism may select, in one order that every party shares.
-
-    Attributes:
-        cliques: downward closure of the workload, sorted by (number of attributes, domain order).
-        weights: (m,) w_q = sum over workload cliques r of weight_r * |q ∩ r|.
-        cells: (m,) n_q, cells of each clique's marginal.
-    """
-
-    cliques: tuple[Clique, ...]
-    weights: npt.NDArray[np.float64]
-    cells: npt.NDArray[np.float64]
-
-    @classmethod
-    def of(cls, workload: Workload, domain: Domain) -> Candidates:
-        return _candidates(workload, domain)
-
-    def __len__(self) -> int:
-        return len(self.cliques)
-
-
-@lru_cache(maxsize=8)
-def _candidates(workload: Workload, domain: Domain) -> Candidates:
-    cliques = tuple(downward_closure(workload.cliques, domain))
-    weights = candidate_weights(workload, cliques)
-    return Candidates(
-        cliques,
-        np.array([weights[q] for q in cliques]),
-        np.array([float(domain.size(q)) for q in cliques]),
-    )
 
 
 class MarginalView(Protocol):
@@ -151,7 +87,7 @@ class ModelView:
         """
         domain = self.model.domain
         missing = [q for q in dict.fromkeys(cliques) if q not in self._effective]
-        small = [q for q in missing if domain.size(q) <= _DENSE_CELLS]
+        small = [q for q in missing if domain.size(q) <= DENSE_CELLS]
         for clique, marginal in zip(small, self.probabilities(small), strict=True):
             self._effective[clique] = effective_cells(marginal)
         for clique in missing:
@@ -176,56 +112,13 @@ class PooledView:
 
     def probability_at(self, clique: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
         flat = np.ravel_multi_index(tuple(cells.T), self.domain.shape_of(clique))
-        own = _flat_cells(self.codes, self.domain, clique, {})
+        own = flat_cells(self.codes, self.domain, clique, {})
         values, counts = np.unique(own, return_counts=True)
         at = np.minimum(np.searchsorted(values, flat), len(values) - 1)
         return np.where(values[at] == flat, counts[at], 0) / max(1, len(self.codes))
 
 
-def l1_distances(
-    codes: npt.NDArray[np.integer], domain: Domain, cliques: Sequence[Clique], view: MarginalView, size: float
-) -> npt.NDArray[np.float64]:
-    """||M_q(D_k) - size * p_q||_1 for each clique q, in records.
-
-    Only the cells that the rows touch are read: the model's mass elsewhere is one minus what was touched. `size` is a
-    public or already released number, so one row changes each distance by at most 1.
-
-    Args:
-        codes: (n, d) a client's rows.
-        domain: its domain.
-        cliques: m cliques.
-        view: the current model (or, for an oracle, the pooled table).
-        size: row count to scale the model to.
-
-    Returns:
-        (m,) float64.
-    """
-    distances = np.empty(len(cliques))
-    small = [i for i, q in enumerate(cliques) if domain.size(q) <= _DENSE_CELLS]
-    marginals = dict(zip(small, view.probabilities([cliques[i] for i in small]), strict=True))
-    if len(codes) <= _FEW_ROWS:
-        distances[small] = touched_distances(codes, domain, [cliques[i] for i in small], list(marginals.values()), size)
-        dense, single = [], sorted(set(range(len(cliques))) - set(small))
-    else:
-        dense = [i for i in small if domain.size(cliques[i]) <= 4 * len(codes)]
-        single = sorted(set(range(len(cliques))) - set(dense))
-    for i, counts in zip(dense, count(codes, domain, [cliques[i] for i in dense]), strict=True):
-        distances[i] = np.abs(counts.ravel() - size * marginals[i]).sum()
-    columns: dict[str, npt.NDArray[np.int64]] = {}
-    for i in single:
-        flat = _flat_cells(codes, domain, cliques[i], columns)
-        cells, counts = np.unique(flat, return_counts=True)
-        if i in marginals:
-            touched = marginals[i][cells]
-        else:
-            shape = domain.shape_of(cliques[i])
-            touched = view.probability_at(cliques[i], np.stack(np.unravel_index(cells, shape), axis=1))
-        outside = max(0.0, 1.0 - float(touched.sum()))
-        distances[i] = np.abs(counts - size * touched).sum() + size * outside
-    return distances
-
-
-def _flat_cells(
+def flat_cells(
     codes: npt.NDArray[np.integer], domain: Domain, clique: Clique, columns: dict[str, npt.NDArray[np.int64]]
 ) -> npt.NDArray[np.int64]:
     """(n,) flat cell of each row in the clique's marginal; `columns` keeps the columns already widened."""
@@ -238,15 +131,6 @@ def _flat_cells(
     return flat
 
 
-def expected_noise(sigma: float, cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """AIM's penalty sqrt(2/pi) * sigma * n_q: the expected L1 norm of Gaussian noise on a marginal, in records.
-
-    Cut off at 2^32 records: a hostile server names sigma, and subtracting 1e18 would round a distance to multiples of
-    128, so that one row could move a score by 128 times what it is charged.
-    """
-    return np.minimum(sqrt(2.0 / pi) * sigma * cells, _LARGEST_PENALTY)
-
-
 def effective_cells(probabilities: npt.NDArray[np.float64]) -> float:
     """(sum over cells of sqrt(p))^2: how many cells carry a distribution; 1 for one cell, n_q for the uniform one.
 
@@ -255,18 +139,6 @@ def effective_cells(probabilities: npt.NDArray[np.float64]) -> float:
     so many cells, and n_q is a penalty far too large for sparse marginals.
     """
     return float(np.sqrt(np.maximum(probabilities, 0.0)).sum()) ** 2
-
-
-def penalised_cells(
-    penalty: Penalty, candidates: Candidates, which: Sequence[int], view: ModelView
-) -> npt.NDArray[np.float64]:
-    """(m,) cells for `expected_noise` of some candidates: all of them, or the effective ones in the current model.
-
-    Both depend on public and released values only, so neither moves a score's sensitivity.
-    """
-    if penalty == "cells":
-        return candidates.cells[list(which)]
-    return view.effective_cells([candidates.cliques[i] for i in which])
 
 
 def pack_model(model: Model) -> list[npt.NDArray[np.generic]]:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn.config import RunConfig, load_config
+from fedsyn.config import RunConfig
+from fedsyn.counting.marginals import count
 from fedsyn.errors import FedsynError, InputError, SchemaError
-from fedsyn.marginals import count
+from fedsyn.loading import load_config
 from fedsyn.report import figures
 from fedsyn.report.html import picture, write_report
 from fedsyn.report.tables import latex_table, number
@@ -103,7 +104,7 @@ def _public_schema(config: RunConfig) -> Schema:
 
 def _training_rows(config: RunConfig) -> np.ndarray:
     """(n, d) codes of the rows that the run's clients held together."""
-    from fedsyn.run import encoded_table, split_rows
+    from fedsyn.runs.prepare import encoded_table, split_rows
 
     codes = encoded_table(config.data).codes
     return codes[split_rows(config, len(codes))[0]]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Clique, Domain
-from fedsyn.inference import EstimateConfig, model_size, pass_cost
+from fedsyn.inference import model_size, pass_cost
 
 
 class Structure:
@@ -63,8 +63,3 @@ class Structure:
                 self.add([clique])
                 added.append(i)
         return added
-
-
-def estimate_config(node: InferenceNode, iterations: int) -> EstimateConfig:
-    """Settings of one fit: the configuration's engine and solver with the mechanism's number of iterations."""
-    return EstimateConfig(engine=node.engine, solver=node.solver, iterations=iterations)

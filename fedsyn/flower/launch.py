@@ -63,7 +63,7 @@ def run_on_superlink(app: Path, run_config: Mapping[str, str], *, superlink: str
 @contextmanager
 def app_folder() -> Iterator[Path]:
     """The Flower app to submit: the checkout, or, for an installed fedsyn, a folder made from its packages."""
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parent.parent.parent
     if (root / "pyproject.toml").is_file():
         yield root
         return

@@ -1,0 +1,1 @@
+"""Counting rows: marginals, the workload and its candidates, distances between marginals."""

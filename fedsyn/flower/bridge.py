@@ -1,0 +1,68 @@
+"""Between Flower's message API and a `NumPyClient`; what a node remembers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.compat.client.client import Client
+from flwr.compat.client.numpy_client import NumPyClient
+from flwr.compat.common.parameter import ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.compat.common.typing import Code, FitIns, FitRes, Status
+
+from fedsyn.errors import ConfigError
+from fedsyn.wire.messages import ANSWER, to_json
+
+_log = logging.getLogger("fedsyn")
+
+
+def bridge(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
+    """Client mod: presents a message-based train request to a `NumPyClient.fit`, and its result as a reply.
+
+    Flower 1.41's message API has the records `arrays` and `config`; the client API behind `NumPyClient` names the
+    same two records `fitins.*` on the way in and `fitres.*` on the way out.
+    """
+    try:
+        records = message.content
+        message.content = RecordDict({"fitins.parameters": records["arrays"], "fitins.config": records["config"]})
+        reply = call_next(message, context)
+        result = reply.content
+        reply.content = RecordDict({"arrays": result["fitres.parameters"], "config": result["fitres.metrics"]})
+    except Exception as error:
+        # Flower would send the exception's text to the server, and that of a reader or parser may quote a value.
+        _log.exception("fedsyn: this node could not answer; the server is told the kind of error only")
+        answer = to_json({"ok": False, "error": "client", "message": _told(error)})
+        content = {"arrays": ArrayRecord(), "config": ConfigRecord({ANSWER: answer})}
+        return Message(RecordDict(content), reply_to=message)
+    return reply
+
+
+def _told(error: Exception) -> str:
+    """What a server may know of a failure: the text of an error about configuration, the type of any other."""
+    return str(error) if isinstance(error, ConfigError) else f"{type(error).__name__} (see this node's own log)"
+
+
+class FitClient(Client):
+    """A `NumPyClient` as Flower's `Client`, for `fit` alone.
+
+    `NumPyClient.to_client` does the same with a class that it makes anew on every call. A new abstract class empties
+    Python's caches of type checks, which makes every message of an in-process federation about twice as dear.
+    """
+
+    def __init__(self, numpy_client: NumPyClient) -> None:
+        self.numpy_client = numpy_client
+
+    def fit(self, ins: FitIns) -> FitRes:
+        arrays, examples, metrics = self.numpy_client.fit(parameters_to_ndarrays(ins.parameters), ins.config)
+        return FitRes(Status(Code.OK, ""), ndarrays_to_parameters(arrays), examples, metrics)
+
+
+def read_state(context: Context) -> str | None:
+    """The JSON text that a client left in its node's context, or None."""
+    record = context.state.get("fedsyn")
+    return str(record["state"]) if record is not None and "state" in record else None
+
+
+def write_state(context: Context, text: str) -> None:
+    context.state["fedsyn"] = ConfigRecord({"state": text})

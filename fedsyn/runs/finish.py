@@ -1,0 +1,94 @@
+"""The third step of a run: samples, measures and writes."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.config import RunConfig
+from fedsyn.evaluation import EvaluationInput, evaluate, label_values, scales
+from fedsyn.inference import EmpiricalModel, Model
+from fedsyn.protocol.strategy import MechanismStrategy
+from fedsyn.runs.directory import save_model, write_json
+from fedsyn.runs.prepare import Prepared, randomness_of
+
+
+def finish(
+    config: RunConfig, prepared: Prepared, strategy: MechanismStrategy, out: Path, started: float
+) -> dict[str, float]:
+    """Samples the synthetic table, computes the metrics and writes the run directory. Returns the metrics."""
+    model = strategy.model
+    assert model is not None
+    rng = randomness_of(config).ordinary("synthesize")
+    rows = config.synthesis.rows or max(1, round(model.total))
+    synthetic = model.sample(rows, rng)
+    table = prepared.schema.decode(synthetic, rng)
+    table.to_csv(out / "synthetic.csv", index=False)
+    save_model(out / "model.npz", model)
+    metrics = evaluate_run(config, prepared, strategy, model, synthetic) if prepared.simulated else {}
+    metrics |= costs(strategy, prepared.clients, started)
+    # Strict JSON knows no infinity (the likelihood of a row that the model rules out): null says "not finite".
+    write_json(out / "metrics.json", {k: v if np.isfinite(v) else None for k, v in metrics.items()})
+    from fedsyn.report.html import write_report
+
+    write_report(out)
+    return metrics
+
+
+def evaluate_run(
+    config: RunConfig,
+    prepared: Prepared,
+    strategy: MechanismStrategy,
+    model: Model | EmpiricalModel,
+    synthetic: npt.NDArray[np.integer],
+) -> dict[str, float]:
+    """The configured metrics of a simulation."""
+    if not config.evaluation:
+        return {}
+    return evaluate(config.evaluation, evaluation_input(prepared, strategy, model, synthetic))
+
+
+def evaluation_input(
+    prepared: Prepared,
+    strategy: MechanismStrategy,
+    model: Model | EmpiricalModel,
+    synthetic: npt.NDArray[np.integer] | None,
+) -> EvaluationInput:
+    """A simulation's real rows beside its model and synthetic rows."""
+    from fedsyn.data import EncodedTable
+
+    table, schema = EncodedTable(prepared.folder), prepared.schema
+    return EvaluationInput(
+        train=table.pooled(),
+        test=np.load(prepared.folder / "test.npy", allow_pickle=False),
+        domain=schema.domain,
+        workload=strategy.workload,
+        model=model,
+        synthetic=synthetic,
+        partition=[np.arange(table.offsets[k], table.offsets[k + 1]) for k in range(table.clients)],
+        label=schema.label,
+        label_values=None if schema.label is None else label_values(schema, schema.label),
+        scales=scales(schema),
+        test_numbers=np.load(prepared.folder / "test_numbers.npy", allow_pickle=False),
+    )
+
+
+def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str, float]:
+    """Seconds, peak memory of this process, megabytes of an average client, and replies that could not be used."""
+    up = sum(record.bytes_up for record in strategy.records)
+    down = sum(record.bytes_down for record in strategy.records)
+    return {
+        "seconds": round(time.perf_counter() - started, 3),
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MB, 1),
+        "client_mb_up": up / clients / 1e6,
+        "client_mb_down": down / clients / 1e6,
+        "dropped": float(sum(len(record.dropped) for record in strategy.records)),
+    }
+
+
+_MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere

@@ -1,0 +1,46 @@
+"""The second step of a run: drives the mechanism over a Grid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from fedsyn.config import RunConfig
+from fedsyn.evaluation import evaluate
+from fedsyn.flower import Grid
+from fedsyn.protocol.strategy import MechanismStrategy, RoundRecord
+from fedsyn.registry import strategy_class
+from fedsyn.runs.directory import write_json
+from fedsyn.runs.finish import evaluation_input
+from fedsyn.runs.prepare import Prepared, randomness_of
+
+Progress = Callable[[RoundRecord], None]
+
+
+def serve(config: RunConfig, prepared: Prepared, grid: Grid, out: Path, progress: Progress | None) -> MechanismStrategy:
+    """Drives the mechanism over a Grid; writes rounds.jsonl as rounds finish. The strategy holds model and ledger."""
+    rounds = out / "rounds.jsonl"
+    rounds.write_text("", encoding="utf-8")
+
+    def observe(record: RoundRecord) -> None:
+        if config.runtime.error_by_round and prepared.simulated and strategy.model is not None:
+            data = evaluation_input(prepared, strategy, strategy.model, None)
+            record.workload_error = evaluate(["workload_error"], data)["workload_error"]
+        with rounds.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(vars(record)) + "\n")
+        if progress is not None:
+            progress(record)
+
+    strategy = strategy_class(config.mechanism.name)(
+        config,
+        prepared.schema.domain,
+        prepared.schema.sha256,
+        randomness=randomness_of(config),
+        observer=observe,
+    )
+    try:
+        strategy.start(grid)
+    finally:
+        write_json(out / "ledger.json", strategy.ledger.report())
+    return strategy

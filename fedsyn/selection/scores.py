@@ -1,0 +1,90 @@
+"""AIM's scores: distances of marginals from a model's, and what the noise of a measurement is expected to cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import pi, sqrt
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.counting.candidates import Candidates
+from fedsyn.counting.distances import touched_distances
+from fedsyn.counting.marginals import count
+from fedsyn.domain import Clique, Domain
+from fedsyn.selection import views
+from fedsyn.selection.views import MarginalView, ModelView, flat_cells
+
+Penalty = Literal["cells", "effective"]
+
+
+# Up to so many rows, array calls cost more than what they compute, and all cliques are done in one set of them.
+_FEW_ROWS = 512
+
+
+_LARGEST_PENALTY = 2.0**32
+
+
+def l1_distances(
+    codes: npt.NDArray[np.integer], domain: Domain, cliques: Sequence[Clique], view: MarginalView, size: float
+) -> npt.NDArray[np.float64]:
+    """||M_q(D_k) - size * p_q||_1 for each clique q, in records.
+
+    Only the cells that the rows touch are read: the model's mass elsewhere is one minus what was touched. `size` is a
+    public or already released number, so one row changes each distance by at most 1.
+
+    Args:
+        codes: (n, d) a client's rows.
+        domain: its domain.
+        cliques: m cliques.
+        view: the current model (or, for an oracle, the pooled table).
+        size: row count to scale the model to.
+
+    Returns:
+        (m,) float64.
+    """
+    distances = np.empty(len(cliques))
+    small = [i for i, q in enumerate(cliques) if domain.size(q) <= views.DENSE_CELLS]
+    marginals = dict(zip(small, view.probabilities([cliques[i] for i in small]), strict=True))
+    if len(codes) <= _FEW_ROWS:
+        distances[small] = touched_distances(codes, domain, [cliques[i] for i in small], list(marginals.values()), size)
+        dense, single = [], sorted(set(range(len(cliques))) - set(small))
+    else:
+        dense = [i for i in small if domain.size(cliques[i]) <= 4 * len(codes)]
+        single = sorted(set(range(len(cliques))) - set(dense))
+    for i, counts in zip(dense, count(codes, domain, [cliques[i] for i in dense]), strict=True):
+        distances[i] = np.abs(counts.ravel() - size * marginals[i]).sum()
+    columns: dict[str, npt.NDArray[np.int64]] = {}
+    for i in single:
+        flat = flat_cells(codes, domain, cliques[i], columns)
+        cells, counts = np.unique(flat, return_counts=True)
+        if i in marginals:
+            touched = marginals[i][cells]
+        else:
+            shape = domain.shape_of(cliques[i])
+            touched = view.probability_at(cliques[i], np.stack(np.unravel_index(cells, shape), axis=1))
+        outside = max(0.0, 1.0 - float(touched.sum()))
+        distances[i] = np.abs(counts - size * touched).sum() + size * outside
+    return distances
+
+
+def expected_noise(sigma: float, cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """AIM's penalty sqrt(2/pi) * sigma * n_q: the expected L1 norm of Gaussian noise on a marginal, in records.
+
+    Cut off at 2^32 records: a hostile server names sigma, and subtracting 1e18 would round a distance to multiples of
+    128, so that one row could move a score by 128 times what it is charged.
+    """
+    return np.minimum(sqrt(2.0 / pi) * sigma * cells, _LARGEST_PENALTY)
+
+
+def penalised_cells(
+    penalty: Penalty, candidates: Candidates, which: Sequence[int], view: ModelView
+) -> npt.NDArray[np.float64]:
+    """(m,) cells for `expected_noise` of some candidates: all of them, or the effective ones in the current model.
+
+    Both depend on public and released values only, so neither moves a score's sensitivity.
+    """
+    if penalty == "cells":
+        return candidates.cells[list(which)]
+    return view.effective_cells([candidates.cliques[i] for i in which])
