@@ -19,7 +19,8 @@ import numpy as np
 from fedsyn.counting.workload import random_kway
 from fedsyn.domain import Domain
 from fedsyn.evaluation import EvaluationInput, client_heterogeneity, evaluate
-from partitioners import PartitionInput, make_partitioner
+from fedsyn.registry import partitioner as make_partitioner
+from partitioners.base import PartitionInput
 
 SHAPE = (85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2)
 

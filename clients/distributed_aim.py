@@ -1,4 +1,4 @@
-"""The client half of Distributed AIM: local scores and exact marginals, both for sums only.
+"""The client half of Distributed AIM, and its contract: local scores and exact marginals, both for sums only.
 
 Sedimo & Near, "Efficient Distributed Differentially Private Synthetic Data with High Utility via Secure Aggregation",
 Protocols 1 and 2. The server half is `strategies/distributed_aim.py`.
@@ -6,47 +6,138 @@ Protocols 1 and 2. The server half is `strategies/distributed_aim.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import ceil
+from typing import Any, Literal
+
 import numpy as np
+import numpy.typing as npt
+from pydantic import Field
 
 from fedsyn.aggregation import Contribution
 from fedsyn.aggregation.fixed_point import LARGEST, encode, encoded_moves
-from fedsyn.counting.candidates import Candidates
+from fedsyn.config import Node
 from fedsyn.errors import ProtocolError
-from fedsyn.protocol.client import TableClient, answers, indices
-from fedsyn.selection.scores import l1_distances
-from fedsyn.selection.views import ModelView
+from fedsyn.privacy import PrivacyStatement
+from fedsyn.protocol.client import Marginals, TableClient, answers
+from fedsyn.protocol.contract import Contract
+from fedsyn.selection.scores import Penalty, l1_distances
 from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import Layout, SomeCandidates, SumRequest
+
+
+class DistributedAimAblation(Node):
+    """What serves a comparison only. The paper's whole algorithm is configs/printed/distributed_aim.yaml.
+
+    Attributes:
+        initial: 'one_way': all one-way marginals are measured before the first round; 'none': the first scores are
+            taken against the uniform distribution, as printed.
+        remeasure: whether a clique inside a measured one may be selected, as printed. A local score does not fall when
+            its clique is measured, so the same few are then selected over and over.
+        printed_scores: noise of the scores for a sensitivity of sqrt(|R|) max w_r (Algorithm 2, line 1), and a penalty
+            without weights (Protocol 2, step 2a).
+    """
+
+    initial: Literal["one_way", "none"] = "one_way"
+    remeasure: bool = False
+    printed_scores: bool = False
+
+
+class DistributedAimOptions(Node):
+    """Options of Distributed AIM.
+
+    Attributes:
+        rounds: T.
+        top: k, cliques that are selected and measured in a round.
+        ratio: share of the budget for measuring; the rest is for scores. The paper's is a half.
+        penalty: what a measurement's noise is expected to cost: in 'cells', n_r as AIM has it, or in the 'effective'
+            support (sum of the square roots of the model's probabilities)^2, which is smaller for sparse marginals.
+        resolution: gamma, integer steps of a score.
+        iterations: of the fit after each round.
+        final_iterations: of the last fit.
+        ablation: what serves a comparison only.
+    """
+
+    rounds: int = Field(default=10, ge=1)
+    top: int = Field(default=5, ge=1)
+    ratio: float = Field(default=0.9, gt=0, lt=1)
+    penalty: Penalty = "cells"
+    resolution: int = Field(default=1000, ge=1, le=2**20)
+    iterations: int = Field(default=50, ge=1)
+    final_iterations: int = Field(default=50, ge=1)
+    ablation: DistributedAimAblation = Field(default_factory=DistributedAimAblation)
+
+
+class DistributedAimContract(Contract):
+    Options = DistributedAimOptions
+    accountant = "gaussian"
+    statement = PrivacyStatement(
+        public="{public}",
+        trust="{trust}",
+        server_sees="noisy sums of scores and of marginals; {server}",
+        client_sees="the current model, the eligible and the selected cliques: functions of released values",
+        cost="one-way marginals (if measured) once and k marginals a round at mu^2 = 1/sigma^2 each; a round's scores, "
+        "one vector, at its L2 sensitivity squared / sigma^2; accounted exactly, as one Gaussian mechanism; noise "
+        "drawn by {noise}",
+        sampler="{sampler}",
+    )
+
+    def score_moves(self, eligible: Sequence[int]) -> npt.NDArray[np.float64]:
+        """(m,) how far one row moves each encoded score: N_r = `encoded_moves(w_r)`.
+
+        The model is scaled to a client's size n_i, a public or an already released number, so one row moves the
+        distance by at most 1 and the score by at most w_r; rounding is part of N_r.
+        """
+        weights = self.candidates.weights[list(eligible)]
+        return encoded_moves(weights, self.options.resolution).astype(np.float64)
+
+
+class Scores(SumRequest):
+    """Protocol 1, steps 1-2: w_r ||M_r(D_i) - n_i p_r||_1 of every eligible r, in integers of 1 / `resolution`."""
+
+    name = "scores"
+    leaves = "its distances from the current model, rounded, in a sum"
+    costs = "one vector of L2 sensitivity sqrt(sum of N_r^2): mu^2 is that squared / sigma^2"
+
+    eligible: SomeCandidates
+
+    def layout(self, contract: DistributedAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """All scores move together, so the vector's L2 sensitivity is sqrt(sum_r N_r^2).
+
+        A distance of n_i rows from a model of n_i rows is at most 2 n_i: so much for `magnitude`, and 1 for rounding.
+        """
+        largest = float(contract.candidates.weights[self.eligible].max())
+        return Layout.of_vector(
+            len(self.eligible),
+            float(np.linalg.norm(contract.score_moves(self.eligible))),
+            magnitude=float(ceil(2.0 * contract.options.resolution * largest) + 1),
+        )
 
 
 class DistributedAimClient(TableClient):
     """Nothing of a client is seen but its part in a sum: it releases nothing by itself."""
 
-    @answers("scores")
-    def scores(self, call: Call) -> Contribution:
-        """Protocol 1, steps 1-2: w_r ||M_r(D_i) - n_i p_r||_1 of every eligible r, in integers of 1 / `scale`.
+    Contract = DistributedAimContract
+    contract: DistributedAimContract
 
-        The model is scaled to this client's size n_i, a public or an already released number, so one row moves the
-        distance by at most 1 and the score by at most w_r. Rounded, it moves by at most N_r = `encoded_moves(w_r)`; all
-        scores move together, so the L2 sensitivity of the vector is sqrt(sum_r N_r^2). The penalty is the same for all
-        clients: the server subtracts it, once.
-        """
-        candidates = Candidates.of(self.workload, self.domain)
-        eligible = indices(call.params.get("eligible"), len(candidates), "eligible")
-        if not eligible:
-            raise ProtocolError("parameter 'eligible' names no clique")
-        scale, weights = self.options.scale, candidates.weights[eligible]
-        if 2.0 * self.size * float(weights.max()) * scale > LARGEST:  # decided by public numbers
-            raise ProtocolError("mechanism.scale is too large for this client's size: its scores would not be exact")
-        view = ModelView.of(self.domain, call.arrays)
-        cliques = [candidates.cliques[i] for i in eligible]
-        encoded = encode(weights * l1_distances(self.codes, self.domain, cliques, view, self.size), scale)
-        moves = encoded_moves(weights, scale).astype(np.float64)
-        return Contribution.of_vector(encoded, float(np.linalg.norm(moves)))
+    @answers(Scores)
+    def scores(self, call: Call[Scores]) -> Contribution:
+        """Protocol 1, steps 1-2. The penalty is the same for all clients: the server subtracts it, once."""
+        eligible, resolution = call.request.eligible, self.options.resolution
+        weights = self.candidates.weights[eligible]
+        if 2.0 * self.size * float(weights.max()) * resolution > LARGEST:  # decided by public numbers
+            raise ProtocolError(
+                "mechanism.resolution is too large for this client's size: its scores would not be exact"
+            )
+        view = self.view(call.arrays)
+        cliques = [self.candidates.cliques[i] for i in eligible]
+        encoded = encode(weights * l1_distances(self.codes, self.domain, cliques, view, self.size), resolution)
+        return Contribution.of_vector(encoded, call.request.layout(self.contract, call.arrays))
 
-    @answers("measure")
-    def measure(self, call: Call) -> Contribution:
+    @answers(Marginals)
+    def measure(self, call: Call[Marginals]) -> Contribution:
         """Protocol 2, step 2b: the exact marginals of the selected cliques; each is a count, L2 sensitivity 1.
 
-        Counts are integers as they are: no scale, no rounding.
+        Counts are integers as they are: nothing is rounded.
         """
-        return self.asked_marginals(call)
+        return self.marginals(call.request.layout(self.contract, call.arrays))

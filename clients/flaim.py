@@ -1,86 +1,267 @@
-"""The client half of the FLAIM family: local selection by the exponential mechanism, then a share in a secure sum.
+"""The client half of the FLAIM family, and its contract: local selection, then exact marginals for a sum.
 
-Maddock et al. 2024, Algorithm 1, lines 4-13. The server half is `strategies/flaim.py`.
+Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 1, lines 4-13.
+The server half is `strategies/flaim.py`; Table 1's baselines are in `flaim_baselines.py` on both sides.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from fedsyn.aggregation import Contribution
-from fedsyn.counting.candidates import Candidates
+from fedsyn.config import Node, RunConfig
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
-from fedsyn.protocol.client import TableClient, answers, indices, marginal_contribution, positive
-from fedsyn.selection.scores import expected_noise, l1_distances, penalised_cells
+from fedsyn.inference.fitting import estimate_config
+from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, PrivacyStatement, Release
+from fedsyn.privacy.release import COUNTS
+from fedsyn.protocol.client import Answer, TableClient, answers
+from fedsyn.protocol.contract import Contract, require
+from fedsyn.selection.scores import Penalty, expected_noise, l1_distances, penalised_cells
 from fedsyn.selection.views import ModelView
+from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
-from fedsyn.wire.messages import Arrays
+from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
+
+
+class FlaimAblation(Node):
+    """What serves a comparison only.
+
+    Attributes:
+        filter_and_combine: measure all one-way marginals in every round and leave them out of the choice; null: as the
+            variant does (AugFLAIM (Private) does, the others do not). Figure 2.
+        totals: what a sum of marginals is divided by before it meets sums over other clients: 'sizes' (the contributing
+            clients' public or released row counts) or 'marginal' (its own noisy total, as printed).
+    """
+
+    filter_and_combine: bool | None = None
+    totals: Literal["sizes", "marginal"] = "sizes"
+
+
+class FlaimOptions(Node):
+    """Options of the FLAIM family.
+
+    Attributes:
+        rounds: T, global rounds; null: budget annealing from 8 d planned rounds (appendix B.4).
+        local_rounds: s, cliques that a client selects per round.
+        ratio: r, share of the budget for Gaussian noise; the rest is for selection.
+        penalty: what a measurement's noise is expected to cost: in 'cells', n_q as AIM has it, or in the 'effective'
+            support (sum over cells of sqrt(p))^2 of the current model.
+        iterations: of the fit after each round. A cohort is a sample of the federation, so a converged fit also fits
+            the sampling error: few iterations regularise.
+        final_iterations: of the last fit.
+        local_iterations: of a client's local fits (s > 1 only).
+        ablation: what serves a comparison only.
+    """
+
+    rounds: int | None = Field(default=10, ge=1)
+    local_rounds: int = Field(default=1, ge=1)
+    ratio: float = Field(default=0.9, gt=0, lt=1)
+    penalty: Penalty = "cells"
+    iterations: int = Field(default=12, ge=1)
+    final_iterations: int = Field(default=12, ge=1)
+    local_iterations: int = Field(default=20, ge=1)
+    ablation: FlaimAblation = Field(default_factory=FlaimAblation)
+
+
+class FlaimContract(Contract):
+    """What the variants agree on. Where they differ is in two facts: `moves_per_row` and `filters_and_combines`."""
+
+    Options = FlaimOptions
+    statement = PrivacyStatement(
+        public="{public}",
+        trust="{trust}",
+        server_sees="each client's {s} choice(s) per round, by the exponential mechanism; {server}",
+        client_sees="the current model and the eligible cliques of each round: functions of released values",
+        cost="per round and row: {s} choice(s) at epsilon_t^2/8, {s} chosen and {s_less_1} local marginal(s) at "
+        "1/(2 sigma_t^2); {d} one-way marginals at 1/(2 sigma_t^2) {how_often}; noise drawn by {noise}. A row sits at "
+        "one client, so what other clients release costs it nothing",
+        sampler="{sampler}",
+    )
+    #: How far one row moves a score, in multiples of w_q: ||M_q(D_k) - n_k p_q||_1 moves by at most 1, n_k being a
+    #: public or released number. A penalty that reads the rows again moves it by as much again (Lemma 4.1).
+    moves_per_row: ClassVar[float] = 1.0
+    #: Line 5 and line 11: one-way marginals in every round, and then none of them among the candidates.
+    filters_and_combines: ClassVar[bool] = False
+
+    @property
+    def one_way_every_round(self) -> bool:
+        chosen = self.options.ablation.filter_and_combine
+        return self.filters_and_combines if chosen is None else bool(chosen)
+
+    def score_sensitivity(self, eligible: Sequence[int]) -> float:
+        """How far one row moves a score: the largest w_q of the eligible cliques, `moves_per_row` times."""
+        if not eligible:
+            raise ProtocolError("parameter 'eligible' names no clique")
+        return self.moves_per_row * float(self.candidates.weights[list(eligible)].max())
+
+    def words(self) -> dict[str, object]:
+        s = self.options.local_rounds
+        how_often = "in every round" if self.one_way_every_round else "once"
+        return {"s": s, "s_less_1": s - 1, "d": len(self.domain), "how_often": how_often}
+
+
+class AugFlaimContract(FlaimContract):
+    moves_per_row = 2.0
+    filters_and_combines = True
+
+
+class AugFlaimOracleContract(FlaimContract):
+    """NOT PRIVATE: the clients' scores read the marginals of the pooled table, which no party of a federation has."""
+
+    moves_per_row = 2.0  # the pooled marginals are treated as given, which is why this is no mechanism
+    not_private = "the oracle's scores read the exact marginals of the pooled table"
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        require(
+            config.runtime.engine != "deployment",
+            "mechanism.name: 'augflaim_oracle' reads the pooled table, which no party of a deployment has; "
+            "it is a baseline for simulations",
+        )
+
+
+class Select(AskRequest):
+    """s choices, each by the exponential mechanism (lines 3-10).
+
+    For s > 1 the request brings the server's measurements so far, behind the arrays of the model.
+    """
+
+    name = "select"
+    leaves = "the indices of s cliques"
+    costs = "s choices: epsilon^2/8 each; and s - 1 local marginals: 1/(2 sigma^2) each, which steer the next choice"
+
+    eligible: CandidateIndices
+    sigma: Positive
+    epsilon: Positive
+    model_arrays: int = Field(ge=1, description="how many of the arrays are the model's")
+    measured: list[list[str]] = Field(default_factory=list)
+    sigmas: list[Positive] = Field(default_factory=list)
+
+    def releases(self, contract: FlaimContract) -> tuple[Release, ...]:
+        s = contract.options.local_rounds
+        choices = Release(
+            self.name,
+            0,
+            EXPONENTIAL,
+            contract.score_sensitivity(self.eligible),
+            epsilon=self.epsilon,
+            count=s,
+            noise_by="each client",
+            argument="a row sits at one client, whose choices alone depend on it",
+        )
+        if s == 1:
+            return (choices,)
+        local = Release(
+            "local measure",
+            0,
+            GAUSSIAN,
+            1.0,
+            sigma=self.sigma,
+            count=s - 1,
+            noise_by="each client",
+            argument="each local measurement steers the client's next choice, which is released",
+            replaced=COUNTS,
+        )
+        return (choices, local)
+
+    def past(self, arrays: Arrays, domain: Domain) -> list[Measurement]:
+        """The server's past measurements; ProtocolError unless they fit the arrays behind the model and the domain."""
+        values = arrays[self.model_arrays :]
+        if not len(self.measured) == len(self.sigmas) == len(values):
+            raise ProtocolError("parameters 'measured' and 'sigmas' must match the request's arrays")
+        past = []
+        for clique, sigma, table in zip(map(tuple, self.measured), self.sigmas, values, strict=True):
+            if any(name not in domain for name in clique) or table.shape != domain.shape_of(clique):
+                raise ProtocolError("a measurement of the request does not fit the domain")
+            past.append(Measurement(clique, table.astype(np.float64), sigma))
+        return past
+
+
+class Measure(SumRequest):
+    """All one-way marginals (if asked for), and chosen marginals of those who chose them (lines 11-13)."""
+
+    name = "measure"
+    leaves = "the counts of its own choices (and of every attribute), in a sum"
+    costs = "s chosen marginals (and d one-way marginals) of sensitivity 1: 1/(2 sigma^2) each"
+
+    cliques: CandidateIndices
+    one_way: bool
+
+    def layout(self, contract: FlaimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        ones = [(name,) for name in contract.domain] if self.one_way else []
+        own = min(len(self.cliques), contract.options.local_rounds)
+        return Layout.of_marginals(
+            contract.domain,
+            ones + [contract.candidates.cliques[i] for i in self.cliques],
+            count=max(1, len(ones) + own),
+            argument="a client contributes only to the one-way marginals and to the cliques that it chose",
+        )
 
 
 class FlaimClient(TableClient):
-    """Selects cliques of its own table (lines 4-10) and contributes their exact marginals to sums (lines 11-13)."""
+    """NaiveFLAIM: selects cliques of its own table (lines 4-10) and contributes their marginals (lines 11-13)."""
 
-    # One row moves w_q * ||M_q(D_k) - n_k p_q||_1 by at most w_q, n_k being a public or released number.
-    moves_per_row = 1.0
+    Contract = FlaimContract
+    contract: FlaimContract
 
     def heterogeneity(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
         """Line 7: what is subtracted from the distances, (m,) records. Nothing in the naive variant."""
         return np.zeros(len(cliques))
 
-    @answers("select")
-    def select(self, call: Call) -> tuple[Arrays, dict[str, Any]]:
-        """Lines 4-10: s choices, each by the exponential mechanism; returns their candidate indices.
-
-        Sensitivity of the score: `moves_per_row` * w_q; the mechanism uses the largest w_q of the eligible cliques.
-        """
-        candidates = Candidates.of(self.workload, self.domain)
-        eligible = indices(call.params.get("eligible"), len(candidates), "eligible")
-        epsilon = positive(call.params.get("epsilon"), "epsilon")
-        sigma = positive(call.params.get("sigma"), "sigma")
-        local_rounds = self.options.local_rounds
-        if not eligible:
-            raise ProtocolError("parameter 'eligible' names no clique")
-        model_arrays, measured = _split(call.arrays, call.params)
-        view = ModelView.of(self.domain, model_arrays)
-        past = _measurements(measured, call.params, self.domain) if measured else []
+    @answers(Select)
+    def select(self, call: Call[Select]) -> Answer:
+        """Lines 4-10: s choices, each by the exponential mechanism; returns their candidate indices."""
+        asked, candidates = call.request, self.candidates
+        if asked.model_arrays > len(call.arrays):
+            raise ProtocolError("parameter 'model_arrays' must count arrays of the request")
+        view = self.view(call.arrays[: asked.model_arrays])
+        past = asked.past(call.arrays, self.domain)
         chosen: list[int] = []
-        steps = min(local_rounds, len(eligible))
+        steps = min(self.options.local_rounds, len(asked.eligible))
         for step in range(steps):
-            open_ = [i for i in eligible if i not in chosen]  # a choice is released, so leaving it out costs nothing
+            # A choice is released, so leaving it out of the next one costs nothing.
+            open_ = [i for i in asked.eligible if i not in chosen]
             cliques = [candidates.cliques[i] for i in open_]
-            weights = candidates.weights[open_]
             distances = l1_distances(self.codes, self.domain, cliques, view, self.size)
             cells = penalised_cells(self.options.penalty, candidates, open_, view)
-            penalty = expected_noise(sigma, cells) + self.heterogeneity(cliques, view)
+            penalty = expected_noise(asked.sigma, cells) + self.heterogeneity(cliques, view)
             best = self.ledger.exponential(
-                weights * (distances - penalty),
-                epsilon=epsilon,
-                sensitivity=self.moves_per_row * float(weights.max()),
-                name="select",
+                candidates.weights[open_] * (distances - penalty),
+                epsilon=asked.epsilon,
+                sensitivity=self.contract.score_sensitivity(open_),
+                name=asked.name,
                 round=call.round,
                 source=call.source,
             )
             chosen.append(open_[best])
             if step + 1 < steps:  # line 10 after the last choice would fit a model that nothing reads
-                past.append(self._measure_locally(cliques[best], sigma, call, view.model.total))
+                past.append(self._measure_locally(cliques[best], asked.sigma, call, view.model.total))
                 view = ModelView(self._local_model(view.model, past))
         self.holder.state["chosen"] = {"round": call.round, "candidates": chosen}
         return [], {"chosen": chosen}
 
-    def _measure_locally(self, clique: Clique, sigma: float, call: Call, total: float) -> Measurement:
+    def _measure_locally(self, clique: Clique, sigma: float, call: Call[Select], total: float) -> Measurement:
         """Line 9: a noisy marginal that never leaves the client but steers the next choice: a release of its own."""
         exact = count(self.codes, self.domain, [clique])[0]
         noisy = self.ledger.gaussian(
-            exact, sigma=sigma, sensitivity=1.0, name="local measure", round=call.round, source=call.source
+            exact,
+            sigma=sigma,
+            sensitivity=1.0,
+            name="local measure",
+            round=call.round,
+            source=call.source,
+            replaced=COUNTS,
         )
-        scale = total / max(1.0, self.size)
-        return Measurement(clique, noisy * scale, sigma * scale)
+        factor = total / max(1.0, self.size)
+        return Measurement(clique, noisy * factor, sigma * factor)
 
     def _local_model(self, model: Model, measurements: list[Measurement]) -> Model:
         """Line 10: the server's measurements and this client's own, fitted together."""
@@ -88,32 +269,28 @@ class FlaimClient(TableClient):
             self.domain,
             measurements,
             total=model.total,
-            config=self.options.local_fit(self.config.inference),
+            config=estimate_config(self.config.inference, self.options.local_iterations),
             warm_start=model,
         )
 
-    @answers("measure")
-    def measure(self, call: Call) -> Contribution:
+    @answers(Measure)
+    def measure(self, call: Call[Measure]) -> Contribution:
         """Lines 11-13: all one-way marginals (if asked for) and the marginals of its own choices, exact.
 
         One row touches each of them once, and each is a count: L2 sensitivity 1 per marginal.
         """
-        candidates = Candidates.of(self.workload, self.domain)
-        asked = indices(call.params.get("cliques"), len(candidates), "cliques")
-        with_one_way = call.params.get("one_way") is True
+        asked = call.request
         state = self.holder.state.get("chosen", {})
         own = set(state["candidates"]) if state.get("round") == call.round else set()
-        one_way = [(name,) for name in self.domain] if with_one_way else []
-        cliques = one_way + [candidates.cliques[i] for i in asked]
-        active = [*range(len(one_way)), *(len(one_way) + j for j, i in enumerate(asked) if i in own)]
-        return marginal_contribution(self.codes, self.domain, cliques, active)
+        ones = len(self.domain) if asked.one_way else 0
+        active = [*range(ones), *(ones + j for j, i in enumerate(asked.cliques) if i in own)]
+        return self.marginals(asked.layout(self.contract, call.arrays), active)
 
 
 class AugFlaimClient(FlaimClient):
     """AugFLAIM (Private): penalises a clique by the average distance of its attributes' one-way marginals."""
 
-    # The penalty uses the rows a second time (Lemma 4.1).
-    moves_per_row = 2.0
+    Contract = AugFlaimContract
 
     def heterogeneity(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
         """Line 7, Private: tau_k(q) = mean over j in q of ||M_j(D_k) - n_k p_j||_1; one row moves it by at most 1."""
@@ -126,46 +303,10 @@ class AugFlaimClient(FlaimClient):
 class AugFlaimOracleClient(FlaimClient):
     """AugFLAIM (Oracle): penalises a clique by the client's true distance from the pooled table. Not private."""
 
-    moves_per_row = 2.0  # Lemma 4.1; the pooled marginals are treated as given, which is why this is no mechanism
+    Contract = AugFlaimOracleContract
 
     def heterogeneity(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
         """Line 7, Oracle: tau_k(q) = ||M_q(D_k) - n_k M_q(D) / n||_1."""
         if self.holder.pooled is None:
             raise ProtocolError("the oracle needs the pooled table, which only a simulation has")
         return l1_distances(self.codes, self.domain, cliques, self.holder.pooled(), self.size)
-
-
-class FlaimRandomClient(FlaimClient):
-    """FLAIM (Random): chooses without looking at its rows."""
-
-    @answers("select")
-    def select(self, call: Call) -> tuple[Arrays, dict[str, Any]]:
-        """s distinct eligible cliques, uniformly."""
-        candidates = Candidates.of(self.workload, self.domain)
-        eligible = indices(call.params.get("eligible"), len(candidates), "eligible")
-        order = call.source.permutation(len(eligible))
-        chosen = [eligible[int(i)] for i in order[: self.options.local_rounds]]
-        self.holder.state["chosen"] = {"round": call.round, "candidates": chosen}
-        return [], {"chosen": chosen}
-
-
-def _split(arrays: Arrays, params: dict[str, Any]) -> tuple[Arrays, Arrays]:
-    """The arrays of the model and, for s > 1, those of the measurements behind it."""
-    length = params.get("model_arrays", len(arrays))
-    if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= len(arrays):
-        raise ProtocolError("parameter 'model_arrays' must count arrays of the request")
-    return arrays[:length], arrays[length:]
-
-
-def _measurements(arrays: Arrays, params: dict[str, Any], domain: Domain) -> list[Measurement]:
-    """The server's past measurements, which it sends when local rounds refit the model (s > 1)."""
-    names, sigmas = params.get("measured"), params.get("sigmas")
-    if not isinstance(names, list) or not isinstance(sigmas, list) or not len(names) == len(sigmas) == len(arrays):
-        raise ProtocolError("parameters 'measured' and 'sigmas' must match the request's arrays")
-    past = []
-    for names_of_clique, sigma, values in zip(names, sigmas, arrays, strict=True):
-        clique = tuple(str(name) for name in names_of_clique)
-        if any(name not in domain for name in clique) or values.shape != domain.shape_of(clique):
-            raise ProtocolError("a measurement of the request does not fit the domain")
-        past.append(Measurement(clique, values.astype(np.float64), positive(sigma, "sigmas")))
-    return past

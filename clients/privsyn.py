@@ -1,129 +1,267 @@
-"""The client half of the PrivSyn family: projections, and weighted marginals, of a holder's own rows.
+"""The client half of central PrivSyn, and what its contract shares with HeteroFedSyn: weighted marginals for sums.
 
-Li et al. 2026, Algorithm 1; Zhang et al. 2021. The server half is `strategies/privsyn.py`. Everything here is the exact
-part of a sum; who adds the noise is the configuration's business.
+Zhang et al. 2021, "PrivSyn: Differentially Private Data Synthesis". The server half is `strategies/privsyn.py`.
+Everything here is the exact part of a sum; who adds the noise is the configuration's business.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedsyn.aggregation import Contribution
+from fedsyn.config import Node
 from fedsyn.counting.marginals import count, count_one_way, split_one_way
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Hierarchy
-from fedsyn.protocol.client import ONE_WAY, TableClient, answers, indices
-from fedsyn.selection.indif import INDIF_SENSITIVITY, INDIF_UNIT, Projection, all_pairs, indif
+from fedsyn.privacy import PrivacyStatement
+from fedsyn.privacy.release import COUNTS
+from fedsyn.protocol.client import TableClient, answers
+from fedsyn.protocol.contract import Contract
+from fedsyn.selection.indif import INDIF_SENSITIVITY, INDIF_UNIT, all_pairs, indif
+from fedsyn.selection.scores import Penalty
 from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import Layout, PairIndices, SumRequest
 
-# A weight is at most this large, so that a weighted count stays far below 2^53.
-_LARGEST_WEIGHT = 1 << 16
+#: At most so large, so that a weighted count stays far below 2^53.
+Weight = Annotated[int, Field(ge=1, le=1 << 16)]
+
+
+class PairAblation(Node):
+    """What serves a comparison only. The papers' whole algorithms are in configs/printed.
+
+    Attributes:
+        one_way: 'hierarchical': numeric attributes of a dozen values and more at several resolutions, which halves the
+            noise in ranges (`fedsyn.inference.hierarchy`), and more of the budget for them; 'flat': as printed.
+        select: 'greedy': Eq. 1; 'all': every pair; 'random': a number of pairs drawn uniformly. The last two are
+            baselines that release no scores and spend their share on the pairs.
+        allocation: of the pairs' budget: 'cells' minimises the sum of their noise errors, 'even' divides it evenly.
+        rest: what becomes of the pairs' budget that the selection leaves over: 'remeasure' the selected pairs (or the
+            one-way marginals, where no pair is selected), or 'unspent', as printed.
+    """
+
+    one_way: Literal["hierarchical", "flat"] = "hierarchical"
+    select: Literal["greedy", "all", "random"] = "greedy"
+    allocation: Literal["cells", "even"] = "cells"
+    rest: Literal["remeasure", "unspent"] = "remeasure"
+
+
+class PairOptions(Node):
+    """Options of central PrivSyn, and of every mechanism that measures pairs.
+
+    Attributes:
+        one_way_share: q, share of the budget for the one-way marginals; far above the papers' tenth: their noise is the
+            larger part of the error in range queries and Wasserstein distance (docs/mechanisms.md).
+        score_share: q, share of the budget for the dependency scores (none where no scores are needed).
+        penalty: the noise error psi of a pair: that of all its 'cells', as in Eq. 1, or of the 'effective' ones, which
+            carry the product of its one-way marginals. Where those have no mass, consistent and non-negative marginals
+            have no noise either.
+        noise_weight: what a noise error counts beside a dependency error of the same size.
+        synthesizer: 'gum' (PrivSyn's rows) or 'pgm' (`fedsyn.inference`, pairs that its junction tree can hold).
+        gum_iterations: of the row updates.
+        iterations: of PGM's fit between selections.
+        final_iterations: of PGM's last fit.
+        ablation: what serves a comparison only.
+    """
+
+    one_way_share: float = Field(default=0.5, gt=0, lt=1)
+    score_share: float = Field(default=0.1, gt=0, lt=1)
+    penalty: Penalty = "effective"
+    noise_weight: float = Field(default=1.0, gt=0)
+    synthesizer: Literal["gum", "pgm"] = "gum"
+    gum_iterations: int | None = Field(default=None, ge=1)
+    iterations: int = Field(default=50, ge=1)
+    final_iterations: int = Field(default=100, ge=1)
+    ablation: PairAblation = Field(default_factory=PairAblation)
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> Self:
+        if self.one_way_share + self.score_share >= 1:
+            raise ValueError("one_way_share and score_share must leave something for the pairs")
+        return self
+
+    @property
+    def scored(self) -> bool:
+        """Whether dependency scores are released."""
+        return self.ablation.select not in ("all", "random")
+
+
+class PairContract(Contract):
+    """Only Gaussian noise, each time on ONE vector of a known norm per row.
+
+    What the one-way marginals, the scores and all pairs together may cost is fixed in advance; which pairs are asked
+    for, with which weights and in which exchanges, follows from what was released before. Gaussian releases whose sum
+    of Delta^2 / sigma^2 never exceeds mu^2 are mu-GDP, however queries and scales were chosen on the way (Smith &
+    Thakurta 2022): one Gaussian mechanism.
+    """
+
+    Options = PairOptions
+    accountant = "gaussian"
+    statement = PrivacyStatement(
+        public="{public}",
+        trust="{trust}",
+        server_sees="noisy sums: one-way marginals, {scores}the selected pairs; {server}",
+        client_sees="which pairs were selected, a function of released values",
+        cost="one Gaussian mechanism in all; shares of mu^2: {one_way_share:g} for the one-way marginals, the rest "
+        "{rest}; noise drawn by {noise}",
+        sampler="{sampler}",
+    )
+    #: What the dependency scores are, for the statement.
+    scores = "InDif of every pair, "
+
+    @cached_property
+    def pairs(self) -> tuple[Clique, ...]:
+        """Every pair of attributes."""
+        return all_pairs(self.domain)
+
+    def words(self) -> dict[str, object]:
+        options = self.options
+        shared = f"{options.score_share:g} for the scores and else for the pairs"
+        return {
+            "scores": self.scores if options.scored else "",
+            "one_way_share": options.one_way_share,
+            "rest": shared if options.scored else "for the pairs",
+        }
+
+
+class PrivSynContract(PairContract):
+    central = True
+
+
+# Requests ------------------------------------------------------------------------------------------------------------
+
+
+class Resolution(BaseModel):
+    """One attribute's `Hierarchy`, on the wire."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    ordered: int
+    widths: list[int]
+    weights: list[Weight] = Field(min_length=1)
+
+    @classmethod
+    def of(cls, tree: Hierarchy) -> Resolution:
+        return cls(ordered=tree.ordered, widths=list(tree.widths), weights=[int(w) for w in tree.weights])
+
+
+class Resolutions(SumRequest):
+    """The one-way marginals of all attributes at some resolutions, each weighted, as ONE vector."""
+
+    name = "one-way"
+    leaves = "weighted counts of every attribute, at several resolutions, in a sum"
+    costs = "one vector of L2 sensitivity S = the root of the sum of all squared weights: mu^2 = S^2/sigma^2"
+
+    resolutions: list[Resolution]
+
+    def trees(self, contract: PairContract) -> list[Hierarchy]:
+        """One hierarchy per attribute; ProtocolError unless there are as many, and each fits."""
+        try:
+            pairs = zip(self.resolutions, contract.domain.shape, strict=True)
+            return [
+                Hierarchy(size, one.ordered, tuple(one.widths), tuple(map(float, one.weights))) for one, size in pairs
+            ]
+        except ValueError:
+            raise ProtocolError(
+                "parameter 'resolutions' must hold ordered cells, widths and weights for each attribute"
+            ) from None
+
+    def layout(self, contract: PairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """One row is in one cell and at most one block of each further resolution of every attribute."""
+        trees = self.trees(contract)
+        return Layout.of_vector(
+            sum(tree.length for tree in trees),
+            math.sqrt(math.fsum(tree.sensitivity**2 for tree in trees)),
+            magnitude=max(max(tree.weights) for tree in trees),
+            replaced=COUNTS,
+        )
+
+
+class WeightedPairs(SumRequest):
+    """The marginals of some pairs, each times a public integer weight, as ONE vector."""
+
+    name = "measure"
+    leaves = "weighted counts of the selected pairs, in a sum"
+    costs = "one vector of L2 sensitivity S = the root of the sum of squared weights: mu^2 = S^2/sigma^2"
+
+    pairs: PairIndices
+    weights: list[Weight] = Field(min_length=1)
+
+    def cliques(self, contract: PairContract) -> list[Clique]:
+        if len(self.weights) != len(self.pairs):
+            raise ProtocolError("parameter 'weights' must hold one integer for each pair")
+        return [contract.pairs[i] for i in self.pairs]
+
+    def layout(self, contract: PairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """One row is in one cell of each marginal."""
+        return Layout.of_vector(
+            sum(contract.domain.size(pair) for pair in self.cliques(contract)),
+            math.sqrt(sum(weight**2 for weight in self.weights)),
+            magnitude=float(max(self.weights)),
+            replaced=COUNTS,
+        )
+
+
+class InDifs(SumRequest):
+    """InDif of some pairs, times a public integer and rounded (Zhang et al. 2021, Section 4.1)."""
+
+    name = "indif"
+    leaves = "its dependency scores, rounded, in a sum"
+    costs = "one vector of L2 sensitivity S = 4 sqrt(m) for m pairs: mu^2 = S^2/sigma^2"
+
+    pairs: PairIndices
+
+    def layout(self, contract: PairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """One row moves a score by at most 4 records, so its multiple by at most the integer 4 times the unit.
+
+        And so its rounding; sqrt(m) times that for all m pairs together.
+        """
+        moved = INDIF_SENSITIVITY * INDIF_UNIT
+        return Layout.of_vector(len(self.pairs), moved * math.sqrt(len(self.pairs)), magnitude=moved)
+
+
+# Clients -------------------------------------------------------------------------------------------------------------
 
 
 class PairClient(TableClient):
     """What all variants share: one-way marginals at some resolutions, and marginals of the pairs that are asked for."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.pairs = all_pairs(self.domain)
+    contract: PairContract
 
-    def asked(self, call: Call) -> list[Clique]:
-        """The pairs that a request names, by their places among all pairs."""
-        return [self.pairs[i] for i in indices(call.params.get("pairs"), len(self.pairs), "pairs")]
-
-    @answers(ONE_WAY)
-    def one_way(self, call: Call) -> Contribution:
-        """The exact one-way marginals at the resolutions that the request describes, each weighted, as ONE array.
-
-        Sensitivity: one row is in one cell and at most one block of each further resolution of every attribute, so it
-        moves the array by at most the root of the sum of all squared weights.
-        """
-        trees = _resolutions(call.params.get("resolutions"), self.domain)
+    @answers(Resolutions)
+    def one_way(self, call: Call[Resolutions]) -> Contribution:  # type: ignore[override]
+        """The exact one-way marginals at the resolutions that the request describes."""
         counts = split_one_way(count_one_way(self.codes, self.domain), self.domain)
-        parts = [tree.apply(own) for tree, own in zip(trees, counts, strict=True)]
-        return _one_array(parts, math.sqrt(math.fsum(tree.sensitivity**2 for tree in trees)))
+        trees = call.request.trees(self.contract)
+        return self.one_vector([tree.apply(own) for tree, own in zip(trees, counts, strict=True)], call)
 
-    @answers("measure")
-    def measure(self, call: Call) -> Contribution:
-        """The exact marginals of some pairs, each times a public integer weight, as ONE array.
+    @answers(WeightedPairs)
+    def measure(self, call: Call[WeightedPairs]) -> Contribution:
+        """The exact marginals of the pairs."""
+        tables = count(self.codes, self.domain, call.request.cliques(self.contract))
+        return self.one_vector([w * t.ravel() for w, t in zip(call.request.weights, tables, strict=True)], call)
 
-        Sensitivity: one row is in one cell of each marginal, so it moves the array by sqrt(sum of squared weights).
-        """
-        pairs = self.asked(call)
-        weights = _weights(call.params.get("weights"), len(pairs))
-        tables = count(self.codes, self.domain, pairs)
-        parts = [weight * table.ravel() for weight, table in zip(weights, tables, strict=True)]
-        return _one_array(parts, math.sqrt(sum(weight**2 for weight in weights)))
+    def one_vector(self, parts: Sequence[npt.NDArray[np.int64]], call: Call[Any]) -> Contribution:
+        """Some exact integer vectors as one array of a sum."""
+        vector = np.concatenate([np.zeros(0, np.int64), *parts])
+        return Contribution.of_vector(vector, call.request.layout(self.contract, call.arrays))
 
 
 class PrivSynClient(PairClient):
     """The one holder of central PrivSyn."""
 
-    @answers("indif")
-    def indif(self, call: Call) -> Contribution:
-        """InDif of every pair, times a public integer and rounded (Zhang et al. 2021, Section 4.1).
+    Contract = PrivSynContract
 
-        Sensitivity: one row moves a score by at most 4 records, so the multiple by at most the integer 4 times the
-        unit, and so its rounding; sqrt(m) times that for all m pairs together.
-        """
-        pairs = self.asked(call)
+    @answers(InDifs)
+    def indif(self, call: Call[InDifs]) -> Contribution:
+        """InDif of every pair that is asked for."""
+        pairs = [self.contract.pairs[i] for i in call.request.pairs]
         scores = [indif(table) for table in count(self.codes, self.domain, pairs)]
-        scaled = np.rint(np.array(scores) * INDIF_UNIT).astype(np.int64)
-        return _one_array([scaled], INDIF_SENSITIVITY * INDIF_UNIT * math.sqrt(len(pairs)))
-
-
-class FedPrivSynClient(PairClient):
-    """A client of FedPrivSyn and AdaFedPrivSyn."""
-
-    @answers("project")
-    def project(self, call: Call) -> Contribution:
-        """The projection of every pair's exact marginal: k integers per pair (Algorithm 1, lines 2 and 4).
-
-        Sensitivity: one row adds one row of each pair's public matrix (`Projection.sensitivity`).
-        """
-        options = self.options
-        projection = Projection(options.projection, options.k, options.projection_seed)
-        pairs = self.asked(call)
-        parts = projection.project(self.codes, self.domain, pairs)
-        return _one_array(parts, projection.sensitivity(self.domain, pairs))
-
-
-def _one_array(parts: Sequence[npt.NDArray[np.int64]], sensitivity: float) -> Contribution:
-    """Some exact integer vectors as one array of a sum."""
-    return Contribution.of_vector(np.concatenate([np.zeros(0, np.int64), *parts]), sensitivity)
-
-
-def _resolutions(value: Any, domain: Domain) -> list[Hierarchy]:
-    """Checked hierarchies, one per attribute: [ordered cells, widths, weights]."""
-    wrong = ProtocolError("parameter 'resolutions' must hold ordered cells, widths and weights for each attribute")
-    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != len(domain):
-        raise wrong
-    trees = []
-    for entry, size in zip(value, domain.shape, strict=True):
-        if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) != 3:
-            raise wrong
-        ordered, widths, weights = entry
-        if isinstance(ordered, bool) or not isinstance(ordered, int) or not isinstance(widths, Sequence):
-            raise wrong
-        if any(isinstance(width, bool) or not isinstance(width, int) for width in widths):
-            raise wrong
-        try:
-            checked = tuple(float(weight) for weight in _weights(weights, len(widths)))
-            trees.append(Hierarchy(size, ordered, tuple(widths), checked))
-        except ValueError:
-            raise wrong from None
-    return trees
-
-
-def _weights(value: Any, length: int) -> list[int]:
-    """Checked positive integer weights, one for each pair or resolution."""
-    valid = isinstance(value, Sequence) and not isinstance(value, str) and len(value) == length and length > 0
-    if not valid or any(isinstance(w, bool) or not isinstance(w, int) or not 1 <= w <= _LARGEST_WEIGHT for w in value):
-        raise ProtocolError(f"parameter 'weights' must hold one integer from 1 to {_LARGEST_WEIGHT} for each part")
-    return list(value)
+        return self.one_vector([np.rint(np.array(scores) * INDIF_UNIT).astype(np.int64)], call)

@@ -1,36 +1,183 @@
-"""The client half of sketch_aim: exact one-way marginals, sketches and chosen marginals, each for a sum only.
+"""The client half of sketch_aim, and its contract: exact one-way marginals, sketches, chosen marginals, for sums only.
 
 The server half is `strategies/sketch_aim.py`; docs/sketch_aim.md describes the mechanism.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
 from fedsyn.aggregation import Contribution
+from fedsyn.config import Node
+from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
-from fedsyn.protocol.client import TableClient, answers
+from fedsyn.privacy import PrivacyStatement
+from fedsyn.privacy.release import COUNTS, TWICE
+from fedsyn.protocol.client import Marginals, TableClient, answers
+from fedsyn.protocol.contract import Contract
+from fedsyn.selection.scores import Penalty
+from fedsyn.selection.sketches import Sketcher, make_sketcher
+from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import Layout, SomeCandidates, SumRequest
+
+# So many marginals carried what 5,000 to 50,000 rows have to say at epsilon = 1 on most tables (docs/sketch_aim.md).
+_MARGINALS = 20
+
+
+class SketchAimAblation(Node):
+    """What serves a comparison only.
+
+    Attributes:
+        sketch: 'groups': coarse marginals, of neighbouring values of about equal mass put together; 'count':
+            CountSketch; 'signs': a +-1/sqrt(k) projection.
+        weights: integer weights c of the sketches of cliques with 2, 3, ... attributes; the noise on a sketch is
+            sigma / c. 0, or a size beyond the list: no sketch; such a clique is judged by those of its parts.
+        caution: how many standard deviations of its noise are taken off a squared distance before its root.
+        seed: public, of the bits of 'count' and 'signs'.
+    """
+
+    sketch: Literal["groups", "count", "signs"] = "groups"
+    weights: tuple[int, ...] = (1,)
+    caution: float = Field(default=1.0, ge=0)
+    seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _weighted(self) -> SketchAimAblation:
+        if not any(self.weights) or any(not 0 <= c <= 1000 for c in self.weights):
+            raise ValueError("weights must be integers from 0 to 1000, one of them at least 1")
+        return self
+
+
+class SketchAimOptions(Node):
+    """Options of sketch_aim.
+
+    Attributes:
+        rounds: T, sums of chosen marginals.
+        marginals: M, chosen marginals in all, spread evenly over the rounds; null: 20, or one a round if T is larger.
+        one_way_share: share of the budget (mu^2) for the d one-way marginals.
+        sketch_share: share of the budget for the sketches; the rest measures the M chosen marginals.
+        width: k, most entries of a sketch.
+        penalty: what a measurement's noise is expected to cost: in 'cells', n_q as AIM has it, or in the 'effective'
+            support (sum over cells of sqrt(p))^2 of the current model.
+        iterations: of the fit after each round.
+        final_iterations: of the last fit.
+        ablation: what serves a comparison only.
+    """
+
+    rounds: int = Field(default=10, ge=1)
+    marginals: int | None = Field(default=None, ge=1)
+    one_way_share: float = Field(default=0.2, gt=0, lt=1)
+    sketch_share: float = Field(default=0.05, gt=0, lt=1)
+    width: int = Field(default=36, ge=1, le=65536)
+    penalty: Penalty = "effective"
+    iterations: int = Field(default=25, ge=1)
+    final_iterations: int = Field(default=25, ge=1)
+    ablation: SketchAimAblation = Field(default_factory=SketchAimAblation)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SketchAimOptions:
+        if self.one_way_share + self.sketch_share >= 1:
+            raise ValueError("one_way_share and sketch_share must leave a share of the budget for measuring")
+        if self.planned < self.rounds:
+            raise ValueError(f"marginals ({self.marginals}) must be at least one for each of the {self.rounds} rounds")
+        return self
+
+    @property
+    def planned(self) -> int:
+        """M."""
+        return self.marginals or max(_MARGINALS, self.rounds)
+
+    def in_round(self, t: int) -> int:
+        """Marginals of round t, 1 to T; the first rounds take what does not divide."""
+        return self.planned // self.rounds + (t <= self.planned % self.rounds)
+
+    def weight_of(self, clique: Clique) -> int:
+        """c_q; 0: no sketch."""
+        position = len(clique) - 2
+        return self.ablation.weights[position] if 0 <= position < len(self.ablation.weights) else 0
+
+
+class SketchAimContract(Contract):
+    Options = SketchAimOptions
+    accountant = "gaussian"
+    statement = PrivacyStatement(
+        public="{public}",
+        trust="{trust}",
+        server_sees="noisy sums of one-way marginals, sketches and chosen marginals; {server}",
+        client_sees="groups of neighbouring values and the chosen cliques: functions of released values",
+        cost="once, {d} one-way marginals at mu^2 = 1/sigma^2 each and one vector of sketches at S^2/sigma^2, with S^2 "
+        "the sum of their squared sensitivities; {m} chosen marginals at 1/sigma^2 each; accounted exactly, as one "
+        "Gaussian mechanism; noise drawn by {noise}",
+        sampler="{sampler}",
+    )
+
+    def words(self) -> dict[str, object]:
+        return {"d": len(self.domain), "m": self.options.planned}
+
+    def sketcher(self, cliques: Sequence[Clique], arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Sketcher:
+        """The sketches of some cliques, the same on server and clients.
+
+        Args:
+            cliques: each with a weight.
+            arrays: the packed groups, for sketches by groups; else none.
+        """
+        ablation = self.options.ablation
+        weights = tuple(self.options.weight_of(q) for q in cliques)
+        if not cliques or not all(weights):
+            raise ProtocolError("parameter 'cliques' names a clique that these options do not sketch, or none")
+        if len(arrays) != (ablation.sketch == "groups"):
+            raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
+        return make_sketcher(
+            self.domain, tuple(cliques), ablation.sketch, self.options.width, weights, ablation.seed, *arrays
+        )
+
+
+class Sketches(SumRequest):
+    """The sketches of some candidates, one after the other, as ONE vector."""
+
+    name = "sketch"
+    leaves = "sketches of its marginals, linear in its rows, in a sum"
+    costs = "one vector of L2 sensitivity S = sqrt(sum of (c_q r)^2): mu^2 = S^2/sigma^2, once"
+
+    cliques: SomeCandidates
+
+    def sketcher(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Sketcher:
+        return contract.sketcher([contract.candidates.cliques[i] for i in self.cliques], arrays)
+
+    def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """One row adds one row of each public matrix, so the vector moves by sqrt(sum of (c_q r)^2) in L2, exactly.
+
+        Whatever groups or seed the server names: every row of a matrix has the same norm r.
+        """
+        sketcher = self.sketcher(contract, arrays)
+        return Layout.of_vector(
+            sketcher.length,
+            sketcher.sensitivity,
+            signed=sketcher.signed,
+            magnitude=sketcher.magnitude,
+            replaced=TWICE if sketcher.signed else COUNTS,
+        )
 
 
 class SketchAimClient(TableClient):
-    """Contributes to sums and selects nothing. All one-way marginals are the base class's answer `one-way`."""
+    """Contributes to sums and selects nothing. All one-way marginals are the base class's answer."""
 
-    @answers("sketch")
-    def sketch(self, call: Call) -> Contribution:
-        """The sketches of the cliques that are asked for, one after the other.
+    Contract = SketchAimContract
+    contract: SketchAimContract
 
-        One row adds one row of each public matrix, so the vector moves by sqrt(sum of (c_q r)^2) in L2, exactly,
-        whatever groups or seed the server names: every row of a matrix has the same norm r.
-        """
-        cliques = self.asked_cliques(call)
-        if not cliques or not all(self.options.weight_of(q) for q in cliques):
-            raise ProtocolError("parameter 'cliques' names a clique that these options do not sketch, or none")
-        groups = self.options.sketch == "groups"
-        if len(call.arrays) != groups:
-            raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
-        sketcher = self.options.sketcher(self.domain, cliques, *call.arrays)
-        return Contribution.of_vector(sketcher.of_rows(self.codes), sketcher.sensitivity)
+    @answers(Sketches)
+    def sketch(self, call: Call[Sketches]) -> Contribution:
+        """The sketches of its rows, exact integers."""
+        vector = call.request.sketcher(self.contract, call.arrays).of_rows(self.codes)
+        return Contribution.of_vector(np.asarray(vector), call.request.layout(self.contract, call.arrays))
 
-    @answers("measure")
-    def measure(self, call: Call) -> Contribution:
+    @answers(Marginals)
+    def measure(self, call: Call[Marginals]) -> Contribution:
         """The chosen marginals, exact; each is a count, L2 sensitivity 1."""
-        return self.asked_marginals(call)
+        return self.marginals(call.request.layout(self.contract, call.arrays))

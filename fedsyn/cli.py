@@ -147,10 +147,10 @@ def identity(file: Annotated[Path, typer.Argument(help="New file for the private
 @app.command()
 def mechanisms() -> None:
     """List the mechanisms."""
-    from fedsyn.registry import MECHANISMS
+    from fedsyn.registry import mechanisms as known
 
     table = Table("name", "what", "source")
-    for name, entry in MECHANISMS.items():
+    for name, entry in known().items():
         table.add_row(name, entry.summary, entry.source)
     out_console.print(table)
 

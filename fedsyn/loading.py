@@ -9,8 +9,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from fedsyn.aggregation import make_aggregation
 from fedsyn.config import RunConfig, explain, is_node
 from fedsyn.errors import ConfigError
+from fedsyn.registry import contract_class, partitioner
 
 
 def _set(document: dict[str, Any], assignment: str) -> None:
@@ -48,10 +50,23 @@ def parse_config(document: Any, where: str = "config") -> RunConfig:
         raise ConfigError(explain(error, RunConfig, where)) from None
     except TypeError:
         raise ConfigError(f"{where}: every key must be a string") from None
-    from fedsyn.registry import check_config
-
-    check_config(config, where)
+    check_config(config)
     return config
+
+
+def check_config(config: RunConfig) -> None:
+    """Checks what the models of `fedsyn.config` cannot know: names, options of plug-ins, combinations."""
+    contract = contract_class(config.mechanism.name)
+    contract.options_of(config)
+    contract.check(config)
+    make_aggregation(config.aggregation, config.federation.minimum_cohort).check(config.federation.clients)
+    if config.runtime.engine != "deployment":
+        # A SuperNode never partitions, and the base install need not hold what partitioners and metrics import.
+        from fedsyn.evaluation import validate_metrics
+
+        partitioner(config.federation.partition.name, **config.federation.partition.options)
+        # Whether the table has a label is known once its schema is read; `runs.prepare` checks that.
+        validate_metrics(config.evaluation, has_test=config.data.test_fraction > 0, label="unknown yet")
 
 
 def load_config(path: Path | str, assignments: Sequence[str] = ()) -> RunConfig:

@@ -1,29 +1,36 @@
-"""The one place, besides the two Flower entry points, that knows the mechanisms by name."""
+"""Names of mechanisms and partitioners, and where each lives. Nothing is imported before a run asks for it.
+
+A mechanism from outside this repository is found in one of three ways: a Python entry point of the group
+`fedsyn.mechanisms` whose object is its server half; `mechanism: {name: package.module:Strategy}`; or `register` in this
+process. Partitioners and metrics have the groups `fedsyn.partitioners` and `fedsyn.metrics`.
+"""
 
 from __future__ import annotations
 
 import importlib
-import json
+import importlib.metadata
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedsyn.errors import ConfigError, nearest
-
-if TYPE_CHECKING:
-    from fedsyn.config import RunConfig
-    from fedsyn.protocol.client import TableClient
-    from fedsyn.protocol.strategy import MechanismStrategy
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A mechanism: its two halves as `module:class`, and one line for `fedsyn mechanisms`."""
+    """A mechanism: its two halves as `module:class`, and one line for `fedsyn mechanisms`.
+
+    Attributes:
+        strategy: the server half.
+        client: the client half; empty: the server half names it, as its `Client`.
+        summary: one line.
+        source: the paper, or the package.
+    """
 
     strategy: str
-    client: str
-    summary: str
-    source: str
+    client: str = ""
+    summary: str = ""
+    source: str = ""
 
 
 MECHANISMS: dict[str, Entry] = {
@@ -52,14 +59,14 @@ MECHANISMS: dict[str, Entry] = {
         "Maddock et al. 2024, Algorithm 1",
     ),
     "flaim_random": Entry(
-        "strategies.flaim:FlaimRandom",
-        "clients.flaim:FlaimRandomClient",
+        "strategies.flaim_baselines:FlaimRandom",
+        "clients.flaim_baselines:FlaimRandomClient",
         "FLAIM (Random): uniformly chosen cliques, the whole budget measures",
         "Maddock et al. 2024, Table 1",
     ),
     "fed_naive_bayes": Entry(
-        "strategies.flaim:FedNaiveBayes",
-        "clients.flaim:FlaimClient",
+        "strategies.flaim_baselines:FedNaiveBayes",
+        "clients.flaim_baselines:FedNaiveBayesClient",
         "FedNaiveBayes: one-way marginals only, in every round",
         "Maddock et al. 2024, Table 1",
     ),
@@ -82,75 +89,115 @@ MECHANISMS: dict[str, Entry] = {
         "Zhang et al. 2021",
     ),
     "fed_privsyn": Entry(
-        "strategies.privsyn:FedPrivSyn",
-        "clients.privsyn:FedPrivSynClient",
+        "strategies.heterofedsyn:FedPrivSyn",
+        "clients.heterofedsyn:FedPrivSynClient",
         "FedPrivSyn: projected two-way marginals estimate all InDifs at once, the chosen pairs follow",
         "HeteroFedSyn, Algorithms 1 and 2",
     ),
     "ada_fed_privsyn": Entry(
-        "strategies.privsyn:AdaFedPrivSyn",
-        "clients.privsyn:FedPrivSynClient",
+        "strategies.heterofedsyn:AdaFedPrivSyn",
+        "clients.heterofedsyn:AdaFedPrivSynClient",
         "AdaFedPrivSyn: the same estimates, and pairs one after the other against the table so far",
         "HeteroFedSyn, Algorithms 3 and 4",
     ),
 }
 
 
-def register(name: str, strategy: str, client: str, summary: str = "", source: str = "") -> None:
-    """Adds a mechanism under `name`; both halves as 'module:class' (see docs/adding_a_mechanism.md)."""
-    if name in MECHANISMS:
+PARTITIONERS: dict[str, str] = {
+    "iid": "partitioners.iid:Iid",
+    "quantity": "partitioners.quantity:Quantity",
+    "dirichlet": "partitioners.dirichlet:Dirichlet",
+    "subpopulation": "partitioners.subpopulation:Subpopulation",
+    "clustering": "partitioners.clustering:Clustering",
+    "native": "partitioners.native:Native",
+}
+
+
+def register(name: str, strategy: str, client: str = "", summary: str = "", source: str = "") -> None:
+    """Adds a mechanism under `name` in this process; both halves as 'module:class' (docs/adding_a_mechanism.md)."""
+    if name in mechanisms():
         raise ConfigError(f"mechanism '{name}' is registered already")
     MECHANISMS[name] = Entry(strategy, client, summary, source)
 
 
-def _entry(name: str) -> Entry:
-    if name not in MECHANISMS:
+def mechanisms() -> dict[str, Entry]:
+    """Every mechanism by name: this repository's, those registered, and those of installed packages."""
+    foreign = {
+        name: Entry(point.value, summary=f"from the package {_package(point)}", source=_package(point))
+        for name, point in entry_points("fedsyn.mechanisms").items()
+    }
+    return {**foreign, **MECHANISMS}
+
+
+def partitioners() -> dict[str, str]:
+    """Every partitioner by name, as `module:class`."""
+    return {**{name: point.value for name, point in entry_points("fedsyn.partitioners").items()}, **PARTITIONERS}
+
+
+@lru_cache(maxsize=8)
+def entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
+    """The entry points of installed packages in a group, by name."""
+    return {point.name: point for point in importlib.metadata.entry_points(group=group)}
+
+
+def _package(point: importlib.metadata.EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.module
+
+
+def strategy_class(name: str) -> Any:
+    """The server half of a mechanism; ConfigError for an unknown name, with the nearest valid one."""
+    return load(_entry(name).strategy, "mechanism.name")
+
+
+def client_class(name: str) -> Any:
+    """The client half of a mechanism, without its server half where the registry knows both."""
+    entry = _entry(name)
+    return load(entry.client, "mechanism.name") if entry.client else strategy_class(name).Client
+
+
+def contract_class(name: str) -> Any:
+    """What both halves agree on."""
+    return client_class(name).Contract
+
+
+def partitioner(name: str, **options: Any) -> Any:
+    """The partitioner of this name with these options.
+
+    Raises:
+        ConfigError: an unknown name or option (with the nearest valid one), or a value that is not allowed.
+    """
+    known = partitioners()
+    if name not in known and ":" not in name:
         raise ConfigError(
-            f"mechanism.name: unknown mechanism '{name}'{nearest(name, MECHANISMS)}; "
-            f"available: {', '.join(sorted(MECHANISMS))}"
+            f"federation.partition.name: unknown partitioner '{name}'{nearest(name, known)}; "
+            f"available: {', '.join(sorted(known))}"
         )
-    return MECHANISMS[name]
+    return load(known.get(name, name), "federation.partition.name").with_options(name, options)
 
 
-def _load(path: str) -> Any:
+def _entry(name: str) -> Entry:
+    if ":" in name:
+        return Entry(name)
+    known = mechanisms()
+    if name not in known:
+        raise ConfigError(
+            f"mechanism.name: unknown mechanism '{name}'{nearest(name, known)}; "
+            f"available: {', '.join(sorted(known))}; or package.module:Strategy"
+        )
+    return known[name]
+
+
+def load(path: str, where: str) -> Any:
+    """The object at `module:attribute`; ConfigError, which names `where` it was asked for, if there is none."""
     module, _, attribute = path.partition(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
-def strategy_class(name: str) -> type[MechanismStrategy]:
-    loaded: type[MechanismStrategy] = _load(_entry(name).strategy)
-    return loaded
-
-
-def client_class(name: str) -> type[TableClient]:
-    loaded: type[TableClient] = _load(_entry(name).client)
-    return loaded
-
-
-def mechanism_options(config: RunConfig) -> Any:
-    """The mechanism's own checked options (an instance of its `Config`)."""
-    return _options(config.mechanism.name, json.dumps(config.mechanism.options, sort_keys=True))
-
-
-@lru_cache(maxsize=32)
-def _options(name: str, options: str) -> Any:
-    from fedsyn.config import parse_options
-
-    return parse_options(strategy_class(name).Config, json.loads(options), f"mechanism ({name})")
-
-
-def check_config(config: RunConfig, where: str) -> None:
-    """Checks what the models of `fedsyn.config` cannot know: names, options of plug-ins, combinations."""
-    mechanism_options(config)
-    strategy_class(config.mechanism.name).check(config)
-    from fedsyn.aggregation import make_aggregation
-
-    make_aggregation(config.aggregation, config.federation.minimum_cohort).check(config.federation.clients)
-    if config.runtime.engine != "deployment":
-        # A SuperNode never partitions, and the base install need not hold what partitioners import.
-        from fedsyn.evaluation import validate_metrics
-        from partitioners import make_partitioner
-
-        make_partitioner(config.federation.partition.name, **config.federation.partition.options)
-        # Whether the table has a label is known once its schema is read; `run.prepare` checks that.
-        validate_metrics(config.evaluation, has_test=config.data.test_fraction > 0, label="unknown yet")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f"{where}: there is no module '{error.name}' for '{path}': install its package, or put its folder on "
+                "PYTHONPATH"
+            ) from None
+        raise ConfigError(f"{where}: importing '{module}' failed: it needs the module '{error.name}'") from None
+    except AttributeError:
+        raise ConfigError(f"{where}: the module '{module}' has no '{attribute}'") from None

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, nearest
@@ -95,6 +95,23 @@ class Partitioner(BaseModel, ABC):
         parts = [np.sort(np.asarray(part, dtype=np.int64)) for part in self.assign(table, clients, rng)]
         check_partition(parts, table.rows, clients)
         return parts
+
+    @classmethod
+    def with_options(cls, name: str, options: Mapping[str, Any]) -> Self:
+        """The partitioner with these options; ConfigError names a wrong one, with the nearest valid key."""
+        unknown = [key for key in options if key not in cls.model_fields]
+        if unknown:
+            allowed = ", ".join(cls.model_fields) or "none"
+            raise ConfigError(
+                f"federation.partition.{unknown[0]}: no such option of '{name}'"
+                f"{nearest(unknown[0], cls.model_fields)}; options: {allowed}"
+            )
+        try:
+            return cls(**options)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ConfigError(f"federation.partition.{where}: {first['msg']}") from None
 
     @abstractmethod
     def assign(self, table: PartitionInput, clients: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""The server half of Distributed AIM. The client half is `clients/distributed_aim.py`.
+"""The server half of Distributed AIM. The client half, with the contract of both, is `clients/distributed_aim.py`.
 
 Sedimo & Near, "Efficient Distributed Differentially Private Synthetic Data with High Utility via Secure Aggregation",
 Protocol 1 (Gaussian top-k) and Protocol 2 (Distributed AIM).
@@ -8,77 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, sqrt
-from typing import Any, Literal
+from functools import cached_property
+from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from fedsyn.aggregation.fixed_point import decode, encoded_moves
-from fedsyn.config import Node
-from fedsyn.counting.candidates import Candidates
+from clients.distributed_aim import DistributedAimClient, DistributedAimContract, DistributedAimOptions, Scores
+from fedsyn.aggregation.fixed_point import decode
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model, estimate
-from fedsyn.inference.capacity import Structure
-from fedsyn.privacy import PrivacyStatement, sigma_for_rho
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol, public_facts
-from fedsyn.selection.scores import Penalty, expected_noise, penalised_cells
+from fedsyn.privacy import sigma_for_rho
+from fedsyn.protocol.client import Marginals, OneWay
+from fedsyn.protocol.strategy import MechanismStrategy, Protocol
+from fedsyn.selection.scores import expected_noise, penalised_cells
 from fedsyn.selection.views import ModelView, pack_model
-from fedsyn.wire.messages import Sum, Summed
-
-
-class DistributedAimConfig(Node):
-    """Options of Distributed AIM.
-
-    Attributes:
-        rounds: T.
-        top: k, cliques that are selected and measured in a round.
-        ratio: share of the budget for measuring; the rest is for scores. The paper's is a half.
-        initial: 'one_way': all one-way marginals are measured before the first round; 'none': the first scores are
-            taken against the uniform distribution, as printed.
-        penalty: what a measurement's noise is expected to cost: in 'cells', n_r as AIM has it, or in the 'effective'
-            support (sum of the square roots of the model's probabilities)^2, which is smaller for sparse marginals.
-        remeasure: whether a clique inside a measured one may be selected, as printed. A local score does not fall when
-            its clique is measured, so the same few are then selected over and over.
-        scale: gamma, integer steps of a score.
-        as_printed: noise of the scores for a sensitivity of sqrt(|R|) max w_r (Algorithm 2, line 1), and a penalty
-            without weights (Protocol 2, step 2a). The paper's whole algorithm is this with initial 'none', ratio 0.5,
-            remeasure true and penalty 'cells'.
-        iterations: of the fit after each round.
-        final_iterations: of the last fit.
-    """
-
-    rounds: int = Field(default=10, ge=1)
-    top: int = Field(default=5, ge=1)
-    ratio: float = Field(default=0.9, gt=0, lt=1)
-    initial: Literal["one_way", "none"] = "one_way"
-    penalty: Penalty = "cells"
-    remeasure: bool = False
-    scale: int = Field(default=1000, ge=1, le=2**20)
-    as_printed: bool = False
-    iterations: int = Field(default=50, ge=1)
-    final_iterations: int = Field(default=50, ge=1)
+from fedsyn.wire.requests import Sum, Summed
 
 
 @dataclass(frozen=True)
-class Plan:
+class Sigmas:
     """Noise scales, fixed before the first request.
 
     Attributes:
-        sigma: standard deviation of every measured marginal, in records.
+        marginal: standard deviation of every measured marginal, in records.
         per_sensitivity: standard deviation of a round's scores, in multiples of their L2 sensitivity.
     """
 
-    sigma: float
+    marginal: float
     per_sensitivity: float
 
     @classmethod
-    def of(cls, rho: float, config: DistributedAimConfig, attributes: int) -> Plan:
+    def of(cls, rho: float, options: DistributedAimOptions, attributes: int) -> Sigmas:
         """Divides rho (for Gaussian noise mu^2 = 2 rho): `ratio` to k marginals a round and the one-way ones."""
-        measured = config.rounds * config.top + (attributes if config.initial == "one_way" else 0)
+        measured = options.rounds * options.top + (attributes if options.ablation.initial == "one_way" else 0)
         return cls(
-            sigma_for_rho(config.ratio * rho / measured), sigma_for_rho((1.0 - config.ratio) * rho / config.rounds)
+            sigma_for_rho(options.ratio * rho / measured), sigma_for_rho((1.0 - options.ratio) * rho / options.rounds)
         )
 
 
@@ -94,133 +59,97 @@ class DistributedAim(MechanismStrategy):
     largest for large marginals. The paper's claim of unbiased selection does not hold for this score; see
     docs/mechanisms.md for what it costs, and `sketch_aim` for a score that does not have the error.
 
-    Departures from the paper (docs/mechanisms.md): the weighted scores have L2 sensitivity sqrt(sum_r w_r^2), where
-    Algorithm 2, line 1 takes sqrt(|R|) times the largest (`as_printed`); values are rounded, not truncated, and the
-    rounding is part of the sensitivity; the penalty is subtracted once and not by every client, and is multiplied by
-    w_r as in AIM itself; the model is scaled to a client's public or released size; the noise is accounted exactly, as
-    one Gaussian mechanism; before the first round all one-way marginals are measured (`initial: none` as printed); no
-    clique is selected that lies inside a measured one (`remeasure: true` as printed).
-
-    Privacy statement.
-    Unit: one row, added or removed, at one client.
-    Public: schema, workload, configuration, who answers, the row counts (`client_sizes: private` pays for them).
-    Trusted not to collude: as `aggregation` says; with `plain` and server noise, the server itself.
-    The server sees: noisy sums of scores and of marginals; with `plain` also every client's exact or less noisy vector.
-    A client sees: the current model, the eligible and the selected cliques: functions of released values.
-    Cost of each release: the one-way marginals once, and per round k marginals and one vector of scores: mu^2 is
-    1/sigma^2 for each marginal, sum_r N_r^2/sigma^2 for the scores; accounted exactly, as one Gaussian mechanism.
-    Sampler: the operating system's; seeded (not private) in a simulation with a seed.
+    Departures from the paper (docs/mechanisms.md; as printed in configs/printed/distributed_aim.yaml): the weighted
+    scores have L2 sensitivity sqrt(sum_r w_r^2), where Algorithm 2, line 1 takes sqrt(|R|) times the largest; values are
+    rounded, not truncated, and the rounding is part of the sensitivity; the penalty is subtracted once and not by every
+    client, and is multiplied by w_r as in AIM itself; the model is scaled to a client's public or released size; the
+    noise is accounted exactly, as one Gaussian mechanism; before the first round all one-way marginals are measured; no
+    clique is selected that lies inside a measured one.
     """
 
-    Config = DistributedAimConfig
-    accountant = "gaussian"
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.candidates = Candidates.of(self.workload, self.domain)
-        self.structure = Structure(self.domain, self.run.inference)
-        self.measurements: list[Measurement] = []
-        self.uniform: Model | None = None
+    Client = DistributedAimClient
+    contract: DistributedAimContract
 
     def protocol(self) -> Protocol:
-        plan = Plan.of(self.ledger.remaining_rho, self.config, len(self.domain))
-        for t in range(1, self.config.rounds + 1):  # Protocol 2, step 2
+        sigmas = Sigmas.of(self.ledger.remaining_rho, self.options, len(self.domain))
+        measurements: list[Measurement] = []
+        for t in range(1, self.options.rounds + 1):  # Protocol 2, step 2
             self.begin_round(t)
-            self.record.sigma = plan.sigma
-            cohort = self.sample(self.run.federation.participation)
-            if t == 1 and self.config.initial == "one_way":
-                sums = yield self.one_way_sum(cohort, plan.sigma)
-                self.measurements += self.opened(sums, [(name,) for name in self.domain])
-                self.estimate(self.measurements)
-            eligible = self.eligible()
+            self.record.sigma = sigmas.marginal
+            cohort = self.sample(self.config.federation.participation)
+            if t == 1 and self.options.ablation.initial == "one_way":
+                sums = yield Sum(cohort, OneWay(), sigmas.marginal)
+                measurements += self.opened(sums, [(name,) for name in self.domain])
+                self.estimate(measurements)
+            eligible = self.eligible(measurements)
             if not eligible:
                 self.record.notes.append("no clique fits into this round's share of the model")
                 continue
-            sums = yield self.score_sum(cohort, eligible, plan)  # step 2a: Protocol 1, steps 1-3
-            if not sums.contributors:
-                self.record.notes.append("too few contributions: no scores were opened in this round")
+            sums = yield self.score_sum(cohort, eligible, sigmas)  # step 2a: Protocol 1, steps 1-3
+            if not self.is_open(sums, "scores"):
                 continue
-            chosen = self.select(sums, eligible, plan)  # Protocol 1, steps 4-5
-            sums = yield self.measure_sum(cohort, chosen, plan)  # step 2b
-            self.measurements += self.opened(sums, [self.candidates.cliques[i] for i in chosen])
-            self.estimate(self.measurements, t == self.config.rounds)  # step 2c
+            chosen = self.select(sums, eligible, sigmas)  # Protocol 1, steps 4-5
+            cliques = [self.candidates.cliques[i] for i in chosen]
+            # Step 2b, with the round's share of the budget, mu^2 = k / sigma^2, whatever number could be chosen.
+            sigma = sigmas.marginal * sqrt(len(chosen) / self.options.top)
+            sums = yield Sum(cohort, Marginals(cliques=chosen), sigma)
+            self.selected(cliques)
+            measurements += self.opened(sums, cliques)
+            self.estimate(measurements, t == self.options.rounds)  # step 2c
 
-    # Requests ---------------------------------------------------------------------------------------------------------
-
-    def score_sum(self, cohort: Sequence[int], eligible: list[int], plan: Plan) -> Sum:
-        """All eligible scores as ONE vector; its sensitivity is argued in the client half, under the same name.
-
-        A distance of n_i rows from a model of n_i rows is at most 2 n_i: so much for `magnitude`, and 1 for rounding.
-        """
-        weights = self.candidates.weights[eligible]
-        moves = encoded_moves(weights, self.config.scale).astype(np.float64)
-        sensitivity = float(np.linalg.norm(moves))
-        noise_for = sqrt(len(moves)) * float(moves.max()) if self.config.as_printed else sensitivity
-        return Sum(
-            tuple(cohort),
-            "scores",
-            ((len(eligible),),),
-            noise_for * plan.per_sensitivity,
-            count=1,
-            sensitivity=sensitivity,
-            params={"eligible": eligible},
-            arrays=pack_model(self.current_model()),
-            magnitude=float(ceil(2.0 * self.config.scale * float(weights.max())) + 1),
-        )
-
-    def measure_sum(self, cohort: Sequence[int], chosen: list[int], plan: Plan) -> Sum:
-        """The chosen marginals with the round's share of the budget: less noise where fewer than k could be chosen.
-
-        The share, mu^2 = k / sigma^2, is fixed in advance, however the noise is divided.
-        """
-        shapes = tuple(self.domain.shape_of(self.candidates.cliques[i]) for i in chosen)
-        sigma = plan.sigma * sqrt(len(chosen) / self.config.top)
-        return Sum(tuple(cohort), "measure", shapes, sigma, count=len(chosen), params={"cliques": chosen})
+    def score_sum(self, cohort: Sequence[int], eligible: list[int], sigmas: Sigmas) -> Sum:
+        """All eligible scores as ONE vector, with noise for its sensitivity."""
+        request, arrays = Scores(eligible=eligible), pack_model(self.current_model)
+        sensitivity = request.layout(self.contract, arrays).sensitivity
+        if self.options.ablation.printed_scores:  # Algorithm 2, line 1
+            moves = self.contract.score_moves(eligible)
+            sensitivity = sqrt(len(moves)) * float(moves.max())
+        return Sum(cohort, request, sensitivity * sigmas.per_sensitivity, arrays)
 
     # The steps --------------------------------------------------------------------------------------------------------
 
     def share(self) -> float:
         """Share of the largest model that this round may use, as in AIM: early rounds leave room for later ones."""
-        return self.round / self.config.rounds
+        return self.round / self.options.rounds
 
-    def eligible(self) -> list[int]:
+    def eligible(self, measurements: Sequence[Measurement]) -> list[int]:
         """Candidates that the model can take and, while there are any, that lie inside no measured clique.
 
         Which ones these are follows from released values. Fewer scores also mean less noise on each.
         """
         cliques = self.candidates.cliques
-        fitting = self.structure.which_fit(cliques, self.share())
-        measured = [set(m.clique) for m in self.measurements]
+        fitting = self.capacity.which_fit(cliques, self.share())
+        measured = [set(m.clique) for m in measurements]
         fresh = [i for i in fitting if not _inside(cliques[i], measured)]
-        return fitting if self.config.remeasure or not fresh else fresh
+        return fitting if self.options.ablation.remeasure or not fresh else fresh
 
+    @property
     def current_model(self) -> Model:
         """The model, or the uniform distribution before anything is measured (Protocol 2, step 1)."""
-        if self.model is not None:
-            return self.model
-        if self.uniform is None:
-            self.uniform = estimate(self.domain, [], total=self.total)
-        return self.uniform
+        return self.uniform if self.model is None else self.model
 
-    def select(self, sums: Summed, eligible: list[int], plan: Plan) -> list[int]:
+    @cached_property
+    def uniform(self) -> Model:
+        return estimate(self.domain, [], total=self.total)
+
+    def select(self, sums: Summed, eligible: list[int], sigmas: Sigmas) -> list[int]:
         """Protocol 1, steps 4-5: decodes, subtracts the penalty once, and takes the k best that the model can take.
 
         Ties go to the smaller index. Returns candidate indices, ascending.
         """
-        gains = decode(sums.arrays[0], self.config.scale) - self.penalty(eligible, plan.sigma)
+        gains = decode(sums.arrays[0], self.options.resolution) - self.penalty(eligible, sigmas.marginal)
         chosen: list[int] = []
         taken: list[set[str]] = []
         for i in np.lexsort((np.array(eligible), -gains)):
             clique = self.candidates.cliques[eligible[i]]
-            repeats = not self.config.remeasure and _inside(clique, taken)
-            if not repeats and self.structure.fits(clique, self.share()):
-                self.structure.add([clique])
+            repeats = not self.options.ablation.remeasure and _inside(clique, taken)
+            if not repeats and self.capacity.fits(clique, self.share()):
+                self.capacity.add([clique])
                 chosen.append(eligible[i])
                 taken.append(set(clique))
-            if len(chosen) == self.config.top:
+            if len(chosen) == self.options.top:
                 break
         chosen.sort()
-        self.record.selected = [" × ".join(self.candidates.cliques[i]) for i in chosen]
         return chosen
 
     def penalty(self, eligible: list[int], sigma: float) -> npt.NDArray[np.float64]:
@@ -228,23 +157,9 @@ class DistributedAim(MechanismStrategy):
 
         Scores and noise are both those of the cohort, so the sum needs no scaling to the federation here.
         """
-        cells = penalised_cells(self.config.penalty, self.candidates, eligible, ModelView(self.current_model()))
-        weights = 1.0 if self.config.as_printed else self.candidates.weights[eligible]
+        cells = penalised_cells(self.options.penalty, self.candidates, eligible, ModelView(self.current_model))
+        weights = 1.0 if self.options.ablation.printed_scores else self.candidates.weights[eligible]
         return weights * expected_noise(sigma, cells)
-
-    def statement(self) -> PrivacyStatement:
-        seen = self.aggregation.who_sees_what()
-        return PrivacyStatement(
-            public=public_facts(self.run),
-            trust=seen["trust"],
-            server_sees=f"noisy sums of scores and of marginals; {seen['server']}",
-            client_sees="the current model, the eligible and the selected cliques: functions of released values",
-            cost=(
-                "one-way marginals (if measured) once and k marginals a round at mu^2 = 1/sigma^2 each; a round's "
-                f"scores, one vector, at its L2 sensitivity squared / sigma^2; noise drawn by {seen['noise']}"
-            ),
-            sampler="see the run",
-        )
 
 
 def _inside(clique: Clique, others: Sequence[set[str]]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsyn.aggregation.base import Aggregation, Contribution, Limits, Party, SumSpec
+from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, Limits, ServerSum
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.secure import SecureAggregation
 from fedsyn.config import AggregationNode
@@ -18,11 +18,11 @@ def make_aggregation(node: AggregationNode, minimum: int = 1) -> Aggregation:
 __all__ = [
     "PROTOCOLS",
     "Aggregation",
+    "ClientSum",
     "Contribution",
     "Limits",
-    "Party",
     "PlainAggregation",
     "SecureAggregation",
-    "SumSpec",
+    "ServerSum",
     "make_aggregation",
 ]

@@ -2,95 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import AggregationNode
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import Ledger
+from fedsyn.privacy import GAUSSIAN, Ledger, Release
 from fedsyn.randomness import RandomSource
-
-if TYPE_CHECKING:
-    from fedsyn.wire.holder import Call, Holder
-    from fedsyn.wire.messages import Arrays, Envelope, Reply, Sum, Summed
-
-
-@dataclass(frozen=True)
-class SumSpec:
-    """The public facts of a `Sum`, as its clients receive them.
-
-    Attributes:
-        shapes: shapes of the summed arrays.
-        sigma: standard deviation of the noise on the sum, in units of the summed values.
-        sensitivity: L2 sensitivity of one array.
-        count: the most arrays that one row may touch.
-        signed: whether values may be negative.
-        magnitude: largest absolute value that one row adds to one entry.
-        asked: number of clients that the server asks.
-        number: of the sum in its run, from 0; no two sums of a run share one.
-    """
-
-    shapes: tuple[tuple[int, ...], ...]
-    sigma: float
-    sensitivity: float
-    count: int
-    signed: bool = False
-    magnitude: float = 1.0
-    asked: int = 1
-    number: int = 0
-
-    @classmethod
-    def of(cls, request: Sum, number: int = 0) -> SumSpec:
-        return cls(
-            request.shapes,
-            request.sigma,
-            request.sensitivity,
-            request.count,
-            request.signed,
-            request.magnitude,
-            max(1, len(request.cohort)),
-            number,
-        )
-
-    def to_text(self) -> str:
-        return json.dumps([getattr(self, field.name) for field in fields(self)], separators=(",", ":"))
-
-    @classmethod
-    @lru_cache(maxsize=8)
-    def from_text(cls, text: str) -> SumSpec:
-        """Reads the facts from a request; ProtocolError if they are malformed."""
-        try:
-            shapes, sigma, sensitivity, count, signed, magnitude, asked, number = json.loads(text)
-            shapes = tuple(tuple(int(n) for n in shape) for shape in shapes)
-            spec = cls(
-                shapes,
-                float(sigma),
-                float(sensitivity),
-                int(count),
-                signed is True,
-                float(magnitude),
-                int(asked),
-                int(number),
-            )
-        except (TypeError, ValueError, OverflowError, RecursionError):
-            raise ProtocolError("the description of the sum is malformed") from None
-        positive = (spec.sigma, spec.sensitivity, spec.magnitude)
-        whole = any(n < 1 for shape in shapes for n in shape) or spec.count < 1 or spec.asked < 1 or spec.number < 0
-        if whole or not all(0 < value < math.inf for value in positive):
-            raise ProtocolError("the description of the sum is malformed")
-        return spec
-
-    @cached_property
-    def length(self) -> int:
-        return sum(math.prod(shape) for shape in self.shapes)
+from fedsyn.wire.envelope import Arrays, Reply, Stage, SumSpec
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.requests import Layout, Summed
+from fedsyn.wire.sparse import split_vector
 
 
 @dataclass(frozen=True)
@@ -130,71 +58,168 @@ class Contribution:
     Attributes:
         cells: (m,) int64 strictly increasing flat positions in the concatenated arrays.
         values: (m,) int64 values, negative ones in a signed sum only.
-        count: number of arrays that this client's rows touch; one row touches each of them once.
-        active: indices of the arrays that this client contributes to (the others are zero for a public reason).
-        length: number of positions of the summed vector.
-        sensitivity: L2 sensitivity of one array: the client's own knowledge, not what a server claims.
+        active: indices of the arrays that this client contributes to (the others are zero for a public reason); one
+            row touches each of them once.
+        layout: of the sum, by the client's own reckoning and not by what a server claims.
     """
 
     cells: npt.NDArray[np.int64]
     values: npt.NDArray[np.int64]
-    count: int
     active: tuple[int, ...]
-    length: int
-    sensitivity: float = 1.0
+    layout: Layout
 
     @classmethod
-    def of_vector(cls, vector: npt.NDArray[np.int64], sensitivity: float) -> Contribution:
-        """ONE array of exact integers that one row moves by at most `sensitivity` in L2."""
+    def of_vector(cls, vector: npt.NDArray[np.int64], layout: Layout) -> Contribution:
+        """The one array of a layout of one array."""
+        if layout.shapes != (vector.shape,):
+            raise ProtocolError("the server lays the sum out for another domain or other cliques")
         cells = np.flatnonzero(vector)
-        return cls(cells, vector[cells], 1, (0,), len(vector), sensitivity)
+        return cls(cells, vector[cells], (0,), layout)
+
+    @property
+    def count(self) -> int:
+        """Number of arrays that this client's rows touch."""
+        return len(self.active)
+
+    @property
+    def length(self) -> int:
+        """L, positions of the summed vector."""
+        return sum(math.prod(shape) for shape in self.layout.shapes)
 
     def dense(self) -> npt.NDArray[np.int64]:
+        """(L,) int64."""
         vector = np.zeros(self.length, np.int64)
         vector[self.cells] = self.values
         return vector
 
 
-class Exchange(Protocol):
-    """Sends one message to each client of a cohort and returns the checked replies, by partition.
-
-    `each` are further arrays for single clients, put behind the arrays that all of them get.
-    """
-
-    def __call__(
-        self,
-        cohort: Sequence[int],
-        name: str,
-        kind: str,
-        params: Mapping[str, Any],
-        arrays: Arrays,
-        each: Mapping[int, Arrays] | None = None,
-    ) -> dict[int, Reply]: ...
-
-
 @dataclass(frozen=True)
-class Party:
+class ClientSum:
     """A client's side of one message of a sum.
 
     Attributes:
+        name: of the request.
         contribution: computes the client's exact part from the request's arrays; called only when it is needed.
-        spec: the sum's public facts.
-        ledger: the client's own.
+        spec: the sum's public facts, as the server states them.
+        stage: of a secure sum; None elsewhere.
         call: the request; its source is that of the client's noise in this sum.
-        envelope: of the message.
+        ledger: the client's own.
         holder: the data holder, with the state that survives between messages.
         config_hash: of the client's own configuration.
         central: whether the mechanism has one data holder by design.
     """
 
+    name: str
     contribution: Callable[[Arrays], Contribution]
     spec: SumSpec
-    ledger: Ledger
+    stage: Stage | None
     call: Call
-    envelope: Envelope
+    ledger: Ledger
     holder: Holder
     config_hash: str
     central: bool = False
+
+    def checked(self, contribution: Contribution) -> Contribution:
+        """Refuses to take part in a sum whose server accounts for less than this client's rows cost; ProtocolError.
+
+        Only public facts are looked at, never the values: a refusal is seen by the server and charged to nobody. So
+        `signed` is not checked here; where a negative value matters, the server is the one that refuses it.
+        """
+        if contribution.length != self.spec.length:
+            raise ProtocolError("the server lays the sum out for another domain or other cliques")
+        if contribution.count > self.spec.count:
+            raise ProtocolError(
+                f"one row would touch {contribution.count} arrays of the sum, the server accounts for {self.spec.count}"
+            )
+        if contribution.layout.sensitivity > self.spec.sensitivity:
+            raise ProtocolError("the server accounts for a smaller sensitivity than that of the summed arrays")
+        return contribution
+
+    def promised_to_server(self, contribution: Contribution) -> Contribution:
+        """Charges an exact contribution whose noise the server has promised to add."""
+        self.checked(contribution)
+        if contribution.count:
+            self.ledger.promise(
+                Release(
+                    self.name,
+                    self.call.round,
+                    GAUSSIAN,
+                    self.spec.sensitivity,
+                    sigma=self.spec.sigma,
+                    count=contribution.count,
+                    noise_by="server",
+                    replaced=contribution.layout.replaced,
+                )
+            )
+        return contribution
+
+
+class Send(Protocol):
+    """Sends one message of a sum to each client of a cohort; gives the checked replies, by partition.
+
+    `each` are further arrays for single clients, put behind the arrays that all of them get. `exact` messages bring
+    the mechanism's own parameters: those on which a contribution is computed.
+    """
+
+    def __call__(
+        self,
+        cohort: Sequence[int],
+        arrays: Arrays,
+        *,
+        each: Mapping[int, Arrays] | None = None,
+        stage: Stage | None = None,
+        exact: bool = True,
+    ) -> dict[int, Reply]: ...
+
+
+@dataclass(frozen=True)
+class ServerSum:
+    """The server's side of one sum.
+
+    Attributes:
+        name: of the request.
+        cohort: partition ids of the clients that are asked.
+        layout: what is summed.
+        spec: the same with the noise, as the clients are told.
+        arrays: the mechanism's public arrays.
+        round: t, for the ledger.
+        rows: most rows that the cohort can have, for the check that no sum overflows.
+        config_hash: of the run's configuration.
+        ledger: the run's ledger, which draws the server's noise.
+        source: the server's randomness for this sum.
+        send: one message to each client of a cohort.
+        drop: records that a client's reply was refused, and why.
+        note: records why a sum was given up.
+    """
+
+    name: str
+    cohort: tuple[int, ...]
+    layout: Layout
+    spec: SumSpec
+    arrays: Arrays
+    round: int
+    rows: float
+    config_hash: str
+    ledger: Ledger
+    source: RandomSource
+    send: Send
+    drop: Callable[[int, str], None]
+    note: Callable[[str], None]
+
+    def with_server_noise(self, total: npt.NDArray[Any], contributors: Sequence[int]) -> Summed:
+        """Charges, and adds the server's noise to an exact total."""
+        noisy = self.ledger.gaussian(
+            split_vector(total, self.spec.shapes),
+            sigma=self.spec.sigma,
+            sensitivity=self.spec.sensitivity,
+            count=self.spec.count,
+            name=self.name,
+            round=self.round,
+            source=self.source,
+            argument=self.layout.argument,
+            replaced=self.layout.replaced,
+        )
+        return Summed(noisy, (self.spec.sigma,) * len(self.spec.shapes), tuple(contributors))
 
 
 class Aggregation(ABC):
@@ -222,61 +247,14 @@ class Aggregation(ABC):
                 "no honest client to draw the noise; their sum must be below 1"
             )
 
-    def answer(self, party: Party) -> Arrays:
-        """What a client sends in reply to one message of the sum."""
-        contribution = party.contribution(party.call.arrays)
-        return self.contribute(contribution, party.spec, party.ledger, party.call, party.envelope)
+    @abstractmethod
+    def answer(self, part: ClientSum) -> Arrays:
+        """What a client sends in reply to one message of the sum; charges its ledger before it does."""
 
     @abstractmethod
-    def contribute(
-        self, contribution: Contribution, spec: SumSpec, ledger: Ledger, call: Call, envelope: Envelope
-    ) -> Arrays:
-        """Charges the client's ledger and returns the client's part as this protocol sends it."""
-
-    @abstractmethod
-    def run(
-        self,
-        request: Sum,
-        *,
-        exchange: Exchange,
-        drop: Callable[[int, str], None],
-        ledger: Ledger,
-        source: RandomSource,
-        round: int,
-        number: int = 0,
-        rows: float = 2.0**40,
-        config_hash: str = "",
-        note: Callable[[str], None] = lambda text: None,
-    ) -> Summed:
-        """Forms the sum; with too few contributors nothing is opened and no noise of the server drawn.
-
-        Args:
-            request: what to sum.
-            exchange: sends one message to each client of a cohort and returns the checked replies.
-            drop: records that a client's reply was refused, and why.
-            ledger: the run's ledger, which draws the server's noise.
-            source: the server's randomness for this sum.
-            round: for the ledger.
-            number: of the sum in its run.
-            rows: most rows that the cohort can have, for the check that no sum overflows.
-            config_hash: of the run's configuration.
-            note: records why a sum was given up.
-        """
+    def run(self, whole: ServerSum) -> Summed:
+        """Forms the sum; with too few contributors nothing is opened and no noise of the server drawn."""
 
     @abstractmethod
     def who_sees_what(self) -> dict[str, str]:
-        """The `server sees`, `trust` and `noise` parts of the privacy statement."""
-
-
-def check_contribution(contribution: Contribution, spec: SumSpec) -> None:
-    """Refuses to take part in a sum whose server accounts for less than this client's rows cost; ProtocolError.
-
-    Only public facts are looked at, never the values: a refusal is seen by the server and charged to nobody. So
-    `signed` is not checked here; where a negative value matters, the server is the one that refuses it.
-    """
-    if contribution.count > spec.count:
-        raise ProtocolError(
-            f"one row would touch {contribution.count} arrays of the sum, the server accounts for {spec.count}"
-        )
-    if contribution.sensitivity > spec.sensitivity:
-        raise ProtocolError("the server accounts for a smaller sensitivity than that of the summed arrays")
+        """The `server`, `trust` and `noise` words of the privacy statement."""

@@ -15,28 +15,28 @@ _FLOAT_ERROR = 0.1
 LARGEST = 2.0**44
 
 
-def encode(values: npt.ArrayLike, scale: int) -> npt.NDArray[np.int64]:
-    """`scale * values`, rounded to the nearest integers (Algorithm 3, line 1, which truncates).
+def encode(values: npt.ArrayLike, resolution: int) -> npt.NDArray[np.int64]:
+    """`resolution * values`, rounded to the nearest integers (Algorithm 3, line 1, which truncates).
 
     Raises:
         ValueError: a value is not finite, or 2^53 or larger when scaled.
     """
-    scaled = np.asarray(values, np.float64) * scale
+    scaled = np.asarray(values, np.float64) * resolution
     if not (np.abs(scaled) < 2.0**53).all():
-        raise ValueError("a value to encode is not finite or too large for its scale")
+        raise ValueError("a value to encode is not finite or too large for its resolution")
     return np.rint(scaled).astype(np.int64)
 
 
-def decode(sums: npt.ArrayLike, scale: int) -> npt.NDArray[np.float64]:
-    """`sums / scale` (Algorithm 4, line 7); `sums` are signed, and need not be integers once noise is on them."""
-    return np.asarray(sums, np.float64) / scale
+def decode(sums: npt.ArrayLike, resolution: int) -> npt.NDArray[np.float64]:
+    """`sums / resolution` (Algorithm 4, line 7); `sums` are signed, and need not be integers once noise is on them."""
+    return np.asarray(sums, np.float64) / resolution
 
 
-def encoded_moves(moves: npt.ArrayLike, scale: int) -> npt.NDArray[np.int64]:
+def encoded_moves(moves: npt.ArrayLike, resolution: int) -> npt.NDArray[np.int64]:
     """How far encoded values move at most when the values move by at most `moves`.
 
     Rounding two numbers to the nearest integers moves their distance x by at most 1, and leaves an integer: at most
-    floor(x + 1). That is scale * moves + 1 for a whole scale * moves (0.5 and 1.5 are one apart and round to 0 and 2),
+    floor(x + 1). That is resolution * moves + 1 for a whole resolution * moves (0.5 and 1.5 are one apart and round to 0 and 2),
     and its ceiling otherwise. Another tenth is for the values' own floating point error, up to LARGEST.
     """
-    return np.floor(np.asarray(moves, np.float64) * scale + 1.0 + _FLOAT_ERROR).astype(np.int64)
+    return np.floor(np.asarray(moves, np.float64) * resolution + 1.0 + _FLOAT_ERROR).astype(np.int64)

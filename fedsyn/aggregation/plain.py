@@ -9,21 +9,18 @@ clients carries sqrt(c) times as much).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Aggregation, Contribution, Exchange, SumSpec, check_contribution
-from fedsyn.aggregation.shares import noise_plan, noisy_vector, opened, promised
+from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, ServerSum
+from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.errors import ProtocolError
-from fedsyn.privacy import GAUSSIAN, Ledger, Release
-from fedsyn.randomness import RandomSource
-from fedsyn.wire.messages import Arrays, Envelope, Sum, Summed, decode_sparse, encode_sparse, split_vector
-
-if TYPE_CHECKING:
-    from fedsyn.wire.holder import Call
+from fedsyn.privacy import GAUSSIAN, Release
+from fedsyn.wire.envelope import Arrays, SumSpec
+from fedsyn.wire.requests import Summed
+from fedsyn.wire.sparse import LARGEST, decode_sparse, encode_sparse, split_vector
 
 
 class PlainAggregation(Aggregation):
@@ -31,157 +28,111 @@ class PlainAggregation(Aggregation):
 
     name = "plain"
 
-    def contribute(
-        self, contribution: Contribution, spec: SumSpec, ledger: Ledger, call: Call, envelope: Envelope
-    ) -> Arrays:
-        check_contribution(contribution, spec)
+    # The client's half ------------------------------------------------------------------------------------------------
+
+    def answer(self, part: ClientSum) -> Arrays:
+        contribution = part.contribution(part.call.arrays)
         if self.node.noise == "distributed":
-            plan = noise_plan("distributed", spec, self.limits(spec.asked))
-            return [noisy_vector(contribution, spec, plan, ledger, call, envelope)]
+            noise = noise_of("distributed", part.spec, self.limits(part.spec.asked))
+            return [noisy_vector(contribution, part, noise)]
         if self.node.noise == "server":
-            if contribution.count:
-                ledger.promise(
-                    Release(
-                        envelope.request,
-                        envelope.round,
-                        GAUSSIAN,
-                        spec.sensitivity,
-                        sigma=spec.sigma,
-                        count=contribution.count,
-                        noise_by="server",
-                    )
-                )
-            return encode_sparse(contribution.cells, contribution.values)
+            exact = part.promised_to_server(contribution)
+            return encode_sparse(exact.cells, exact.values)
+        return self._local(part.checked(contribution), part)
+
+    @staticmethod
+    def _local(contribution: Contribution, part: ClientSum) -> Arrays:
+        """The client's own vector with the full noise, and which of the arrays it holds."""
         if not contribution.active:
             return [np.zeros(0, np.int64)]
-        parts = split_vector(contribution.dense(), spec.shapes)
-        noisy = ledger.gaussian(
+        parts = split_vector(contribution.dense(), part.spec.shapes)
+        noisy = part.ledger.gaussian(
             [parts[i].ravel() for i in contribution.active],
-            sigma=spec.sigma,
-            sensitivity=spec.sensitivity,
-            name=envelope.request,
-            round=envelope.round,
-            source=call.source,
+            sigma=part.spec.sigma,
+            sensitivity=part.spec.sensitivity,
+            name=part.name,
+            round=part.call.round,
+            source=part.call.source,
+            replaced=contribution.layout.replaced,
         )
         return [np.asarray(contribution.active, np.int64), np.concatenate(noisy)]
 
-    def run(
-        self,
-        request: Sum,
-        *,
-        exchange: Exchange,
-        drop: Callable[[int, str], None],
-        ledger: Ledger,
-        source: RandomSource,
-        round: int,
-        number: int = 0,
-        rows: float = 2.0**40,
-        config_hash: str = "",
-        note: Callable[[str], None] = lambda text: None,
-    ) -> Summed:
-        spec = SumSpec.of(request, number)
-        params = {**request.params, "sum": spec.to_text()}
+    # The server's half ------------------------------------------------------------------------------------------------
+
+    def run(self, whole: ServerSum) -> Summed:
         if self.node.noise == "distributed":
-            return self._distributed(request, spec, params, exchange, drop, ledger, round, rows)
-        local = self.node.noise == "local"
-        if local and request.cohort:  # a noisy vector is released when it arrives, whether or not the sum is used
-            ledger.promise(
-                Release(
-                    request.name,
-                    round,
-                    GAUSSIAN,
-                    request.sensitivity,
-                    sigma=request.sigma,
-                    count=request.count,
-                    noise_by="each client",
-                    argument=request.argument,
-                )
-            )
-        replies = exchange(request.cohort, request.name, "sum", params, list(request.arrays))
-        total: npt.NDArray[Any] = np.zeros(spec.length, np.float64 if local else np.int64)
+            return self._run_distributed(whole)
+        if self.node.noise == "local":
+            return self._run_local(whole)
+        total = np.zeros(whole.spec.length, np.int64)
         contributors = []
-        noises = np.zeros(len(spec.shapes))  # noisy vectors in each array of the sum (local noise)
-        for partition in sorted(replies):  # partition order: a float sum must not depend on the order of arrival
+        for partition, reply in sorted(whole.send(whole.cohort, whole.arrays).items()):
             try:
-                if local:
-                    vector, active = self._noisy_vector(replies[partition].arrays, spec)
-                    total += vector
-                    noises[active] += 1
-                else:
-                    cells, values = decode_sparse(replies[partition].arrays, spec.length, signed=spec.signed)
-                    total[cells] += values
+                cells, values = decode_sparse(reply.arrays, whole.spec.length, signed=whole.spec.signed)
             except ProtocolError as error:
-                drop(partition, str(error))
+                whole.drop(partition, str(error))
             else:
+                total[cells] += values
                 contributors.append(partition)
         if len(contributors) < max(1, self.minimum):
-            return Summed([], (), ())
-        if local:
-            sigmas = tuple(float(request.sigma * np.sqrt(max(1.0, n))) for n in noises)
-            return Summed(split_vector(total, request.shapes), sigmas, tuple(contributors))
-        noisy = ledger.gaussian(
-            split_vector(total, request.shapes),
-            sigma=request.sigma,
-            sensitivity=request.sensitivity,
-            count=request.count,
-            name=request.name,
-            round=round,
-            source=source,
-            argument=request.argument,
-        )
-        return Summed(noisy, (request.sigma,) * len(request.shapes), tuple(contributors))
+            return Summed.nothing()
+        return whole.with_server_noise(total, contributors)
 
-    def _distributed(
-        self,
-        request: Sum,
-        spec: SumSpec,
-        params: dict[str, Any],
-        exchange: Exchange,
-        drop: Callable[[int, str], None],
-        ledger: Ledger,
-        round: int,
-        rows: float,
-    ) -> Summed:
-        """Adds up vectors that each carry a share of the noise."""
-        limits = self.limits(len(request.cohort))
-        if limits.fewest > limits.asked:
-            return Summed([], (), ())
-        plan = noise_plan("distributed", spec, limits)
-        plan.check_ring(rows * spec.magnitude)
-        replies = exchange(request.cohort, request.name, "sum", params, list(request.arrays))
-        total = np.zeros(spec.length, np.int64)
+    def _run_local(self, whole: ServerSum) -> Summed:
+        """Adds up vectors that each carry the full noise."""
+        spec = whole.spec
+        if whole.cohort:  # a noisy vector is released when it arrives, whether or not the sum is used
+            whole.ledger.promise(
+                Release(
+                    whole.name,
+                    whole.round,
+                    GAUSSIAN,
+                    spec.sensitivity,
+                    sigma=spec.sigma,
+                    count=spec.count,
+                    noise_by="each client",
+                    argument=whole.layout.argument,
+                    replaced=whole.layout.replaced,
+                )
+            )
+        total = np.zeros(spec.length)
+        noises = np.zeros(len(spec.shapes))  # noisy vectors in each array of the sum
         contributors = []
-        for partition in sorted(replies):
-            arrays = replies[partition].arrays
+        # Partition order: a float sum must not depend on the order of arrival.
+        for partition, reply in sorted(whole.send(whole.cohort, whole.arrays).items()):
+            try:
+                vector, active = _noisy_vector(reply.arrays, spec)
+            except ProtocolError as error:
+                whole.drop(partition, str(error))
+            else:
+                total += vector
+                noises[active] += 1
+                contributors.append(partition)
+        if len(contributors) < max(1, self.minimum):
+            return Summed.nothing()
+        sigmas = tuple(float(spec.sigma * np.sqrt(max(1.0, n))) for n in noises)
+        return Summed(split_vector(total, spec.shapes), sigmas, tuple(contributors))
+
+    def _run_distributed(self, whole: ServerSum) -> Summed:
+        """Adds up vectors that each carry a share of the noise."""
+        limits = self.limits(len(whole.cohort))
+        if limits.fewest > limits.asked:
+            return Summed.nothing()
+        noise = noise_of("distributed", whole.spec, limits)
+        noise.check_ring(whole.rows * whole.spec.magnitude)
+        total = np.zeros(whole.spec.length, np.int64)
+        contributors = []
+        for partition, reply in sorted(whole.send(whole.cohort, whole.arrays).items()):
+            arrays = reply.arrays
             if len(arrays) == 1 and arrays[0].dtype == np.int64 and arrays[0].shape == total.shape:
                 total += arrays[0]  # wraps modulo 2^64, as a secure sum does
                 contributors.append(partition)
             else:
-                drop(partition, "a vector with a share of the noise has the wrong type or length")
+                whole.drop(partition, "a vector with a share of the noise has the wrong type or length")
         if len(contributors) < limits.fewest:
-            return Summed([], (), ())
-        ledger.promise(promised(request, plan, round))
-        return opened(total, request, plan, tuple(contributors))
-
-    @staticmethod
-    def _noisy_vector(arrays: Arrays, spec: SumSpec) -> tuple[npt.NDArray[np.float64], list[int]]:
-        """A client's locally perturbed vector, and the indices of the arrays in it; ProtocolError if malformed."""
-        names = arrays[0] if arrays else np.zeros(0)
-        if names.ndim != 1 or names.dtype.kind not in "ui":
-            raise ProtocolError("a noisy vector does not say which arrays it holds")
-        active = [int(i) for i in names]
-        if len(set(active)) != len(active) or not all(0 <= i < len(spec.shapes) for i in active):
-            raise ProtocolError("a noisy vector names arrays twice or arrays that are not part of the sum")
-        parts = [np.zeros(shape) for shape in spec.shapes]
-        if active:
-            values = arrays[1] if len(arrays) == 2 else np.zeros(0)
-            shapes = [spec.shapes[i] for i in active]
-            expected = sum(math.prod(shape) for shape in shapes)
-            if values.shape != (expected,) or values.dtype.kind != "f" or not np.all(np.isfinite(values)):
-                raise ProtocolError("a noisy vector has the wrong length or holds values that are not finite")
-            for i, part in zip(active, split_vector(values, shapes), strict=True):
-                parts[i] = part
-        return np.concatenate([part.ravel() for part in parts]), active
+            return Summed.nothing()
+        whole.ledger.promise(promised(whole, noise))
+        return opened(total, whole, noise, tuple(contributors))
 
     def who_sees_what(self) -> dict[str, str]:
         if self.node.noise == "local":
@@ -202,3 +153,29 @@ class PlainAggregation(Aggregation):
             "server": "every contributing client's exact vector of every sum (protocol 'plain' hides nothing from it)",
             "noise": "the server, on the sum",
         }
+
+
+def _noisy_vector(arrays: Arrays, spec: SumSpec) -> tuple[npt.NDArray[np.float64], list[int]]:
+    """A client's locally perturbed vector, and the indices of the arrays in it; ProtocolError if malformed.
+
+    Values stay below 2^53, as exact ones do: an honest vector and its noise are far from it, and no number of clients
+    can then make a sum that is not finite.
+    """
+    names = arrays[0] if arrays else np.zeros(0)
+    if names.ndim != 1 or names.dtype.kind not in "ui":
+        raise ProtocolError("a noisy vector does not say which arrays it holds")
+    active = [int(i) for i in names]
+    if len(set(active)) != len(active) or not all(0 <= i < len(spec.shapes) for i in active):
+        raise ProtocolError("a noisy vector names arrays twice or arrays that are not part of the sum")
+    parts: list[npt.NDArray[Any]] = [np.zeros(shape) for shape in spec.shapes]
+    if active:
+        values = arrays[1] if len(arrays) == 2 else np.zeros(0)
+        shapes = [spec.shapes[i] for i in active]
+        expected = sum(math.prod(shape) for shape in shapes)
+        if values.shape != (expected,) or values.dtype.kind != "f":
+            raise ProtocolError("a noisy vector has the wrong length or type")
+        if not np.all(np.abs(values) < LARGEST):  # also where a value is not a number
+            raise ProtocolError(f"a noisy vector holds values that are not numbers below 2^{LARGEST.bit_length() - 1}")
+        for i, part in zip(active, split_vector(values, shapes), strict=True):
+            parts[i] = part
+    return np.concatenate([np.zeros(0), *(part.ravel() for part in parts)]), active

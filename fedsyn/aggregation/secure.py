@@ -16,34 +16,26 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import (
-    Aggregation,
-    Contribution,
-    Exchange,
-    Limits,
-    Party,
-    SumSpec,
-    check_contribution,
-)
+from fedsyn.aggregation.base import Aggregation, ClientSum, Limits, ServerSum
 from fedsyn.aggregation.plain import PlainAggregation
-from fedsyn.aggregation.shares import noise_plan, noisy_vector, opened, promised
+from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.config import AggregationNode
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import GAUSSIAN, Ledger, Release
-from fedsyn.randomness import RandomSource
-from fedsyn.wire.messages import Arrays, Envelope, Sum, Summed, split_vector
+from fedsyn.wire.envelope import Arrays, Stage, SumSpec, to_json
+from fedsyn.wire.holder import MOST_PARTITIONS
+from fedsyn.wire.requests import Summed
 
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg import Session
-    from fedsyn.config import AggregationNode
-    from fedsyn.wire.holder import Call
 
 STATE = "secure_sum"  # of the sum that is under way, in the holder's state
 LAST = "secure_sums"  # number of the last sum that this client took part in
@@ -78,48 +70,44 @@ class SecureAggregation(Aggregation):
 
     # The client's half ------------------------------------------------------------------------------------------------
 
-    def answer(self, party: Party) -> Arrays:
+    def answer(self, part: ClientSum) -> Arrays:
         """One stage of a secure sum. The client's vector is computed, charged and masked in one of them only."""
-        if party.spec.asked == 1:
-            return self._alone(party)
-        stage, skip, run = (party.call.params.pop(key, None) for key in ("stage", "skip", "run"))
-        arrays = party.call.arrays
-        named = isinstance(stage, str) and isinstance(run, str)
-        if not named or type(skip) is not int or not 0 <= skip <= len(arrays) - 2:
+        if part.spec.asked == 1:
+            return self._alone(part)
+        stage, arrays = part.stage, part.call.arrays
+        if stage is None or stage.skip > len(arrays) - 2:
             raise ProtocolError("the message belongs to no stage of a secure sum")
-        cohort = _read_cohort(arrays[skip], party.spec.asked)
-        partition = self._own_partition(party, arrays[-1], cohort)
-        session = self._session(
-            party.spec, cohort, party.envelope.request, party.envelope.round, party.config_hash, run
-        )
-        client = self._member(party, session, partition, stage)
-        state = party.holder.state
+        cohort = _read_cohort(arrays[stage.skip], part.spec.asked)
+        partition = self._own_partition(part, arrays[-1], cohort)
+        session = self._session(part.spec, cohort, part.name, part.call.round, part.config_hash, stage.run)
+        client = self._member(part, session, partition, stage.name)
+        state = part.holder.state
         state.pop(STATE, None)  # a client that refuses a message has left the sum: no stage is tried twice
-        sent = client.answer(stage, arrays[skip + 1 : -1], lambda: self._vector(party, arrays[:skip]))
-        if stage != UNMASK:
+        sent = client.answer(stage.name, arrays[stage.skip + 1 : -1], lambda: self._vector(part, arrays[: stage.skip]))
+        if stage.name != UNMASK:
             state[STATE] = {"session": session.identifier.hex(), "client": client.to_state()}
         return sent
 
-    def _alone(self, party: Party) -> Arrays:
-        if self.node.noise == "server" and not party.central:
+    def _alone(self, part: ClientSum) -> Arrays:
+        if self.node.noise == "server" and not part.central:
             raise ProtocolError("a secure sum over one client would show its exact vector")
-        return PlainAggregation(self.node, self.minimum).answer(party)
+        return PlainAggregation(self.node, self.minimum).answer(part)
 
-    def _own_partition(self, party: Party, given: npt.NDArray[Any], cohort: tuple[int, ...]) -> int:
+    def _own_partition(self, part: ClientSum, given: npt.NDArray[Any], cohort: tuple[int, ...]) -> int:
         """This client's place in the sum: its own id, or the one that the server gave it."""
         if given.shape != (1,) or given.dtype.kind not in "ui" or int(given[0]) not in cohort:
             raise ProtocolError("the message does not say which client of the sum it is for")
-        own = party.holder.partition
+        own = part.holder.partition
         if own is not None and int(given[0]) != own:
             raise ProtocolError("the message is for another client of the sum")
         return int(given[0])
 
-    def _member(self, party: Party, session: Session, partition: int, stage: str) -> Any:
+    def _member(self, part: ClientSum, session: Session, partition: int, stage: str) -> Any:
         """This client in this session, as the stages before left it."""
         from fedsyn.aggregation.secagg import SecureSumClient
 
-        state, number = party.holder.state, party.spec.number
-        identity, roster = party.holder.identities() if self.node.threat == "malicious" else (None, None)
+        state, number = part.holder.state, part.spec.number
+        identity, roster = part.holder.identities() if self.node.threat == "malicious" else (None, None)
         if stage == session.stages[0]:
             if number <= state.get(LAST, -1):
                 raise ProtocolError("this client took part in that sum, or in a later one, already")
@@ -133,112 +121,60 @@ class SecureAggregation(Aggregation):
             kept = under_way["client"]
         return SecureSumClient(session, partition, identity=identity, roster=roster, state=kept)
 
-    def _vector(self, party: Party, arrays: Arrays) -> npt.NDArray[np.uint64]:
-        """The vector to mask, in Z_2^64."""
-        call = party.call
-        vector = self._exact_or_noisy(party.contribution(arrays), party.spec, party.ledger, call, party.envelope)
-        return vector.view(np.uint64)
-
-    def _exact_or_noisy(
-        self, contribution: Contribution, spec: SumSpec, ledger: Ledger, call: Call, envelope: Envelope
-    ) -> npt.NDArray[np.int64]:
-        if self.node.noise != "server":
-            plan = noise_plan(self.node.noise, spec, self.limits(spec.asked))
-            return noisy_vector(contribution, spec, plan, ledger, call, envelope)
-        check_contribution(contribution, spec)
-        if contribution.count:
-            ledger.promise(
-                Release(
-                    envelope.request,
-                    envelope.round,
-                    GAUSSIAN,
-                    spec.sensitivity,
-                    sigma=spec.sigma,
-                    count=contribution.count,
-                    noise_by="server",
-                )
-            )
-        return contribution.dense()
-
-    def contribute(
-        self, contribution: Contribution, spec: SumSpec, ledger: Ledger, call: Call, envelope: Envelope
-    ) -> Arrays:
-        return [self._exact_or_noisy(contribution, spec, ledger, call, envelope)]
+    def _vector(self, part: ClientSum, arrays: Arrays) -> npt.NDArray[np.uint64]:
+        """The vector to mask, in Z_2^64; charged."""
+        contribution = part.contribution(arrays)
+        if self.node.noise == "server":
+            return part.promised_to_server(contribution).dense().view(np.uint64)
+        noise = noise_of(self.node.noise, part.spec, self.limits(part.spec.asked))
+        return noisy_vector(contribution, part, noise).view(np.uint64)
 
     # The server's half ------------------------------------------------------------------------------------------------
 
-    def run(
-        self,
-        request: Sum,
-        *,
-        exchange: Exchange,
-        drop: Callable[[int, str], None],
-        ledger: Ledger,
-        source: RandomSource,
-        round: int,
-        number: int = 0,
-        rows: float = 2.0**40,
-        config_hash: str = "",
-        note: Callable[[str], None] = lambda text: None,
-    ) -> Summed:
+    def run(self, whole: ServerSum) -> Summed:
         from fedsyn.aggregation.secagg import SecureSumAborted, SecureSumServer
 
-        if len(request.cohort) == 1:
-            return PlainAggregation(self.node, self.minimum).run(
-                request,
-                exchange=exchange,
-                drop=drop,
-                ledger=ledger,
-                source=source,
-                round=round,
-                number=number,
-                rows=rows,
-                config_hash=config_hash,
-                note=note,
-            )
-        spec, limits = SumSpec.of(request, number), self.limits(len(request.cohort))
+        if len(whole.cohort) == 1:
+            return PlainAggregation(self.node, self.minimum).run(whole)
+        spec, limits = whole.spec, self.limits(len(whole.cohort))
         if limits.fewest > limits.asked:
-            return Summed([], (), ())
+            return Summed.nothing()
         try:
-            session = self._session(spec, request.cohort, request.name, round, config_hash, self._run)
+            session = self._session(spec, whole.cohort, whole.name, whole.round, whole.config_hash, self._run)
         except ConfigError as error:
             # Everybody together would do, or the configuration had been refused: this cohort is too small to hide in.
-            for partition in request.cohort:
-                drop(partition, str(error))
-            return Summed([], (), ())
-        plan = noise_plan("distributed" if self.node.noise == "distributed" else "local", spec, limits)
-        plan.check_ring(rows * spec.magnitude)
+            for partition in whole.cohort:
+                whole.drop(partition, str(error))
+            return Summed.nothing()
+        noise = noise_of("distributed" if self.node.noise == "distributed" else "local", spec, limits)
+        noise.check_ring(whole.rows * spec.magnitude)
         server = SecureSumServer(session, self._server_roster())
-        members = _write_cohort(request.cohort)
+        members = _write_cohort(whole.cohort)
         while not server.done:
             stage, common, each = server.outbox()
             if stage == UNMASK and self.node.noise != "server":
                 # Entered before the total is opened: a total that came too late to be used was released too.
-                ledger.promise(promised(request, plan, round))
-            ours = list(request.arrays) if stage == MASKED else []
-            params = dict(request.params) if stage == MASKED else {}
-            params |= {"sum": spec.to_text(), "stage": stage, "skip": len(ours), "run": self._run}
+                whole.ledger.promise(promised(whole, noise))
+            exact = stage == MASKED
+            ours = whole.arrays if exact else []
             addressed = {k: [*arrays, np.array([k], np.int64)] for k, arrays in each.items()}
-            replies = exchange(sorted(each), request.name, "sum", params, [*ours, members, *common], addressed)
+            replies = whole.send(
+                sorted(each),
+                [*ours, members, *common],
+                each=addressed,
+                stage=Stage(stage, len(ours), self._run),
+                exact=exact,
+            )
             try:
-                server.receive({k: reply.arrays for k, reply in replies.items()}, drop)
+                server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
             except SecureSumAborted as aborted:
-                note(f"'{request.name}' was not opened: {aborted}")  # who dropped out, and why, is noted for each
-                return Summed([], (), ())
+                # Who dropped out, and why, is noted for each.
+                whole.note(f"'{whole.name}' was not opened: {aborted}")
+                return Summed.nothing()
         total, contributors = server.result()
-        if self.node.noise != "server":
-            return opened(total.view(np.int64), request, plan, contributors)
-        noisy = ledger.gaussian(
-            split_vector(total.view(np.int64), request.shapes),
-            sigma=request.sigma,
-            sensitivity=request.sensitivity,
-            count=request.count,
-            name=request.name,
-            round=round,
-            source=source,
-            argument=request.argument,
-        )
-        return Summed(noisy, (request.sigma,) * len(request.shapes), contributors)
+        if self.node.noise == "server":
+            return whole.with_server_noise(total.view(np.int64), contributors)
+        return opened(total.view(np.int64), whole, noise, contributors)
 
     def _server_roster(self) -> Mapping[int, bytes] | None:
         """Public keys by which the server finds out whose signature is bad; clients trust their own rosters only."""
@@ -289,7 +225,7 @@ def _session_of(
     from fedsyn.aggregation.secagg import Session
 
     threat, graph, failure_bits = protection
-    facts = json.dumps([*name, spec.to_text(), list(cohort)])
+    facts = json.dumps([*name, to_json(asdict(spec)), list(cohort)])
     return Session(
         identifier=hashlib.sha256(facts.encode()).digest(),
         clients=cohort,
@@ -303,10 +239,10 @@ def _session_of(
 
 
 def _write_cohort(cohort: Sequence[int]) -> npt.NDArray[np.uint8]:
-    """The asked partition ids as bits: a few hundred bytes for thousands of clients."""
+    """The asked partition ids as compressed bits: a few hundred bytes for thousands of clients."""
     bits = np.zeros(max(cohort) + 1, bool)
     bits[list(cohort)] = True
-    return np.packbits(bits)
+    return np.frombuffer(zlib.compress(np.packbits(bits).tobytes()), np.uint8)
 
 
 def _read_cohort(array: npt.NDArray[Any], asked: int) -> tuple[int, ...]:
@@ -316,8 +252,13 @@ def _read_cohort(array: npt.NDArray[Any], asked: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=8)
-def _members(bits: bytes, asked: int) -> tuple[int, ...]:
+def _members(compressed: bytes, asked: int) -> tuple[int, ...]:
+    reader = zlib.decompressobj()
+    try:
+        bits = reader.decompress(compressed, MOST_PARTITIONS // 8)  # never more, whatever the message unfolds to
+    except zlib.error:
+        raise ProtocolError("the message does not say which clients take part in the secure sum") from None
     cohort = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
-    if len(cohort) != asked:
+    if not reader.eof or len(cohort) != asked:
         raise ProtocolError("the secure sum names another number of clients than it accounts for")
     return tuple(int(k) for k in cohort)

@@ -7,22 +7,21 @@ knows; how the adding is done is the protocol's business.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Contribution, Limits, SumSpec, check_contribution
+from fedsyn.aggregation.base import ClientSum, Contribution, Limits, ServerSum
 from fedsyn.errors import ProtocolError
-from fedsyn.privacy import Ledger, Release
+from fedsyn.privacy import Release
 from fedsyn.privacy.distributed import DistributedNoise
-from fedsyn.wire.messages import Envelope, Sum, Summed, split_vector
+from fedsyn.wire.envelope import SumSpec
+from fedsyn.wire.requests import Summed
+from fedsyn.wire.sparse import split_vector
 
-if TYPE_CHECKING:
-    from fedsyn.wire.holder import Call
 
-
-def noise_plan(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:
+def noise_of(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:
     """The shares of one sum, the same at every party; with `local` each client's share is the whole noise.
 
     Raises:
@@ -34,7 +33,7 @@ def noise_plan(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:
         raise ProtocolError(
             f"{limits.asked} clients cannot make the noise of a sum that {limits.fewest} have to contribute to"
         )
-    return DistributedNoise.plan(
+    return DistributedNoise.of(
         spec.sigma,
         sensitivity=spec.sensitivity,
         count=spec.count,
@@ -45,29 +44,31 @@ def noise_plan(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:
     )
 
 
-def noisy_vector(
-    contribution: Contribution, spec: SumSpec, plan: DistributedNoise, ledger: Ledger, call: Call, envelope: Envelope
-) -> npt.NDArray[np.int64]:
+def noisy_vector(contribution: Contribution, part: ClientSum, noise: DistributedNoise) -> npt.NDArray[np.int64]:
     """A client's vector with its share of the noise on every entry, in units of 1/resolution; charges its ledger."""
-    check_contribution(contribution, spec)
-    return ledger.distributed(
+    part.checked(contribution)
+    return part.ledger.distributed(
         contribution.dense(),
-        noise=plan,
-        sigma=spec.sigma,
-        sensitivity=spec.sensitivity,
+        noise=noise,
+        sigma=part.spec.sigma,
+        sensitivity=part.spec.sensitivity,
         count=contribution.count,
-        name=envelope.request,
-        round=envelope.round,
-        source=call.source,
+        name=part.name,
+        round=part.call.round,
+        source=part.call.source,
+        replaced=contribution.layout.replaced,
     )
 
 
-def promised(request: Sum, plan: DistributedNoise, round: int) -> Release:
+def promised(whole: ServerSum, noise: DistributedNoise) -> Release:
     """The server's entry for a total that the clients' shares protect."""
-    return plan.release(request.name, round, argument=request.argument)
+    entry = noise.release(whole.name, whole.round, argument=whole.layout.argument)
+    return replace(entry, replaced=whole.layout.replaced)
 
 
-def opened(total: npt.NDArray[np.int64], request: Sum, plan: DistributedNoise, contributors: tuple[int, ...]) -> Summed:
+def opened(
+    total: npt.NDArray[np.int64], whole: ServerSum, noise: DistributedNoise, contributors: tuple[int, ...]
+) -> Summed:
     """The answer that a total stands for: all contributors' shares are in it, so it carries at least sigma."""
-    sigma = plan.sigma_of(len(contributors))
-    return Summed(split_vector(total / plan.resolution, request.shapes), (sigma,) * len(request.shapes), contributors)
+    shapes, sigma = whole.spec.shapes, noise.sigma_of(len(contributors))
+    return Summed(split_vector(total / noise.resolution, shapes), (sigma,) * len(shapes), contributors)

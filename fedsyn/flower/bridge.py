@@ -12,7 +12,7 @@ from flwr.compat.common.parameter import ndarrays_to_parameters, parameters_to_n
 from flwr.compat.common.typing import Code, FitIns, FitRes, Status
 
 from fedsyn.errors import ConfigError
-from fedsyn.wire.messages import ANSWER, to_json
+from fedsyn.wire.envelope import ANSWER, to_json
 
 _log = logging.getLogger("fedsyn")
 

@@ -9,7 +9,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.inference import model_size, pass_cost
 
 
-class Structure:
+class Capacity:
     """The cliques of the measurements so far, and the bounds that a further one must respect.
 
     Two bounds, because they fail separately: cells bound memory and message size; the cost of one message-passing

@@ -80,7 +80,7 @@ _RING_BITS = 63  # of an integer in [-2^63, 2^63)
 
 @dataclass(frozen=True)
 class DistributedNoise:
-    """How the noise of one sum is made of its clients' shares; made by `plan` (or `local`).
+    """How the noise of one sum is made of its clients' shares; made by `of` (or `local`).
 
     Attributes:
         sigma: the standard deviation that was asked for and is charged, in units of the summed values.
@@ -107,7 +107,7 @@ class DistributedNoise:
     extra_rho: float
 
     @classmethod
-    def plan(
+    def of(
         cls,
         sigma: float,
         *,
@@ -149,7 +149,7 @@ class DistributedNoise:
     @classmethod
     def local(cls, sigma: float, *, sensitivity: float, count: int, length: int, asked: int) -> DistributedNoise:
         """Every client adds the full noise: no other need be honest, and a sum of c clients carries √c times σ."""
-        return cls.plan(sigma, sensitivity=sensitivity, count=count, length=length, asked=asked, fewest=1, corrupted=0)
+        return cls.of(sigma, sensitivity=sensitivity, count=count, length=length, asked=asked, fewest=1, corrupted=0)
 
     @property
     def honest(self) -> int:

@@ -21,7 +21,7 @@ from fedsyn.privacy import _noise
 from fedsyn.privacy.accountant import Accountant, ZcdpAccountant, accountant_from_dict, affordable
 from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget
 from fedsyn.privacy.distributed import DistributedNoise
-from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, UNKNOWN_SAMPLER, Release, merged
+from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, TWICE, UNKNOWN_SAMPLER, Release, merged
 from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, OsRandom, RandomSource
 
@@ -93,6 +93,15 @@ class Ledger:
         """The ε that the entries add up to, at `delta` or at the budget's."""
         return self.accountant.epsilon(self.spent, self.budget.delta if delta is None else delta)
 
+    @property
+    def epsilon_replace_one(self) -> float:
+        """The ε of the same entries where a row is exchanged for another one instead of added or removed.
+
+        Exchanging multiplies what an entry moves by its `replaced`, and so its cost by the square, in either unit.
+        """
+        pairs = zip(self._releases, self._costs, strict=True)
+        return self.accountant.epsilon(math.fsum(cost * r.replaced**2 for r, cost in pairs), self.budget.delta)
+
     def can_afford(self, *releases: Release) -> bool:
         """Whether all of these together would be accepted now."""
         costs = [self.accountant.cost(release) for release in releases]
@@ -146,6 +155,7 @@ class Ledger:
         count: int | None = ...,
         cliques: Sequence[Clique] = ...,
         argument: str = ...,
+        replaced: float = ...,
     ) -> NDArray[np.float64]: ...
 
     @overload
@@ -161,6 +171,7 @@ class Ledger:
         count: int | None = ...,
         cliques: Sequence[Clique] = ...,
         argument: str = ...,
+        replaced: float = ...,
     ) -> list[NDArray[np.float64]]: ...
 
     def gaussian(
@@ -175,6 +186,7 @@ class Ledger:
         count: int | None = None,
         cliques: Sequence[Clique] = (),
         argument: str = "",
+        replaced: float = TWICE,
     ) -> NDArray[np.float64] | list[NDArray[np.float64]]:
         """Charges, then adds N(0, sigma²) to every value.
 
@@ -191,6 +203,7 @@ class Ledger:
                 smaller number needs an `argument`.
             cliques: names for the record.
             argument: why one row has a part in only `count` of the arrays.
+            replaced: see `Release`.
 
         Returns:
             New float64 array(s) in the shape of `values`; a list for a sequence.
@@ -220,6 +233,7 @@ class Ledger:
             sampler=sampler_of(source),
             cliques=tuple(cliques),
             argument=argument,
+            replaced=replaced,
         )
         self.charge(release)
         noisy = [_noise.gaussian(array, sigma, source) for array in arrays]
@@ -237,6 +251,7 @@ class Ledger:
         round: int,
         source: RandomSource,
         argument: str = "",
+        replaced: float = TWICE,
     ) -> NDArray[np.int64]:
         """Charges, then scales a client's part of a sum and adds the client's share of the noise.
 
@@ -254,6 +269,7 @@ class Ledger:
             round: t.
             source: of the share, from `Randomness.generator`.
             argument: anything a reader should know about `count` or `sensitivity`.
+            replaced: see `Release`.
 
         Returns:
             (L,) int64: `noise.resolution * values` plus the share.
@@ -273,7 +289,7 @@ class Ledger:
                 noise_by=self.noise_by if noise.is_local else noise.noise_by,
                 sampler=sampler_of(source),
             )
-            self.charge(replace(entry, sigma=sigma, sensitivity=sensitivity))
+            self.charge(replace(entry, sigma=sigma, sensitivity=sensitivity, replaced=replaced))
         # After the charge: whether it fits is a fact about the values. Who can pay for a sigma has values that do.
         _check_room(values, noise)
         return _noise.discrete(noise.resolution * values.astype(np.int64), noise.share, source)
@@ -400,7 +416,7 @@ class Ledger:
         return {
             "statement": None if self.statement is None else self.statement.to_dict(),
             "unit": UNIT if self.statement is None else self.statement.unit,
-            "adjacency": ADJACENCY,
+            "adjacency": ADJACENCY["public" if self.assumptions.get("client_sizes") == "public" else "private"],
             "private": self.private,
             "not_private_because": list(self.caveats),
             "sampler": samplers,
@@ -415,6 +431,7 @@ class Ledger:
             "remaining": self.remaining,
             "rho": self.spent_rho,
             "epsilon": self.epsilon(),
+            "epsilon_replace_one": self.epsilon_replace_one,
             "delta": self.budget.delta,
             "releases": [release.to_dict() for release in self._releases],
         }

@@ -13,6 +13,10 @@ from fedsyn.privacy.budget import exponential_rho, gaussian_rho
 GAUSSIAN = "gaussian"
 EXPONENTIAL = "exponential"
 UNKNOWN_SAMPLER = "unknown"
+#: How much farther a release moves when a row is exchanged for another than when one is added: twice, in general.
+TWICE = 2.0
+#: Where every row adds a non-negative vector of norm S: two of them are at most sqrt(2) S apart.
+COUNTS = math.sqrt(2.0)
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Release:
         cliques: what was released, for the reader; no cost depends on it.
         argument: why `count` is smaller than the number of released vectors; empty when it is not.
         extra: rho beyond that of the Gaussian mechanism, once for the whole entry (`DistributedNoise.extra_rho`).
+        replaced: how much farther a release moves when a row is exchanged for another one than when one is added or
+            removed: 2 in general, sqrt(2) for counts, 0 for row counts.
         until: last round of an entry that stands for several rounds (`Ledger.to_dict(compact=True)`).
     """
 
@@ -50,11 +56,14 @@ class Release:
     argument: str = ""
     until: int | None = None
     extra: float = 0.0
+    replaced: float = TWICE
 
     def __post_init__(self) -> None:
         _positive("sensitivity", self.sensitivity)
         if self.count < 1 or self.count != int(self.count):
             raise ValueError("count must be an integer of at least 1")
+        if not 0.0 <= self.replaced <= TWICE:
+            raise ValueError("replaced must lie between 0 and 2: exchanging a row is removing one and adding one")
         for name in ("round", "count"):  # NumPy integers would not survive JSON
             object.__setattr__(self, name, int(getattr(self, name)))
         if self.mechanism == GAUSSIAN and self.sigma is not None and self.epsilon is None:
@@ -93,6 +102,7 @@ class Release:
             "epsilon": self.epsilon,
             "count": self.count,
             "extra": self.extra or None,
+            "replaced": self.replaced,
             "rho": self.rho,
             "noise_by": self.noise_by,
             "sampler": self.sampler,

@@ -1,4 +1,4 @@
-"""The privacy statement that ends each mechanism's docstring and opens each run's ledger.json."""
+"""The privacy statement of a mechanism: data on its contract, filled by each run, rendered by docs and ledger."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from dataclasses import asdict, dataclass, fields, replace
 
 #: Whose presence the guarantee hides. Every ledger and statement names it.
 UNIT = "one row, added or removed, at one client"
-ADJACENCY = "two federations are neighbours when one row of one client's table is added or removed"
+_NEIGHBOURS = "two federations are neighbours when one row of one client's table is added or removed"
+#: By `privacy.client_sizes`. A published count does not follow the row, so it alone would tell the two apart.
+ADJACENCY = {
+    "private": _NEIGHBOURS,
+    "public": f"{_NEIGHBOURS}, every client's row count being a published constant; where the counts follow the rows, a "
+    "row can only be exchanged for another, and epsilon_replace_one is the guarantee",
+}
 
 _TITLES = {
     "unit": "Unit",
@@ -50,6 +56,10 @@ class PrivacyStatement:
     def with_sampler(self, label: str) -> PrivacyStatement:
         """The same statement for the sampler of this run."""
         return replace(self, sampler=label)
+
+    def filled(self, **words: object) -> PrivacyStatement:
+        """The statement with its placeholders, `{name}`, replaced; KeyError for one that has no word."""
+        return PrivacyStatement(**{field.name: getattr(self, field.name).format(**words) for field in fields(self)})
 
     def render(self) -> str:
         """Seven lines, 'Title: text', in the fixed order."""

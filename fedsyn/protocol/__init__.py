@@ -1,5 +1,6 @@
-"""Requests and replies, and the bases of both halves of a mechanism.
+"""The bases of both halves of a mechanism, and how a request of one becomes an answer of the other.
 
-`messages`: Ask, Sum, encoding. `strategy`: MechanismStrategy, the server half. `client`: TableClient, the client half.
-Import from the submodules: a client needs nothing of the server's.
+`contract`: what the halves agree on. `client`: TableClient, the client half. `strategy`: MechanismStrategy, the server
+half, on `joining` (who takes part), `exchange` (one request, there and back) and `record` (what happened). Import from
+the submodules: a client needs nothing of the server's.
 """

@@ -9,39 +9,89 @@ error leaves the client as a kind and a sentence about columns and counts, never
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from functools import lru_cache
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation import Contribution, Party, SumSpec, make_aggregation
+from fedsyn.aggregation import ClientSum, Contribution, make_aggregation
 from fedsyn.config import RunConfig
-from fedsyn.counting.candidates import Candidates, build_workload
 from fedsyn.counting.marginals import count_one_way, count_sparse_many
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, FedsynError, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
-from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
-from fedsyn.registry import mechanism_options, strategy_class
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
+from fedsyn.protocol.contract import Contract as BaseContract
+from fedsyn.selection.views import ModelView
+from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, to_json
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.messages import ANSWER, Arrays, Envelope, to_json
-
-if TYPE_CHECKING:
-    pass
+from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, Request, SumRequest
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Answer = tuple[Arrays, dict[str, Any]]
 _log = logging.getLogger("fedsyn")
-JOIN = "join"
-SIZES = "sizes"
-ONE_WAY = "one-way"
 _LARGEST_SIZE = 2.0**32
 
 
-def answers(request: str) -> Callable[[Method], Method]:
-    """Marks a method of a `TableClient` as the answer to a request name."""
+# Requests that every mechanism understands ---------------------------------------------------------------------------
+
+
+class Join(AskRequest):
+    """Who are you, and do you know this schema?"""
+
+    name = "join"
+    leaves = "its partition id; its row count where sizes are public"
+    costs = "nothing: no reply depends on a row, beyond a count that is public"
+
+    schema_hash: str
+
+    def releases(self, contract: BaseContract) -> tuple[Release, ...]:
+        return ()
+
+
+class Sizes(AskRequest):
+    """The client's row count with Gaussian noise, once in a run (`client_sizes: private`)."""
+
+    name = "sizes"
+    leaves = "its row count with Gaussian noise, once"
+    costs = "1/(2 sigma^2): one row changes the count by exactly 1"
+
+    sigma: Positive
+
+    def releases(self, contract: BaseContract) -> tuple[Release, ...]:
+        return (Release(self.name, 0, GAUSSIAN, 1.0, sigma=self.sigma, noise_by="each client", replaced=0.0),)
+
+
+class OneWay(SumRequest):
+    """All one-way marginals."""
+
+    name = "one-way"
+    leaves = "the counts of every attribute, in a sum"
+    costs = "d marginals of sensitivity 1: d/(2 sigma^2)"
+
+    def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        return Layout.of_marginals(contract.domain, [(name,) for name in contract.domain])
+
+
+class Marginals(SumRequest):
+    """The marginals of some candidates."""
+
+    name = "measure"
+    leaves = "the counts of the chosen cliques, in a sum"
+    costs = "each marginal has sensitivity 1: 1/(2 sigma^2)"
+
+    cliques: CandidateIndices
+
+    def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        return Layout.of_marginals(contract.domain, [contract.candidates.cliques[i] for i in self.cliques])
+
+
+def answers(request: type[Request]) -> Callable[[Method], Method]:
+    """Marks a method of a `TableClient` as the answer to a request."""
 
     def mark(method: Method) -> Method:
         method.answers = request  # type: ignore[attr-defined]
@@ -51,30 +101,42 @@ def answers(request: str) -> Callable[[Method], Method]:
 
 
 class TableClient(NumPyClient):
-    """Answers a mechanism's requests from one table; subclassed in `clients/`, one method per request name."""
+    """Answers a mechanism's requests from one table; subclassed in `clients/`, one method per request.
 
+    Class attributes:
+        Contract: what both halves agree on; set by the family.
+        requests: every request that a server may send, by name.
+    """
+
+    Contract: ClassVar[type[BaseContract]]
+    requests: ClassVar[dict[str, type[Request]]] = {}
     _methods: ClassVar[dict[str, str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._methods = {
-            name.answers: attribute
+        marked = {
+            attribute: method.answers
             for base in reversed(cls.__mro__)
-            for attribute, name in vars(base).items()
-            if hasattr(name, "answers")
+            for attribute, method in vars(base).items()
+            if hasattr(method, "answers")
         }
+        cls.requests = {request.name: request for request in marked.values()}
+        cls._methods = {request.name: attribute for attribute, request in marked.items()}
 
     def __init__(self, config: RunConfig, holder: Holder) -> None:
         self.config = config
-        self.options = mechanism_options(config)
+        self.contract = self.Contract(config, holder.domain)
+        self.options = self.contract.options
         self.holder = holder
         self.domain = holder.domain
         self.codes = holder.codes
-        self.workload = build_workload(config.workload, holder.domain)
+        self.candidates = self.contract.candidates
         budget = holder.budget or PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-        accountant = accountant_for(strategy_class(config.mechanism.name).accountant, budget)
         state = holder.state.get("ledger")
-        self.ledger = Ledger(budget, accountant, noise_by="client") if state is None else Ledger.from_dict(state)
+        if state is None:
+            self.ledger = Ledger(budget, accountant_for(self.contract.accountant, budget), noise_by="client")
+        else:
+            self.ledger = Ledger.from_dict(state)
 
     @property
     def size(self) -> float:
@@ -89,15 +151,20 @@ class TableClient(NumPyClient):
             raise ProtocolError("this client's size is private and was not released yet")
         return float(self.holder.state["size"])
 
-    def asked_cliques(self, call: Call) -> list[Clique]:
-        """The candidates of the workload that a request names in its parameter 'cliques', checked."""
-        candidates = Candidates.of(self.workload, self.domain)
-        return [candidates.cliques[i] for i in indices(call.params.get("cliques"), len(candidates), "cliques")]
+    def view(self, arrays: Arrays) -> ModelView:
+        """Marginals of the model that a request brings."""
+        return ModelView.of(self.domain, arrays)
 
-    def asked_marginals(self, call: Call) -> Contribution:
-        """Their exact marginals; each is a count, L2 sensitivity 1."""
-        cliques = self.asked_cliques(call)
-        return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))
+    def marginals(self, layout: Layout, active: Iterable[int] | None = None) -> Contribution:
+        """A client's exact part of a sum of marginals: counts over the cliques in `active`, zero for the others.
+
+        Args:
+            layout: of the sum, made by `Layout.of_marginals`.
+            active: indices of the cliques that this client contributes to, ascending; all of them when omitted.
+        """
+        chosen = tuple(range(len(layout.cliques)) if active is None else active)
+        cells, counts = _counts(self.codes, self.domain, layout.cliques, chosen)
+        return Contribution(cells, counts, chosen, layout)
 
     def to_client(self) -> FitClient:
         return FitClient(self)
@@ -106,27 +173,14 @@ class TableClient(NumPyClient):
 
     def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
         """Answers one request; never raises. The number of examples is always 0: sizes travel only where allowed."""
-        request = ""
-        arrays: Arrays
-        reply: dict[str, Any]
+        request, arrays, reply = "", [], {}
         try:
             envelope = Envelope.from_scalars(config)
             request = envelope.request[:40]
             arrays, params = self._answer(envelope, list(parameters))
             reply = {"ok": True, "params": params}
-        except BudgetExceeded as error:
-            arrays, reply = [], {"ok": False, "error": "budget", "message": str(error)}
-        except ProtocolError as error:
-            arrays, reply = [], {"ok": False, "error": "protocol", "message": str(error)}
-        except FedsynError as error:
-            arrays, reply = [], {"ok": False, "error": "client", "message": str(error)}
         except Exception as error:
-            # A message of an unexpected exception may quote data: only its type leaves the client.
-            _log.exception("fedsyn: a request could not be answered; the server is told the kind of error only")
-            arrays, reply = (
-                [],
-                {"ok": False, "error": "client", "message": f"unexpected {type(error).__name__}"},
-            )
+            arrays, reply = [], {"ok": False, **_told(error)}
         # What was charged stays charged, whether or not the request could be answered in the end.
         if self.ledger.releases:
             self.holder.state["ledger"] = self.ledger.to_dict(compact=True)
@@ -134,95 +188,105 @@ class TableClient(NumPyClient):
             self.holder.save(self.holder.state)
         return arrays, 0, {ANSWER: to_json({"request": request, **reply})}
 
-    def _answer(self, envelope: Envelope, arrays: Arrays) -> tuple[Arrays, dict[str, Any]]:
+    def _answer(self, envelope: Envelope, arrays: Arrays) -> Answer:
         if envelope.config_hash != self.config.sha256:
             raise ProtocolError("the server runs another configuration than this client was started with")
-        attribute = self._methods.get(envelope.request)
-        if attribute is None:
-            raise ProtocolError(f"this mechanism's client does not answer '{envelope.request[:40]}'")
-        partition = -1 if self.holder.partition is None else self.holder.partition
-        key = ("client", partition, envelope.round, envelope.request, envelope.sequence)
-        call = Call(envelope.round, dict(envelope.params), arrays, lambda: self.holder.randomness.generator(*key))
-        if envelope.kind == "ask":
-            answer = getattr(self, attribute)(call)
-            if isinstance(answer, Contribution):  # exact counts, which only a sum protects
-                raise ProtocolError(f"'{envelope.request[:40]}' is answered in a sum only")
-            arrays, params = answer if isinstance(answer, tuple) else (answer, {})
-        elif envelope.kind == "sum":
-            arrays, params = self._sum(getattr(self, attribute), call, envelope, partition), {}
-        else:
+        name = envelope.request[:40]
+        if envelope.request not in self._methods:
+            raise ProtocolError(f"this mechanism's client does not answer '{name}'")
+        record, method = self.requests[envelope.request], getattr(self, self._methods[envelope.request])
+        if envelope.kind not in ("ask", "sum"):
             raise ProtocolError(f"unknown kind of request '{envelope.kind[:40]}'")
+        if envelope.kind != record.kind:  # exact counts leave inside a sum only
+            raise ProtocolError(f"'{name}' is answered {'in a sum' if record.kind == 'sum' else 'by an ask'} only")
+        key = ("client", self._place, envelope.round, envelope.request, envelope.sequence)
+        call: Call[Any] = Call(
+            envelope.round,
+            lambda: record.read(envelope.params, self.contract),
+            arrays,
+            lambda: self.holder.randomness.generator(*key),
+        )
+        if envelope.kind == "sum":
+            return self._sum(method, call, envelope), {}
+        answer = method(call)
+        if isinstance(answer, Contribution):
+            raise ProtocolError(f"'{name}' is answered in a sum only")
+        arrays, params = answer
         return arrays, params
 
-    def _sum(self, method: Callable[[Call], Any], call: Call, envelope: Envelope, partition: int) -> Arrays:
+    @property
+    def _place(self) -> int:
+        return -1 if self.holder.partition is None else self.holder.partition
+
+    def _sum(self, method: Callable[[Call[Any]], Any], call: Call[Any], envelope: Envelope) -> Arrays:
         """One message of a sum: the method gives the exact part, the aggregation decides what of it is sent."""
-        spec = SumSpec.from_text(str(call.params.pop("sum", None)))
+        if envelope.sum is None:
+            raise ProtocolError("the description of the sum is missing")
         aggregation = make_aggregation(self.config.aggregation, self.config.federation.minimum_cohort)
         if aggregation.node.noise == "distributed" or aggregation.name != "plain":
             # Keyed by the sum, not by the exchange: protocols of one and of several stages draw the same shares.
-            key = ("share", partition, envelope.round, envelope.request, spec.number)
+            key = ("share", self._place, envelope.round, envelope.request, envelope.sum.number)
             call = replace(call, make_source=lambda: self.holder.randomness.generator(*key))
 
         def contribution(arrays: Arrays) -> Contribution:
             part = method(replace(call, arrays=arrays))
             if not isinstance(part, Contribution):
                 raise ProtocolError(f"'{envelope.request[:40]}' is not a sum")
-            if part.length != spec.length:
-                raise ProtocolError("the server lays the sum out for another domain or other cliques")
             return part
 
-        central = strategy_class(self.config.mechanism.name).central
-        party = Party(contribution, spec, self.ledger, call, envelope, self.holder, self.config.sha256, central)
-        return aggregation.answer(party)
+        part = ClientSum(
+            envelope.request,
+            contribution,
+            envelope.sum,
+            envelope.stage,
+            call,
+            self.ledger,
+            self.holder,
+            self.config.sha256,
+            self.contract.central,
+        )
+        return aggregation.answer(part)
 
-    # Requests that every mechanism understands -----------------------------------------------------------------------
+    # Answers of every mechanism --------------------------------------------------------------------------------------
 
-    @answers(JOIN)
-    def join(self, call: Call) -> tuple[Arrays, dict[str, Any]]:
+    @answers(Join)
+    def join(self, call: Call[Join]) -> Answer:
         """Tells the server which partition this is and, where sizes are public, how many rows it has."""
-        expected = call.params.get("schema")
-        if expected != self.holder.schema_hash:
+        if call.request.schema_hash != self.holder.schema_hash:
             raise ProtocolError("the server's schema is not the one this client approved (their hashes differ)")
         rows = len(self.codes) if self.config.privacy.client_sizes == "public" else None
         return [], {"partition": self.holder.partition, "rows": rows}
 
-    @answers(SIZES)
-    def sizes(self, call: Call) -> tuple[Arrays, dict[str, Any]]:
+    @answers(Sizes)
+    def sizes(self, call: Call[Sizes]) -> Answer:
         """Releases this client's row count once with Gaussian noise.
 
         Sensitivity: one row changes the count by exactly 1. The noisy count is kept and used in every later score, so
         that the scores depend on the true count through this one release only.
         """
         if "size" not in self.holder.state:
-            sigma = positive(call.params.get("sigma"), "sigma")
+            (release,) = call.request.releases(self.contract)
             noisy = self.ledger.gaussian(
                 np.array([len(self.codes)]),
-                sigma=sigma,
-                sensitivity=1.0,
-                name=SIZES,
+                sigma=call.request.sigma,
+                sensitivity=release.sensitivity,
+                name=release.name,
                 round=call.round,
                 source=call.source,
+                replaced=release.replaced,
             )
             # Clipped above too: noise of a hostile sigma would give a size whose distances drown single rows' counts.
             self.holder.state["size"] = min(max(1.0, float(noisy[0])), _LARGEST_SIZE)
         return [], {"rows": self.holder.state["size"]}
 
-    @answers(ONE_WAY)
-    def one_way(self, call: Call) -> Contribution:
+    @answers(OneWay)
+    def one_way(self, call: Call[OneWay]) -> Contribution:
         """Contributes every exact one-way marginal to a sum; one row touches each of the d once, L2 sensitivity 1."""
-        cliques = [(name,) for name in self.domain]
-        return marginal_contribution(self.codes, self.domain, cliques, range(len(cliques)))
-
-
-def positive(value: Any, name: str) -> float:
-    """A checked positive, finite number from a request; ProtocolError names the parameter."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise ProtocolError(f"parameter '{name}' must be a positive number")
-    return float(value)
+        return self.marginals(call.request.layout(self.contract, call.arrays))
 
 
 def indices(value: Any, length: int, name: str) -> list[int]:
-    """A checked list of distinct integers in [0, length), from a request or reply."""
+    """A checked list of distinct integers in [0, length), from a reply."""
     valid = isinstance(value, Sequence) and not isinstance(value, str)
     if not valid or any(isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < length for i in value):
         raise ProtocolError(f"parameter '{name}' must be a list of integers from 0 to {length - 1}")
@@ -231,22 +295,38 @@ def indices(value: Any, length: int, name: str) -> list[int]:
     return list(value)
 
 
-def marginal_contribution(
+def _told(error: Exception) -> dict[str, str]:
+    """What a server may know of a failed request: the text of fedsyn's own errors, the type of any other."""
+    if isinstance(error, FedsynError):
+        kinds: tuple[tuple[type[FedsynError], str], ...] = ((BudgetExceeded, "budget"), (ProtocolError, "protocol"))
+        kind = next((kind for wanted, kind in kinds if isinstance(error, wanted)), "client")
+        return {"error": kind, "message": str(error)}
+    # A message of an unexpected exception may quote data: only its type leaves the client.
+    _log.error("fedsyn: a request could not be answered; the server is told the kind of error only", exc_info=error)
+    return {"error": "client", "message": f"unexpected {type(error).__name__}"}
+
+
+@lru_cache(maxsize=8)
+def _one_way_first(domain: Domain, cliques: tuple[Clique, ...]) -> bool:
+    return cliques[: len(domain)] == tuple((name,) for name in domain)
+
+
+def _counts(
     codes: npt.NDArray[np.integer], domain: Domain, cliques: Sequence[Clique], active: Sequence[int]
-) -> Contribution:
-    """A client's exact part of a sum of marginals: counts over the cliques in `active`, zero for the others.
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Non-empty cells and counts of some marginals, laid out one after the other.
 
     Args:
         codes: (n, d) the client's rows.
         domain: its domain.
-        cliques: layout of the sum, one marginal after the other.
-        active: indices of the cliques that this client contributes to, ascending.
+        cliques: layout of the sum.
+        active: indices of the cliques to count, ascending.
     """
     offsets = np.cumsum([0, *(domain.size(q) for q in cliques)], dtype=np.int64)
     cells, counts = [], []
     rest = list(active)
     d = len(domain)
-    if rest[:d] == list(range(d)) and all(q == (name,) for q, name in zip(cliques, domain, strict=False)):
+    if rest[:d] == list(range(d)) and _one_way_first(domain, tuple(cliques)):
         # All one-way marginals come first, as in most sums: one histogram counts them together.
         one_way = count_one_way(codes, domain)
         cells.append(np.flatnonzero(one_way))
@@ -256,10 +336,4 @@ def marginal_contribution(
         cells.append(offsets[i] + marginal.cells)
         counts.append(marginal.counts)
     empty = np.zeros(0, np.int64)
-    return Contribution(
-        np.concatenate([empty, *cells]),
-        np.concatenate([empty, *counts]),
-        count=len(active),
-        active=tuple(active),
-        length=int(offsets[-1]),
-    )
+    return np.concatenate([empty, *cells]), np.concatenate([empty, *counts])

@@ -30,7 +30,7 @@ def write_report(out: Path, figures: str = "") -> Path:
     """
     ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
     metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
-    rounds = [json.loads(line) for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    rounds = read_rounds(out)
     config = (out / "config.yaml").read_text(encoding="utf-8")
     warning = ""
     if not ledger["private"]:
@@ -92,6 +92,14 @@ def _release(release: Mapping[str, Any]) -> Sequence[str]:
     )
 
 
+def read_rounds(out: Path) -> list[dict[str, Any]]:
+    """The rounds of a run: what was released of each, and what was measured where that is at hand."""
+    lines = (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    measured = out / "measured.jsonl"
+    costs = measured.read_text(encoding="utf-8").splitlines() if measured.is_file() else []
+    return [{**json.loads(line), **(json.loads(costs[i]) if i < len(costs) else {})} for i, line in enumerate(lines)]
+
+
 def _round(record: Mapping[str, Any]) -> Sequence[str]:
     dropped = "; ".join(f"{k}: {reason}" for k, reason in record["dropped"].items())
     return (
@@ -99,9 +107,8 @@ def _round(record: Mapping[str, Any]) -> Sequence[str]:
         str(len(record["cohort"])),
         dropped or "0",
         ", ".join(record["selected"]),
-        f"{record['bytes_up'] / 1e3:.1f}",
-        f"{record['bytes_down'] / 1e3:.1f}",
-        f"{sum(record['seconds'].values()):.2f}",
+        *(f"{record[key] / 1e3:.1f}" if key in record else "" for key in ("bytes_up", "bytes_down")),
+        f"{sum(record['seconds'].values()):.2f}" if "seconds" in record else "",
     )
 
 

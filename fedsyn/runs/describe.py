@@ -9,6 +9,7 @@ import numpy as np
 from fedsyn.config import RunConfig
 from fedsyn.counting.candidates import build_workload
 from fedsyn.evaluation import client_heterogeneity
+from fedsyn.registry import partitioner
 from fedsyn.runs.prepare import randomness_of, split_tables
 
 
@@ -19,7 +20,7 @@ def describe_partition(config: RunConfig, plot: Path | None = None) -> dict[str,
         config: the run's configuration.
         plot: PNG file to draw.
     """
-    from partitioners import PartitionInput, make_partitioner
+    from partitioners.base import PartitionInput
 
     tables = split_tables(config)
     codes, schema, parts = tables.train, tables.schema, tables.parts
@@ -31,11 +32,11 @@ def describe_partition(config: RunConfig, plot: Path | None = None) -> dict[str,
         from fedsyn.report.plots import plot_partition
 
         node = config.federation.partition
-        partitioner = make_partitioner(node.name, **node.options)
+        chosen = partitioner(node.name, **node.options)
         embedding = None
-        if hasattr(partitioner, "embedding"):
+        if hasattr(chosen, "embedding"):
             table = PartitionInput(codes, domain, schema.label, tables.native)
-            embedding = partitioner.embedding(table, randomness_of(config).ordinary("partition"))
+            embedding = chosen.embedding(table, randomness_of(config).ordinary("partition"))
         label = schema.label
         column = None if label is None else codes[:, domain.axes((label,))[0]]
         plot_partition(parts, embedding=embedding, path=plot, labels=column, label_name=label or "label")

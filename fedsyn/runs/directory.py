@@ -31,6 +31,12 @@ def load_model(path: Path | str) -> Model | EmpiricalModel:
     return read_model(Domain(tuple(facts["attributes"]), tuple(facts["shape"])), arrays)
 
 
+def append_line(path: Path, value: Any) -> None:
+    """Adds one line of JSON to a file."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(value) + "\n")
+
+
 def write_json(path: Path, value: Any) -> None:
     """Writes strict JSON; a metric that is not finite must have become null before."""
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
@@ -42,6 +48,7 @@ RESULTS = (
     "metrics.json",
     "ledger.json",
     "rounds.jsonl",
+    "measured.jsonl",
     "report.html",
     "error.json",
 )

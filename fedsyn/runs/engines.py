@@ -13,7 +13,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.launch import app_folder, run_on_superlink, run_simulation
-from fedsyn.protocol.strategy import RoundRecord
+from fedsyn.protocol.record import RoundRecord
 from fedsyn.runs.directory import RESULTS, load_metrics, raise_recorded_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared, prepare

@@ -80,8 +80,8 @@ def evaluation_input(
 
 def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str, float]:
     """Seconds, peak memory of this process, megabytes of an average client, and replies that could not be used."""
-    up = sum(record.bytes_up for record in strategy.records)
-    down = sum(record.bytes_down for record in strategy.records)
+    up = sum(costs.bytes_up for costs in strategy.costs)
+    down = sum(costs.bytes_down for costs in strategy.costs)
     return {
         "seconds": round(time.perf_counter() - started, 3),
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MB, 1),

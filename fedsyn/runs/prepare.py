@@ -16,7 +16,7 @@ from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation import label_values, raw_numbers, scales, validate_metrics
 from fedsyn.randomness import Randomness
-from fedsyn.registry import strategy_class
+from fedsyn.registry import contract_class, partitioner
 from fedsyn.schema import Schema
 
 if TYPE_CHECKING:
@@ -183,14 +183,15 @@ def partition(
     native: npt.NDArray[np.int64] | None,
 ) -> list[npt.NDArray[np.int64]]:
     """Row indices of each client; one client with every row for a central mechanism."""
-    from partitioners import PartitionInput, make_partitioner
+    from partitioners.base import PartitionInput
 
-    if strategy_class(config.mechanism.name).central:
+    if contract_class(config.mechanism.name).central:
         return [np.arange(len(codes))]
     node = config.federation.partition
     table = PartitionInput(codes, schema.domain, schema.label, native)
-    partitioner = make_partitioner(node.name, **node.options)
-    return partitioner.split(table, config.federation.clients, randomness_of(config).ordinary("partition"))
+    return partitioner(node.name, **node.options).split(
+        table, config.federation.clients, randomness_of(config).ordinary("partition")
+    )
 
 
 def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:

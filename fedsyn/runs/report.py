@@ -15,7 +15,7 @@ from fedsyn.counting.marginals import count
 from fedsyn.errors import FedsynError, InputError, SchemaError
 from fedsyn.loading import load_config
 from fedsyn.report import figures
-from fedsyn.report.html import picture, write_report
+from fedsyn.report.html import picture, read_rounds, write_report
 from fedsyn.report.tables import latex_table, number
 from fedsyn.schema import Schema
 from fedsyn.schema.columns import CategoricalColumn, NumericColumn
@@ -41,8 +41,8 @@ def write_full_report(out: Path, *, real: bool = True) -> list[Path]:
 
 
 def _rounds(out: Path) -> str:
-    """What rounds.jsonl says about every round, against the round: errors where the mechanism records any."""
-    records = [json.loads(line) for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    """What is known of every round, against the round."""
+    records = read_rounds(out)
     titles = {
         "error": "error",
         "workload_error": "workload error",

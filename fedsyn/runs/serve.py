@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from fedsyn.config import RunConfig
 from fedsyn.evaluation import evaluate
 from fedsyn.flower import Grid
-from fedsyn.protocol.strategy import MechanismStrategy, RoundRecord
+from fedsyn.protocol.record import RoundCosts, RoundRecord
+from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.registry import strategy_class
-from fedsyn.runs.directory import write_json
+from fedsyn.runs.directory import append_line, write_json
 from fedsyn.runs.finish import evaluation_input
 from fedsyn.runs.prepare import Prepared, randomness_of
 
@@ -19,16 +19,20 @@ Progress = Callable[[RoundRecord], None]
 
 
 def serve(config: RunConfig, prepared: Prepared, grid: Grid, out: Path, progress: Progress | None) -> MechanismStrategy:
-    """Drives the mechanism over a Grid; writes rounds.jsonl as rounds finish. The strategy holds model and ledger."""
-    rounds = out / "rounds.jsonl"
-    rounds.write_text("", encoding="utf-8")
+    """Drives the mechanism over a Grid. The strategy holds model and ledger.
 
-    def observe(record: RoundRecord) -> None:
+    Writes rounds.jsonl, which is public, and measured.jsonl, which is not, as rounds finish.
+    """
+    rounds, measured = out / "rounds.jsonl", out / "measured.jsonl"
+    for path in (rounds, measured):
+        path.write_text("", encoding="utf-8")
+
+    def observe(record: RoundRecord, costs: RoundCosts) -> None:
         if config.runtime.error_by_round and prepared.simulated and strategy.model is not None:
             data = evaluation_input(prepared, strategy, strategy.model, None)
-            record.workload_error = evaluate(["workload_error"], data)["workload_error"]
-        with rounds.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(vars(record)) + "\n")
+            costs.workload_error = evaluate(["workload_error"], data)["workload_error"]
+        append_line(rounds, vars(record))
+        append_line(measured, vars(costs))
         if progress is not None:
             progress(record)
 

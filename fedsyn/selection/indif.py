@@ -47,7 +47,7 @@ def all_pairs(domain: Domain) -> tuple[Clique, ...]:
 class Projection:
     """Random projection of two-way marginals to `size` numbers each (Algorithm 1).
 
-    With `matrix` G (cells, size) of integers, a client contributes M G, and P = G / `scale` has E||x P||^2 = ||x||^2.
+    With `matrix` G (cells, size) of integers, a client contributes M G, and P = G / `unit` has E||x P||^2 = ||x||^2.
 
     Attributes:
         kind: 'signs': entries +-1; 'gaussian': rounded multiples of N(0, 1), as printed; 'none': the marginal itself.
@@ -66,7 +66,7 @@ class Projection:
             raise ConfigError("a projection needs at least one number per pair, and a seed that is not negative")
 
     @property
-    def scale(self) -> float:
+    def unit(self) -> float:
         """What a summed integer is divided by: sqrt(k) for signs."""
         return {"signs": math.sqrt(self.size), "gaussian": _GAUSSIAN_UNIT * math.sqrt(self.size), "none": 1.0}[
             self.kind
@@ -101,7 +101,7 @@ class Projection:
             return 1.0
         return float(max(int(np.abs(self.matrix(domain, pair)).max()) for pair in pairs))
 
-    def project(
+    def apply(
         self, codes: npt.NDArray[np.integer], domain: Domain, pairs: Sequence[Clique]
     ) -> list[npt.NDArray[np.int64]]:
         """Exact integers of a table: M_ab G_ab of every pair (Algorithm 1, lines 2 and 4, before the noise)."""
@@ -173,7 +173,7 @@ def indif_squared(
     if projection.kind == "none":
         product = np.outer(a.values, b.values).ravel()
     else:
-        table = projection.matrix(domain, pair).astype(np.float64).reshape(rows, columns, -1) / projection.scale
+        table = projection.matrix(domain, pair).astype(np.float64).reshape(rows, columns, -1) / projection.unit
         by_a = np.einsum("i,ijk->jk", a.values, table)
         product = np.einsum("j,jk->k", b.values, by_a)
         if not printed:
@@ -196,7 +196,7 @@ def distance_squared(
     known = table.ravel()
     if projection.kind != "none":
         cells = np.flatnonzero(known)
-        known = np.einsum("i,ik->k", known[cells], projection.matrix(domain, pair)[cells]) / projection.scale
+        known = np.einsum("i,ik->k", known[cells], projection.matrix(domain, pair)[cells]) / projection.unit
     return squared_distance(projected.values - known, projected.sigma)
 
 
@@ -231,96 +231,3 @@ def expected_l2(cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def expected_l1(cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """E||g||_1 of standard normal vectors of these lengths: sqrt(2/pi) m."""
     return math.sqrt(2.0 / math.pi) * cells
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What measuring pairs costs: the noise error of each pair, and how a fixed budget is divided among a selection.
-
-    Attributes:
-        unit: (m,) psi of each pair if the whole budget were spent on it alone, in the unit of the dependency scores.
-        even: the same noise on every pair; otherwise the division that minimises the sum of the noise errors.
-        fixed: (m,) if given, the share of the budget that each pair gets, whatever else is chosen.
-    """
-
-    unit: npt.NDArray[np.float64]
-    even: bool = False
-    fixed: npt.NDArray[np.float64] | None = None
-
-    def costs(self, most: int) -> npt.NDArray[np.float64]:
-        """(m,) share of the budget of each pair, such that no `most` pairs exceed it together.
-
-        Algorithm 5 as corrected: 1 / most each; or in the proportions of `shares`, for the `most` dearest pairs. A
-        chosen pair's cost is then at most its share among the chosen.
-        """
-        parts = np.ones(len(self.unit)) if self.even else self.unit ** (2.0 / 3.0)
-        return np.asarray(parts / np.sort(parts)[-most:].sum())
-
-    def shares(self, chosen: Sequence[int]) -> npt.NDArray[np.float64]:
-        """Share of the budget of each chosen pair, summing to 1.
-
-        A pair with share w has noise error unit / sqrt(w): w proportional to unit^(2/3) minimises the sum (Zhang et al.
-        2021, equation 3).
-        """
-        weights = np.ones(len(chosen)) if self.even else self.unit[list(chosen)] ** (2.0 / 3.0)
-        return weights / weights.sum()
-
-    def error(self, chosen: Sequence[int]) -> float:
-        """Sum of psi over the chosen pairs, with the budget divided among them."""
-        if not len(chosen):
-            return 0.0
-        if self.fixed is not None:
-            return float((self.unit / np.sqrt(self.fixed))[list(chosen)].sum())
-        return float((self.unit[list(chosen)] / np.sqrt(self.shares(chosen))).sum())
-
-    def errors_with_one_more(self, chosen: Sequence[int]) -> npt.NDArray[np.float64]:
-        """(m,) `error` of the chosen pairs and one further pair, for every pair."""
-        if self.fixed is not None:
-            errors = self.unit / np.sqrt(self.fixed)
-            return np.asarray(errors[list(chosen)].sum() + errors)
-        if self.even:
-            return np.asarray(math.sqrt(len(chosen) + 1.0) * (self.unit[list(chosen)].sum() + self.unit))
-        parts = self.unit ** (2.0 / 3.0)
-        return np.asarray((parts[list(chosen)].sum() + parts) ** 1.5)
-
-
-def choose_greedily(scores: npt.NDArray[np.float64], plan: Plan, most: int, chosen: Sequence[int] = ()) -> list[int]:
-    """Greedy minimisation of sum_selected psi + sum_others phi (equation 1; Algorithm 3, lines 1-11).
-
-    Adds the pair that lowers the total error most until none lowers it, or `most` pairs are chosen in all. The psi of
-    all chosen pairs grow with their number, because they share one budget (Zhang et al. 2021, Algorithm 2). A pair z
-    leaves the sum over "not selected" for good when it is chosen, so it lowers the total by phi_z less what it adds to
-    the noise errors. (Printed line 4 leaves out z alone, and so counts the chosen pairs again in the next step.)
-
-    Args:
-        scores: (m,) phi, dependency scores.
-        plan: noise errors, in the same unit.
-        most: the largest number of chosen pairs.
-        chosen: pairs that are measured already, and stay.
-
-    Returns:
-        The pairs that join, in order.
-    """
-    selected = list(chosen)
-    open_ = np.ones(len(scores), bool)
-    open_[selected] = False
-    while len(selected) < most and open_.any():
-        gains = scores - (plan.errors_with_one_more(selected) - plan.error(selected))
-        gains[~open_] = -np.inf
-        best = int(np.argmax(gains))
-        if gains[best] <= 0.0:
-            break
-        selected.append(best)
-        open_[best] = False
-    return selected[len(chosen) :]
-
-
-def integer_weights(shares: npt.NDArray[np.float64]) -> list[int]:
-    """Integers proportional, to a sixteenth, to the square roots of these shares of a budget; equal shares give ones.
-
-    A marginal times its weight has that sensitivity, so under one noise a pair's part of the cost goes with its square.
-    """
-    factors = np.sqrt(shares / shares.min())
-    if np.ptp(factors) < 1e-9:
-        return [1] * len(shares)
-    return [int(weight) for weight in np.clip(np.rint(8.0 * factors), 1, 1 << 16)]

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from fedsyn import __version__
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, FedsynError, InputError
-from fedsyn.registry import strategy_class
+from fedsyn.registry import contract_class, partitioner
 from fedsyn.sweep.results import CELL_FILE, SWEEP_FILE, Facts, read_cell
 from fedsyn.sweep.spec import Cell, Sweep
 
@@ -346,15 +346,13 @@ def _next(waiting: Iterable[Cell], keys: dict[str, str | None], cached: set[str]
 
 def shared_partition(config: RunConfig) -> str | None:
     """What a cached, expensive partition depends on besides the number of clients; None where nothing is cached."""
-    from partitioners import make_partitioner
-
-    if strategy_class(config.mechanism.name).central:
+    if contract_class(config.mechanism.name).central:
         return None
     node = config.federation.partition
-    partitioner = make_partitioner(node.name, **node.options)
-    if not getattr(partitioner, "cache", False):
+    chosen = partitioner(node.name, **node.options)
+    if not getattr(chosen, "cache", False):
         return None
-    facts: Facts = {"data": config.to_dict()["data"], "partition": partitioner.model_dump(mode="json")}
-    if getattr(partitioner, "seed", 0) is None:
+    facts: Facts = {"data": config.to_dict()["data"], "partition": chosen.model_dump(mode="json")}
+    if getattr(chosen, "seed", 0) is None:
         facts["seed"] = config.runtime.seed
     return json.dumps(facts, sort_keys=True)

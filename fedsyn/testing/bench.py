@@ -12,7 +12,7 @@ import numpy as np
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.randomness import SEEDED_LABEL
-from fedsyn.registry import strategy_class
+from fedsyn.registry import contract_class
 from fedsyn.testing.harness import Outcome, config_of, execute, federation_of, finished
 from fedsyn.testing.schemas import AwkwardTable
 
@@ -27,8 +27,8 @@ class Bench:
     _runs: dict[str, Outcome] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        self.strategy = strategy_class(self.name)
-        self.federation = federation_of(self.table, self.strategy.central)
+        self.contract = contract_class(self.name)
+        self.federation = federation_of(self.table, self.contract.central)
 
     def config(self, **nodes: Any) -> RunConfig:
         return config_of(self.name, len(self.federation.parts), self.options, **nodes)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.aggregation import SumSpec
 from fedsyn.errors import ConfigError
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, Randomness
 from fedsyn.registry import client_class
@@ -19,8 +18,8 @@ from fedsyn.testing.accounting import rho_of_entries, within_budget
 from fedsyn.testing.bench import Bench, declared_private, equal_arrays
 from fedsyn.testing.harness import SERVER, Outcome, config_of, execute, finished
 from fedsyn.testing.replay import check_released_values_only, check_sensitivity
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
 from fedsyn.wire.holder import Holder
-from fedsyn.wire.messages import ANSWER, ENVELOPE, to_json
 
 STATEMENT_TITLES = (
     "Unit",
@@ -129,7 +128,7 @@ def _gaussian_outputs(outcome: Outcome) -> list[bytes]:
 
 def check_failing_client(bench: Bench) -> None:
     """A client that raises at every message costs only itself; without any client left the run says so."""
-    if bench.strategy.central:
+    if bench.contract.central:
         outcome = execute(bench.config(), bench.federation, raising=[0])
         assert outcome.error is not None, "a run whose only client always fails must end with an error"
         return
@@ -171,7 +170,7 @@ def check_malformed_client(bench: Bench) -> None:
 
 
 def _survived(bench: Bench, outcome: Outcome, what: str) -> None:
-    if not bench.strategy.central:
+    if not bench.contract.central:
         assert outcome.error is None, f"{what}: the run failed: {outcome.error}"
     if outcome.strategy.ledger.releases:
         _ledgers_hold(outcome)
@@ -273,8 +272,8 @@ def check_distributed_noise(bench: Bench) -> None:
 def _masked_only(outcome: Outcome) -> None:
     """Of a secure sum nothing but masked vectors has the length of the sum."""
     for exchange in outcome.tape.exchanges:
-        if exchange.envelope["kind"] == "sum" and exchange.envelope["params"].get("stage") != "masked":
-            spec = SumSpec.from_text(exchange.envelope["params"]["sum"])
+        if exchange.envelope["kind"] == "sum" and exchange.envelope["stage"]["name"] != "masked":
+            spec = SumSpec.read(exchange.envelope["sum"])
             longest = max((array.size for array in exchange.reply_arrays if array.dtype.itemsize == 8), default=0)
             assert longest < max(2, spec.length), f"{exchange}: a vector of the sum leaves a client without a mask"
 

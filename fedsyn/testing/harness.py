@@ -28,11 +28,11 @@ from fedsyn.privacy import Ledger
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness, RandomSource
-from fedsyn.registry import client_class, strategy_class
+from fedsyn.registry import client_class, contract_class, strategy_class
 from fedsyn.selection.views import PooledView
 from fedsyn.testing.schemas import AwkwardTable
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, to_json
 from fedsyn.wire.holder import Holder
-from fedsyn.wire.messages import ANSWER, ENVELOPE, to_json
 
 SERVER = "server"
 Codes = npt.NDArray[np.integer]
@@ -89,12 +89,12 @@ def federation_of(table: AwkwardTable, central: bool) -> Federation:
 def config_of(name: str, clients: int, options: Mapping[str, Any] | None = None, **nodes: Any) -> RunConfig:
     """A small run's configuration; `nodes` are merged into the document's nodes."""
     if options is None:
-        options = {"rounds": 2} if "rounds" in strategy_class(name).Config.model_fields else {}
+        options = {"rounds": 2} if "rounds" in contract_class(name).Options.model_fields else {}
     document: dict[str, Any] = {
         "mechanism": {"name": name, **options},
         "data": {"source": "conformance.csv"},
         "federation": {"clients": clients},
-        "privacy": {"epsilon": 1.0, "delta": 1e-5},
+        "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
         "workload": {"degree": 2, "size": 6, "seed": 1},
         "evaluation": [],
         "runtime": {"seed": 0},

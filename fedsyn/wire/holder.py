@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,15 @@ from fedsyn.errors import ProtocolError
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.selection.views import MarginalView
-from fedsyn.wire.messages import Arrays
+from fedsyn.wire.envelope import Arrays
+from fedsyn.wire.requests import Request
 
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg import Identity
+
+R = TypeVar("R", bound=Request)
+#: Partition ids stay below this: no client can make a list of clients long by the id that it claims.
+MOST_PARTITIONS = 2**20
 
 
 @dataclass
@@ -56,13 +61,25 @@ def _no_identity() -> tuple[Identity, Mapping[int, bytes]]:
 
 
 @dataclass(frozen=True)
-class Call:
-    """One request as a client method sees it."""
+class Call(Generic[R]):
+    """One request as a client method sees it.
+
+    Attributes:
+        round: t.
+        read: gives the request's checked parameters; ProtocolError if they are not what the record allows.
+        arrays: public arrays of the request.
+        make_source: makes the client's randomness for this request.
+    """
 
     round: int
-    params: dict[str, Any]
+    read: Callable[[], R]
     arrays: Arrays
     make_source: Callable[[], RandomSource]
+
+    @cached_property
+    def request(self) -> R:
+        """The request's parameters, read when they are first needed: most messages of a secure sum bring none."""
+        return self.read()
 
     @cached_property
     def source(self) -> RandomSource:

@@ -22,7 +22,8 @@ import pytest
 from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Domain
 from fedsyn.evaluation import client_heterogeneity
-from partitioners import PartitionInput, make_partitioner
+from fedsyn.registry import partitioner as make_partitioner
+from partitioners.base import PartitionInput
 
 pytestmark = pytest.mark.xdist_group("golden_heterogeneity")
 

@@ -20,7 +20,7 @@ sigmas = st.floats(1e-6, 1e9)
 @given(sigma=sigmas, fewest=st.integers(1, 5000), corrupted=st.integers(0, 4999), length=st.integers(1, 10**6))
 def test_a_plan_is_never_below_what_was_asked_for(sigma: float, fewest: int, corrupted: int, length: int) -> None:
     assume(fewest > corrupted)
-    plan = DistributedNoise.plan(
+    plan = DistributedNoise.of(
         sigma, sensitivity=1.0, count=1, length=length, asked=5000, fewest=fewest, corrupted=corrupted
     )
     gamma = plan.resolution
@@ -61,7 +61,7 @@ def test_every_parameter_works(s: float, size: int) -> None:
 @settings(deadline=None)
 def test_vectors_add_up_exactly_but_for_the_shares(values: list[int], clients: int) -> None:
     exact = np.array(values, dtype=np.int64)
-    plan = DistributedNoise.plan(
+    plan = DistributedNoise.of(
         50.0, sensitivity=1.0, count=1, length=len(exact), asked=clients, fewest=clients, corrupted=0
     )
     total = np.zeros(len(exact), np.int64)

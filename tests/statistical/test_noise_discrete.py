@@ -138,7 +138,7 @@ def test_opendp_draws_the_same_distribution(s: float) -> None:
 def test_the_shares_of_a_sum_add_up_to_the_planned_noise(source: RandomSource, clients: int, lost: int) -> None:
     """Exact values plus N(0, sigma_of(contributors)²): mean and variance, and at most sigma without the corrupted."""
     length, sigma, corrupted = 100_000, 7.3, 1
-    plan = DistributedNoise.plan(
+    plan = DistributedNoise.of(
         sigma, sensitivity=1.0, count=1, length=length, asked=clients, fewest=clients - 2, corrupted=corrupted
     )
     counts = np.arange(length, dtype=np.int64) % 50

@@ -12,8 +12,8 @@ import yaml
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation import METRICS
 from fedsyn.loading import parse_config
+from fedsyn.registry import partitioner as make_partitioner
 from fedsyn.sweep import load_sweep
-from partitioners import make_partitioner
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 FOLDERS = sorted(path.parent for path in EXPERIMENTS.glob("*/expected.yaml"))

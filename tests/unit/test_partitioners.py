@@ -10,7 +10,9 @@ from scipy import stats
 
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError
-from partitioners import PARTITIONERS, PartitionInput, check_partition, make_partitioner
+from fedsyn.registry import PARTITIONERS
+from fedsyn.registry import partitioner as make_partitioner
+from partitioners.base import PartitionInput, check_partition
 
 # Distributional tests compare a p-value with this: under the right distribution one run in a million fails.
 # The seeds are fixed, so a failure means a change, not bad luck.

@@ -47,7 +47,7 @@ BUDGET = PrivacyBudget(1.0, 1e-5)
 
 def plan_of(sigma: float = 40.0, **facts: Any) -> DistributedNoise:
     given = {"sensitivity": 1.0, "count": 3, "length": 6, "asked": 20, "fewest": 18, "corrupted": 1, **facts}
-    return DistributedNoise.plan(sigma, **given)
+    return DistributedNoise.of(sigma, **given)
 
 
 # The proof in numbers -----------------------------------------------------------------------------------------------

@@ -1,0 +1,101 @@
+"""The client halves of FLAIM's two Gaussian baselines (Maddock et al. 2024, Table 1), and their contracts.
+
+Only Gaussian noise of a scale fixed in advance is ever added: a run is accounted exactly, as one Gaussian mechanism.
+The server halves are in `strategies/flaim_baselines.py`.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from clients.flaim import FlaimClient, FlaimContract, FlaimOptions
+from fedsyn.config import Node
+from fedsyn.privacy import PrivacyStatement, Release
+from fedsyn.protocol.client import Answer, TableClient, answers
+from fedsyn.protocol.contract import Contract
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import AskRequest, CandidateIndices
+
+
+class FlaimRandomOptions(FlaimOptions):
+    """Options of FLAIM (Random): those of the family; its rounds are fixed."""
+
+    rounds: int = Field(default=10, ge=1)  # type: ignore[assignment]
+
+
+class FlaimRandomContract(FlaimContract):
+    Options = FlaimRandomOptions
+    accountant = "gaussian"
+    statement = PrivacyStatement(
+        public="{public}; the choices, which depend on no row",
+        trust="{trust}",
+        server_sees="each client's {s} choice(s) per round, which depend on no row; {server}",
+        client_sees="the current model and the eligible cliques of each round: functions of released values",
+        cost="per round and row {s} chosen marginal(s), once {d} one-way marginals, each mu^2 = 1/sigma^2; noise drawn "
+        "by {noise}",
+        sampler="{sampler}",
+    )
+
+
+class Draw(AskRequest):
+    """s distinct eligible cliques, uniformly."""
+
+    name = "select"
+    leaves = "the indices of s cliques, drawn without looking at a row"
+    costs = "nothing: the choice depends on no row"
+
+    eligible: CandidateIndices
+
+    def releases(self, contract: FlaimRandomContract) -> tuple[Release, ...]:
+        return ()
+
+
+class FlaimRandomClient(FlaimClient):
+    """FLAIM (Random): chooses without looking at its rows."""
+
+    Contract = FlaimRandomContract
+
+    @answers(Draw)
+    def select(self, call: Call[Draw]) -> Answer:  # type: ignore[override]
+        """s distinct eligible cliques, uniformly."""
+        eligible = call.request.eligible
+        order = call.source.permutation(len(eligible))
+        chosen = [eligible[int(i)] for i in order[: self.options.local_rounds]]
+        self.holder.state["chosen"] = {"round": call.round, "candidates": chosen}
+        return [], {"chosen": chosen}
+
+
+class FedNaiveBayesOptions(Node):
+    """Options of FedNaiveBayes.
+
+    Attributes:
+        rounds: T.
+        iterations: of the fit after each round.
+        final_iterations: of the last fit.
+    """
+
+    rounds: int = Field(default=10, ge=1)
+    iterations: int = Field(default=12, ge=1)
+    final_iterations: int = Field(default=12, ge=1)
+
+
+class FedNaiveBayesContract(Contract):
+    Options = FedNaiveBayesOptions
+    accountant = "gaussian"
+    statement = PrivacyStatement(
+        public="{public}",
+        trust="{trust}",
+        server_sees="{server}",
+        client_sees="the names of the requests",
+        cost="per round and row {d} one-way marginals, each mu^2 = 1/sigma^2; noise drawn by {noise}",
+        sampler="{sampler}",
+    )
+
+    def words(self) -> dict[str, object]:
+        return {"d": len(self.domain)}
+
+
+class FedNaiveBayesClient(TableClient):
+    """Contributes all one-way marginals, which is the base class's answer."""
+
+    Contract = FedNaiveBayesContract

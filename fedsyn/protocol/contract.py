@@ -1,0 +1,92 @@
+"""What the two halves of a mechanism agree on, and what a data holder can read before it joins."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from fedsyn.aggregation import Aggregation
+from fedsyn.config import Node, RunConfig, parse_options
+from fedsyn.counting.candidates import Candidates, build_workload
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError
+from fedsyn.privacy import PrivacyStatement
+
+
+class Contract:
+    """The contract of a family of mechanisms under one configuration. The client half owns it.
+
+    Class attributes that a family sets:
+        Options: pydantic model of the keys of the `mechanism` node beside `name`.
+        accountant: 'zcdp' (also choices by the exponential mechanism), or 'gaussian' (Gaussian noise only).
+        central: whether one data holder has all rows (a yardstick, not a federation).
+        not_private: why a run is not private, for baselines that read exact data; else empty.
+        statement: the privacy statement, with placeholders: {public}, {trust}, {server} (what it sees of a sum),
+            {noise} (who draws it), and those of `words`.
+
+    Args:
+        config: the run's configuration.
+        domain: the schema's domain.
+    """
+
+    Options: ClassVar[type[Node]] = Node
+    accountant: ClassVar[str] = "zcdp"
+    central: ClassVar[bool] = False
+    not_private: ClassVar[str] = ""
+    statement: ClassVar[PrivacyStatement]
+
+    def __init__(self, config: RunConfig, domain: Domain) -> None:
+        self.config = config
+        self.options: Any = self.options_of(config)
+        self.domain = domain
+        self.workload = build_workload(config.workload, domain)
+
+    @property
+    def candidates(self) -> Candidates:
+        """What may be selected, in one order that every party shares."""
+        return Candidates.of(self.workload, self.domain)
+
+    @classmethod
+    def options_of(cls, config: RunConfig) -> Any:
+        """The mechanism's own checked options; ConfigError names every problem."""
+        return _options(cls.Options, config.mechanism.name, json.dumps(config.mechanism.options, sort_keys=True))
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        """Refuses a configuration that this mechanism cannot run; ConfigError says why."""
+        if cls.central and config.federation.participation < 1.0:
+            raise ConfigError(
+                f"federation.participation: '{config.mechanism.name}' has one data holder, who takes part in every "
+                "round; leave participation at 1"
+            )
+
+    def words(self) -> dict[str, object]:
+        """What the statement's further placeholders stand for under this configuration."""
+        return {}
+
+    def filled(self, aggregation: Aggregation, sampler: str) -> PrivacyStatement:
+        """The privacy statement of a run."""
+        words = {"public": public_facts(self.config), "sampler": sampler, **aggregation.who_sees_what(), **self.words()}
+        return self.statement.filled(**words)
+
+
+@lru_cache(maxsize=32)
+def _options(model: type[Node], name: str, options: str) -> Any:
+    return parse_options(model, json.loads(options), f"mechanism ({name})")
+
+
+def public_facts(config: RunConfig) -> str:
+    """The `public` line of a privacy statement under this configuration."""
+    sizes = (
+        "and the clients' row counts"
+        if config.privacy.client_sizes == "public"
+        else "(row counts are private: each client releases its own once, with noise)"
+    )
+    return f"schema with bounds and bins, workload, configuration, who takes part in which round, {sizes}"
+
+
+def require(condition: bool, message: str) -> None:
+    """ConfigError with the message unless the condition holds (for `Contract.check`)."""
+    if not condition:
+        raise ConfigError(message)

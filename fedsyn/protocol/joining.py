@@ -1,0 +1,107 @@
+"""Who takes part in a run: waiting for nodes, asking each who it is, and private row counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fedsyn.config import FederationNode
+from fedsyn.errors import ProtocolError, RunError
+from fedsyn.flower import Grid
+from fedsyn.wire.envelope import Reply
+from fedsyn.wire.holder import MOST_PARTITIONS
+
+_LARGEST = 2**53  # of a row count that a client may claim: what a float holds exactly
+
+
+@dataclass(frozen=True)
+class Participant:
+    """What the server knows of a client: its node on the Grid and its row count (public, or released with noise)."""
+
+    partition: int
+    node: int
+    rows: float | None
+
+
+def wait_for_nodes(grid: Grid, wanted: int, patience: float) -> list[int]:
+    """Node ids, once `wanted` of them are connected; RunError after `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        nodes = sorted(grid.get_node_ids())
+        if len(nodes) >= wanted:
+            return nodes
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"{len(nodes)} of {wanted} clients connected within {patience:g} s (federation.connect_timeout)"
+            )
+        time.sleep(0.5)
+
+
+def provisional(nodes: Sequence[int]) -> dict[int, Participant]:
+    """The nodes before anybody said who it is, under ids that no partition has."""
+    return {-1 - i: Participant(-1 - i, node, None) for i, node in enumerate(nodes)}
+
+
+def joined(
+    asked: Mapping[int, Participant], replies: Mapping[int, Reply], public: bool
+) -> tuple[dict[int, Participant], list[str]]:
+    """The clients by their partition ids, and why others are not among them.
+
+    A client without an id of its own gets a free one. Of two that claim the same id the first node's is used.
+    """
+    clients: dict[int, Participant] = {}
+    unnamed, reasons = [], []
+    for key, reply in sorted(replies.items(), key=lambda item: -item[0]):
+        try:
+            partition, rows = _read_join(reply, public)
+        except ProtocolError as error:
+            reasons.append(str(error))
+            continue
+        if partition is None:
+            unnamed.append((asked[key].node, rows))
+        elif partition in clients:
+            reasons.append(f"two nodes claim partition {partition}; the second is not used")
+        else:
+            clients[partition] = Participant(partition, asked[key].node, rows)
+    free = (k for k in range(len(asked)) if k not in clients)
+    for (node, rows), partition in zip(unnamed, free, strict=False):
+        clients[partition] = Participant(partition, node, rows)
+    return dict(sorted(clients.items())), reasons
+
+
+def require_enough(
+    clients: Mapping[int, Participant], nodes: int, node: FederationNode, reasons: Sequence[str]
+) -> None:
+    """RunError with the first reason unless enough clients joined."""
+    minimum = max(1, node.minimum_cohort)
+    if len(clients) < minimum:
+        detail = f" ({reasons[0]})" if reasons else ""
+        raise RunError(f"only {len(clients)} of {nodes} clients joined, the minimum is {minimum}{detail}")
+
+
+def with_released_sizes(
+    clients: Mapping[int, Participant], replies: Mapping[int, Reply], drop: Callable[[int, str], None]
+) -> dict[int, Participant]:
+    """The clients that released a usable row count, with it."""
+    known = {}
+    for partition, reply in replies.items():
+        rows = reply.params.get("rows")
+        if isinstance(rows, int | float) and not isinstance(rows, bool) and 0 < rows < _LARGEST:
+            known[partition] = replace(clients[partition], rows=float(rows))
+        else:
+            drop(partition, "the released row count is not a positive number")
+    return known
+
+
+def _read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:
+    partition, rows = reply.params.get("partition"), reply.params.get("rows")
+    if partition is not None and not _whole(partition, MOST_PARTITIONS):
+        raise ProtocolError(f"the partition id is not an integer from 0 to {MOST_PARTITIONS - 1}")
+    if not (_whole(rows, _LARGEST) or (rows is None and not public)):
+        raise ProtocolError("the row count is not a non-negative integer")
+    return partition, float(rows) if public and rows is not None else None
+
+
+def _whole(value: object, below: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below

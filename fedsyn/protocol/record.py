@@ -1,0 +1,58 @@
+"""What happened in a round: what was released, and apart from it what was measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class RoundRecord:
+    """One round as everybody may see it; one line of rounds.jsonl.
+
+    Holds nothing that was not public or released: on neighbouring tables with the same released values it is equal to
+    the last byte.
+    """
+
+    round: int
+    cohort: list[int] = field(default_factory=list)
+    dropped: dict[int, str] = field(default_factory=dict)
+    selected: list[str] = field(default_factory=list)
+    sigma: float | None = None
+    epsilon: float | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class RoundCosts:
+    """What a round cost; one line of measured.jsonl. Not public.
+
+    The bytes of a reply count the non-empty cells of an exact vector, and times follow them. `workload_error` is
+    measured against the real rows, where a simulation asks for it.
+    """
+
+    round: int
+    bytes_down: int = 0
+    bytes_up: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    workload_error: float | None = None
+
+    def add_seconds(self, phase: str, seconds: float) -> None:
+        self.seconds[phase] = round(self.seconds.get(phase, 0.0) + seconds, 6)
+
+
+Observer = Callable[[RoundRecord, RoundCosts], None]
+
+
+class Timer:
+    """Context manager that adds the seconds of a block to a round's costs."""
+
+    def __init__(self, costs: RoundCosts, phase: str) -> None:
+        self.costs, self.phase = costs, phase
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.costs.add_seconds(self.phase, time.perf_counter() - self.start)

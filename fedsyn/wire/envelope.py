@@ -1,0 +1,195 @@
+"""What every message carries beside its arrays: the envelope of a request, and a reply.
+
+A Flower message holds a list of arrays and one scalar, a JSON text. Nothing is ever pickled. The bytes of an array are
+NumPy's own format, read with pickling disabled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy.typing as npt
+
+from fedsyn.errors import ProtocolError
+
+PROTOCOL_VERSION = 2
+ENVELOPE = "envelope"  # the one scalar of a request
+ANSWER = "answer"  # the one scalar of a reply
+Scalar = bool | int | float | str | bytes
+Arrays = list[npt.NDArray[Any]]
+
+
+def to_json(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, separators=(",", ":"), sort_keys=True)
+
+
+def from_json(text: Any, what: str) -> dict[str, Any]:
+    """A JSON object from a message; ProtocolError if it is none."""
+    try:
+        fields = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):  # not JSON, a number of thousands of digits, thousands of levels
+        fields = None
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"the message's {what} is missing or not a JSON object")
+    return fields
+
+
+@dataclass(frozen=True)
+class SumSpec:
+    """The public facts of a sum, as its clients receive them.
+
+    Attributes:
+        shapes: shapes of the summed arrays.
+        sigma: standard deviation of the noise on the sum, in units of the summed values.
+        sensitivity: L2 sensitivity of one array.
+        count: the most arrays that one row may touch.
+        signed: whether values may be negative.
+        magnitude: largest absolute value that one row adds to one entry.
+        asked: number of clients that the server asks.
+        number: of the sum in its run, from 0; no two sums of a run share one.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    sigma: float
+    sensitivity: float
+    count: int
+    signed: bool = False
+    magnitude: float = 1.0
+    asked: int = 1
+    number: int = 0
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> SumSpec:
+        """The facts from an envelope; ProtocolError if they are malformed."""
+        try:
+            spec = cls(
+                tuple(tuple(int(n) for n in shape) for shape in fields["shapes"]),
+                float(fields["sigma"]),
+                float(fields["sensitivity"]),
+                int(fields["count"]),
+                fields["signed"] is True,
+                float(fields["magnitude"]),
+                int(fields["asked"]),
+                int(fields["number"]),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise ProtocolError("the description of the sum is malformed") from None
+        positive = (spec.sigma, spec.sensitivity, spec.magnitude)
+        empty = any(n < 1 for shape in spec.shapes for n in shape)
+        if empty or spec.count < 1 or spec.asked < 1 or spec.number < 0 or not all(0 < v < math.inf for v in positive):
+            raise ProtocolError("the description of the sum is malformed")
+        return spec
+
+    @cached_property
+    def length(self) -> int:
+        """L, entries of the summed vector."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Which message of a secure sum this is.
+
+    Attributes:
+        name: of the stage.
+        skip: number of the message's arrays that belong to the mechanism; those of the stage follow.
+        run: random name of the server's run, which tells the sums of two runs apart.
+    """
+
+    name: str
+    skip: int
+    run: str
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> Stage:
+        name, skip, run = (fields.get(key) for key in ("name", "skip", "run"))
+        if not isinstance(name, str) or not isinstance(run, str) or type(skip) is not int or skip < 0:
+            raise ProtocolError("the message belongs to no stage of a secure sum")
+        return cls(name, skip, run)
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What every request carries beside its arrays.
+
+    Attributes:
+        request: name of the request.
+        kind: 'ask' or 'sum'.
+        round: t.
+        config_hash: `RunConfig.sha256` of the run.
+        params: the request's own parameters; only its record in `clients/` reads them.
+        sequence: numbers the requests of a run: randomness is keyed by it, so that two requests of one name in one
+            round never share their noise. All stages of one sum have the same.
+        sum: facts of the sum, for kind 'sum'.
+        stage: of a secure sum.
+        version: of the protocol.
+    """
+
+    request: str
+    kind: str
+    round: int
+    config_hash: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    sequence: int = 0
+    sum: SumSpec | None = None
+    stage: Stage | None = None
+    version: int = PROTOCOL_VERSION
+
+    def to_scalars(self) -> dict[str, Scalar]:
+        """One JSON text: Flower checks every key of a record, and thousands of clients mean thousands of records."""
+        fields: dict[str, Any] = {
+            "version": self.version,
+            "request": self.request,
+            "kind": self.kind,
+            "round": self.round,
+            "config": self.config_hash,
+            "params": dict(self.params),
+            "sequence": self.sequence,
+        }
+        if self.sum is not None:
+            fields["sum"] = asdict(self.sum)
+        if self.stage is not None:
+            fields["stage"] = asdict(self.stage)
+        return {ENVELOPE: to_json(fields)}
+
+    @classmethod
+    def from_scalars(cls, scalars: Mapping[str, Any]) -> Envelope:
+        """Reads and checks an envelope; ProtocolError names the field at fault, never its value."""
+        return cls._parse(str(scalars.get(ENVELOPE)))
+
+    @classmethod
+    @lru_cache(maxsize=8)  # clients of a simulation that share a process read the same text one after the other
+    def _parse(cls, text: str) -> Envelope:
+        fields = from_json(text, "envelope")
+        version = fields.get("version")
+        if version != PROTOCOL_VERSION or isinstance(version, bool):
+            raise ProtocolError(
+                f"the peer speaks protocol version {version if isinstance(version, int) else 'unknown'}, "
+                f"this side speaks {PROTOCOL_VERSION}: install the same fedsyn on both"
+            )
+        expected = {"request": str, "kind": str, "round": int, "config": str, "params": dict, "sequence": int}
+        for key, kind in expected.items():
+            if not isinstance(fields.get(key), kind) or isinstance(fields.get(key), bool):
+                raise ProtocolError(f"message field '{key}' is missing or not a {kind.__name__}")
+        parts: dict[str, Any] = {}
+        readers: dict[str, Any] = {"sum": SumSpec.read, "stage": Stage.read}
+        for key, read in readers.items():
+            if key in fields:
+                if not isinstance(fields[key], dict):
+                    raise ProtocolError(f"message field '{key}' is not a dict")
+                parts[key] = read(fields[key])
+        return cls(*(fields[key] for key in expected), **parts)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One client's checked reply."""
+
+    partition: int
+    arrays: Arrays
+    params: Mapping[str, Any]

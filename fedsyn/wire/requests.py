@@ -1,0 +1,218 @@
+"""Requests: typed records that a family's client half declares, and the two ways in which a mechanism yields them.
+
+A record has a name, parameters with their bounds, and what answering costs one row. Both halves use the same record:
+the server fills it in, the client reads and checks it, and the ledgers of both charge what the record says. So no name,
+no key of a parameter and no sensitivity stands twice.
+
+| yielded | record | what the server learns | what is charged |
+|---|---|---|---|
+| `Ask` | `AskRequest` | each reply, already private | `AskRequest.releases`, before it is asked for |
+| `Sum` | `SumRequest` | the sum over a cohort with Gaussian noise | `SumRequest.layout`, at the sum's sigma |
+
+A further kind (an index chosen from a store, for instance) is a further pair here, an answer in
+`MechanismStrategy.answer`, and a branch in `TableClient`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy.typing as npt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
+
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ProtocolError
+from fedsyn.privacy import Release
+from fedsyn.privacy.release import COUNTS, TWICE
+from fedsyn.wire.envelope import Arrays, SumSpec
+
+# Parameters ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Below:
+    """Checks distinct indices, on the client also against the list of its contract that they point into."""
+
+    what: str
+
+    def __call__(self, values: list[int], info: ValidationInfo) -> list[int]:
+        if len(set(values)) != len(values):
+            raise ValueError("repeats an entry")
+        if info.context is not None:
+            length = len(getattr(info.context, self.what))
+            if any(i >= length for i in values):
+                raise ValueError(f"must be a list of integers from 0 to {length - 1}")
+        return values
+
+
+_Indices = list[Annotated[int, Field(ge=0)]]
+#: Distinct positions in `Contract.candidates`.
+CandidateIndices = Annotated[_Indices, AfterValidator(_Below("candidates")), Field(description="distinct candidates")]
+#: At least one of them.
+SomeCandidates = Annotated[CandidateIndices, Field(min_length=1)]
+#: Distinct positions in `Contract.pairs`.
+PairIndices = Annotated[_Indices, AfterValidator(_Below("pairs")), Field(description="distinct pairs of attributes")]
+#: A positive, finite number.
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Request(BaseModel):
+    """One request that a client answers; its fields are the parameters.
+
+    Class attributes:
+        name: on the wire, and of the entry in the ledgers.
+        kind: how it is yielded.
+        leaves: what leaves a client, for people.
+        costs: what answering costs one row, for people.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: ClassVar[str]
+    kind: ClassVar[str]
+    leaves: ClassVar[str]
+    costs: ClassVar[str]
+
+    @classmethod
+    def read(cls, params: Mapping[str, Any], contract: Any) -> Self:
+        """The record of a message, checked against the contract; ProtocolError names the parameter at fault."""
+        try:
+            return cls.model_validate(params, context=contract)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            where = str(problem["loc"][0])[:40] if problem["loc"] else "params"
+            message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            raise ProtocolError(f"parameter '{where}' {message[0].lower() + message[1:]}") from None
+
+
+class AskRequest(Request):
+    """A request whose replies reach the server one by one: each must already be private."""
+
+    kind = "ask"
+
+    @abstractmethod
+    def releases(self, contract: Any) -> tuple[Release, ...]:
+        """What one row of an asked client pays; empty only if a reply depends on no row. The round is filled in."""
+
+
+class SumRequest(Request):
+    """A request of which the server learns the sum over the cohort plus Gaussian noise, and nothing else."""
+
+    kind = "sum"
+
+    @abstractmethod
+    def layout(self, contract: Any, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """What is summed, and how far one row moves it.
+
+        Args:
+            contract: of the family.
+            arrays: the public arrays of the request.
+        """
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a sum adds up; a contribution is the concatenation of its arrays.
+
+    Attributes:
+        shapes: of the summed arrays.
+        count: the most of these arrays that one row touches.
+        sensitivity: L2 sensitivity of one array, one row added or removed.
+        signed: whether a contribution may hold negative values (sketches); counts may not.
+        magnitude: largest absolute value that one row adds to one entry, for the check that no sum can overflow.
+        replaced: how much farther an array moves when a row is exchanged for another one, at most 2.
+        argument: why one row touches only `count` of the arrays, where that is fewer than all of them.
+        cliques: whose exact marginals the arrays are, where they are marginals.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    count: int
+    sensitivity: float = 1.0
+    signed: bool = False
+    magnitude: float = 1.0
+    replaced: float = TWICE
+    argument: str = ""
+    cliques: tuple[Clique, ...] = ()
+
+    @classmethod
+    def of_marginals(
+        cls, domain: Domain, cliques: Sequence[Clique], *, count: int | None = None, argument: str = ""
+    ) -> Layout:
+        """Marginals as counts: one row is in one cell of each, so each has sensitivity 1."""
+        shapes = tuple(domain.shape_of(clique) for clique in cliques)
+        count = max(1, len(cliques)) if count is None else count
+        return cls(shapes, count, replaced=COUNTS, argument=argument, cliques=tuple(cliques))
+
+    @classmethod
+    def of_vector(
+        cls, length: int, sensitivity: float, *, signed: bool = False, magnitude: float = 1.0, replaced: float = TWICE
+    ) -> Layout:
+        """ONE vector that a row moves by at most `sensitivity`."""
+        return cls(((length,),), 1, sensitivity, signed, magnitude, replaced)
+
+    def spec(self, sigma: float, asked: int, number: int) -> SumSpec:
+        """What the clients are told of a sum of this layout."""
+        facts = (self.shapes, sigma, self.sensitivity, self.count, self.signed, self.magnitude)
+        return SumSpec(*facts, max(1, asked), number)
+
+
+# What a mechanism yields ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Asks each client of a cohort; the answer is `dict[partition, Reply]` of the replies that came.
+
+    Attributes:
+        cohort: partition ids of the clients that are asked.
+        request: what each of them is asked.
+        arrays: public arrays, the same for every client (for instance the current model).
+    """
+
+    cohort: Sequence[int]
+    request: AskRequest
+    arrays: Sequence[npt.NDArray[Any]] = ()
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Sums over a cohort; the answer is `Summed`.
+
+    Attributes:
+        cohort: partition ids of the clients that are asked.
+        request: what each of them contributes.
+        sigma: standard deviation of the noise on the sum, in units of the summed values (records, for counts).
+        arrays: public arrays, the same for every client.
+    """
+
+    cohort: Sequence[int]
+    request: SumRequest
+    sigma: float
+    arrays: Sequence[npt.NDArray[Any]] = ()
+
+
+@dataclass(frozen=True)
+class Summed:
+    """Answer to a `Sum`.
+
+    Attributes:
+        arrays: noisy sums, float64, in the shapes that were asked for; none if the sum was not opened.
+        sigmas: standard deviation of the noise that each array carries (larger than asked for with local noise).
+        contributors: partition ids whose contribution is in the sum, ascending.
+    """
+
+    arrays: Arrays
+    sigmas: tuple[float, ...]
+    contributors: tuple[int, ...]
+
+    @classmethod
+    def nothing(cls) -> Summed:
+        """Too few contributions: nothing was opened, and nothing charged for it."""
+        return cls([], (), ())
+
+    @property
+    def opened(self) -> bool:
+        return bool(self.contributors)

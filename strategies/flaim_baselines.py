@@ -1,0 +1,54 @@
+"""The server halves of FLAIM's two Gaussian baselines (Maddock et al. 2024, Table 1).
+
+The client halves, with the contracts, are in `clients/flaim_baselines.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from clients.flaim_baselines import Draw, FedNaiveBayesClient, FlaimRandomClient
+from fedsyn.inference import Measurement
+from fedsyn.privacy import Scales, sigma_for_rho
+from fedsyn.protocol.client import OneWay
+from fedsyn.protocol.strategy import MechanismStrategy, Protocol
+from fedsyn.wire.requests import AskRequest, Sum
+from strategies.flaim import Flaim
+
+
+class FlaimRandom(Flaim):
+    """FLAIM (Random): clients choose cliques uniformly, so that the whole budget measures."""
+
+    Client = FlaimRandomClient
+
+    def first_scales(self) -> Scales:
+        """All of the budget on T s chosen and the one-way marginals; nothing is measured locally."""
+        count = self.options.rounds * self.options.local_rounds + len(self.domain)
+        return Scales(sigma_for_rho(self.ledger.remaining_rho / count), 1.0, count, 0)
+
+    def choice(self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]) -> AskRequest:
+        return Draw(eligible=eligible)
+
+    def shown(self, measurements: Sequence[Measurement]) -> list[np.ndarray]:
+        """Nothing: whoever draws blindly needs no model."""
+        return []
+
+
+class FedNaiveBayes(MechanismStrategy):
+    """FedNaiveBayes: the workload restricted to one-way marginals, measured in every round."""
+
+    Client = FedNaiveBayesClient
+
+    def protocol(self) -> Protocol:
+        rounds, ones = self.options.rounds, [(name,) for name in self.domain]
+        sigma = sigma_for_rho(self.ledger.remaining_rho / (rounds * len(ones)))
+        measurements: list[Measurement] = []
+        for t in range(1, rounds + 1):
+            self.begin_round(t)
+            self.record.sigma = sigma
+            cohort = self.sample(self.config.federation.participation)
+            sums = yield Sum(cohort, OneWay(), sigma)
+            measurements += self.opened(sums, ones)
+            self.estimate(measurements, t == rounds)

@@ -1,0 +1,162 @@
+"""The server half of HeteroFedSyn: FedPrivSyn and AdaFedPrivSyn. Client half: `clients/heterofedsyn.py`.
+
+Li et al. 2026, "HeteroFedSyn", Algorithms 1 to 5; what is PrivSyn's own is in `strategies/privsyn.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from clients.heterofedsyn import AdaFedPrivSynClient, FedPairContract, FedPrivSynClient, Projections
+from fedsyn.protocol.strategy import Protocol, Steps
+from fedsyn.selection.indif import Noisy, distance_squared, expected_l2, indif_squared, root
+from strategies.privsyn import PairSynthesis, choose_greedily
+
+Floats = npt.NDArray[np.float64]
+
+# Where all pairs that `fraction` allows are selected, a smaller rest is not worth another exchange: the last have it.
+_LITTLE = 0.1
+
+
+class FedPrivSyn(PairSynthesis):
+    """FedPrivSyn: unbiased InDif2 from projected marginals, all pairs selected at once (Li et al. 2026).
+
+    Departures from the paper, and why (docs/mechanisms.md has them all; as printed in configs/printed/fed_privsyn.yaml):
+    marginals are counts of sensitivity 1, not proportions times n_i; +-1 projections, whose sensitivity does not depend
+    on the matrix; every client uses the same matrix, from a public seed; the debiased square conditions on that public
+    matrix.
+    """
+
+    Client = FedPrivSynClient
+    contract: FedPairContract
+
+    def protocol(self) -> Protocol:
+        budget = self.first_budget()  # Algorithm 5
+        inflation = yield from self.share_one_way(budget.one_way)  # line 1: Algorithm 1, lines 1 and 3
+        if self.one_way and self.pairs:
+            self.begin_round(2)
+            if self.options.scored:
+                projected = yield from self.share_projections(budget.scores)  # line 2: Algorithm 1, lines 2 and 4
+                scores = self.dependencies(projected)  # line 3: Algorithm 2
+                allocation = self.allocation(budget.pairs, inflation)
+                chosen = self.fitting(choose_greedily(scores, allocation, len(self.pairs)))  # line 4: Eq. 1
+            else:
+                chosen, allocation = self.baseline(), self.allocation(budget.pairs, inflation)
+            if chosen:
+                yield from self.share_pairs(chosen, allocation.shares(chosen), budget.pairs)  # line 6
+            elif self.options.ablation.rest == "remeasure":
+                yield from self.share_one_way(budget.pairs)
+        self.synthesise(last=True)  # lines 7 and 8
+
+    def share_projections(self, rho: float) -> Steps:
+        """Algorithm 1, lines 2 and 4: the projections of all pairs, in proportions; none if they were not opened."""
+        projection = self.options.projection
+        widths = [projection.width(self.domain, pair) for pair in self.pairs]
+        sums = yield self.one_vector(Projections(pairs=self.numbers), rho)
+        if not self.is_open(sums, "projections"):
+            return []
+        unit = projection.unit * max(1.0, self.rows(sums.contributors))
+        bounds = np.cumsum([0, *widths])
+        values, sigma = sums.arrays[0] / unit, sums.sigmas[0] / unit
+        return [Noisy(values[bounds[i] : bounds[i + 1]], sigma) for i in range(len(self.pairs))]
+
+    def dependencies(self, projected: Sequence[Noisy]) -> Floats:
+        """(m,) InDif2 of every pair (Algorithm 2), in the configured norm; all 0, so that none is selected, without
+        projections.
+
+        Of the one-way marginals only the cells are used, without the coarser blocks: their noise is independent, as the
+        debiasing needs it.
+        """
+        if not projected:
+            return np.zeros(len(self.pairs))
+        ones = {m.attribute: Noisy(m.cells / self.total, m.cell_sigma / self.total) for m in self.one_way}
+        squared = [
+            indif_squared(self.domain, pair, projected[i], ones[pair[0]], ones[pair[1]], self.options.projection)
+            for i, pair in enumerate(self.pairs)
+        ]
+        return self.distances(squared)
+
+    def distances(self, squared: Sequence[float], which: Sequence[int] | slice = slice(None)) -> Floats:
+        """phi of some pairs, in the configured norm, from estimates of squared L2 distances."""
+        return root(np.array(squared)) * self.norm_factors(self.counted_cells)[which]
+
+    def noise_errors(self, cells: Floats) -> Floats:
+        return expected_l2(cells) * self.norm_factors(cells)
+
+    def norm_factors(self, cells: Floats) -> Floats:
+        """(m,) from L2 to the configured norm; an L1 norm lies between one and root(cells) times the L2 norm."""
+        return np.sqrt(cells) if self.options.ablation.norm == "l1" else np.ones(len(cells))
+
+
+class AdaFedPrivSyn(FedPrivSyn):
+    """AdaFedPrivSyn: FedPrivSyn with adaptive selection (Algorithms 3 and 4), which re-scores pairs on synthetic rows.
+
+    `every` (m) pairs are selected between two updates of the scores; they do not depend on each other's measurements,
+    so they are asked for in one exchange. What a pair costs is fixed before the first is selected, such that no `most`
+    pairs exceed rho_3 (`Allocation.costs`; Algorithm 5 as corrected has 6 rho_3 / (d (d - 1)) for a third of all pairs,
+    which is `allocation: even`). What is left over goes to the selected pairs in a last exchange, or stays unspent
+    (`rest`). Whatever is selected, rho_3 is spent exactly, or not all of it.
+    """
+
+    Client = AdaFedPrivSynClient
+
+    def protocol(self) -> Protocol:
+        if not self.options.scored:
+            yield from super().protocol()
+            return
+        budget, remeasure = self.first_budget(), self.options.ablation.rest == "remeasure"  # Algorithm 5
+        inflation = yield from self.share_one_way(budget.one_way)  # line 1: Algorithm 1, lines 1 and 3
+        if self.one_way and self.pairs:
+            self.begin_round(2)
+            projected = yield from self.share_projections(budget.scores)  # line 2: Algorithm 1, lines 2 and 4
+            scores = self.dependencies(projected)  # line 3: Algorithm 2
+            most = max(1, math.floor(self.options.fraction * len(self.pairs) + 1e-9))
+            every = self.options.every or max(10, math.ceil(most / 20))
+            allocation = self.allocation(budget.pairs, inflation)
+            costs = allocation.costs(most)
+            if not remeasure:
+                allocation = replace(allocation, fixed=costs)
+            chosen: list[int] = []
+            left = 1.0  # of rho_3
+            while len(chosen) < most:  # line 4: Algorithm 3
+                limit = min(most, len(chosen) + every)
+                batch = self.fitting(choose_greedily(scores, allocation, limit, chosen))
+                if not batch:
+                    break
+                chosen += batch
+                cost, left = float(costs[batch].sum()), 1.0 - float(costs[chosen].sum())
+                if len(chosen) == most and left < _LITTLE and remeasure:
+                    cost, left = cost + left, 0.0
+                yield from self.share_pairs(batch, costs[batch] / costs[batch].sum(), budget.pairs * cost)  # line 6
+                if len(chosen) < most:
+                    self.synthesise(last=False)
+                    scores = self.updated(scores, chosen, projected)  # line 5: Algorithm 4
+                    self.begin_round(self.round + 1)
+            if chosen and left > 1e-9 and remeasure:
+                yield from self.share_pairs(chosen, allocation.shares(chosen), budget.pairs * left)
+            elif not chosen and remeasure:
+                yield from self.share_one_way(budget.pairs)
+        self.synthesise(last=True)  # lines 7 and 8
+
+    def updated(self, scores: Floats, chosen: Sequence[int], projected: Sequence[Noisy]) -> Floats:
+        """Algorithm 4: a pair that shares an attribute with a selected one is scored against the synthetic rows.
+
+        Only where that lowers its score. The squared distance is debiased as InDif2^2 is: the printed line 3 leaves the
+        noise of the projection in it.
+        """
+        assert self.model is not None
+        touched = {name for i in chosen for name in self.pairs[i]}
+        open_ = [i for i in range(len(self.pairs)) if i not in set(chosen) and touched & set(self.pairs[i])]
+        tables, projection = self.model.project_many([self.pairs[i] for i in open_]), self.options.projection
+        squared = [
+            distance_squared(self.domain, self.pairs[i], projected[i], table / self.model.total, projection)
+            for i, table in zip(open_, tables, strict=True)
+        ]
+        updated = scores.copy()
+        updated[open_] = np.minimum(scores[open_], self.distances(squared, open_))
+        return updated
