@@ -102,10 +102,10 @@ class _Search:
     """Which degrees can be passed over, by logarithms of factorials: fast for any n, and never wrong about a degree.
 
     Every probability below is a sum of positive terms, and every term is the exponential of nine log factorials, each
-    off by less than 1e-13 of its value, which is at most n ln n. Up to n = 100,000 that is below 1.1e-6 together, and so
-    is the relative error of the sum. It is compared with what is allowed times 1 + `slack`, which is 1e-5 there and
-    grows with ln n! for larger n. So a degree is passed over only where it breaks a promise, and a threshold only where
-    it is too large.
+    off by less than 1e-13 of its value, which is at most n ln n. Up to n = 100,000 that is below 1.1e-6 for all nine,
+    and so is the relative error of the sum. It is compared with what is allowed times 1 + `slack`, which is 1e-5 there
+    and grows with ln n! for larger n. So a degree is passed over only where it breaks a promise, and a threshold only
+    where it is too large.
 
     Passing over many at once: let l(k) be the fewest lost neighbours and c(k) the smallest threshold that keep promises
     3 and 1 for degree k. Who draws more draws no fewer marked ones, so neither falls with k. Degree k needs a threshold

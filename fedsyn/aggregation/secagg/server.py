@@ -298,8 +298,8 @@ def _windows(count: int, size: int) -> list[int]:
     """Where to start windows of `size` shares out of `count`, going round, in search of one without a wrong share.
 
     A window leaves out the `count` - `size` shares behind it. Those left out by the first few windows cover the round,
-    so that whichever single share is wrong, one of them avoids it. Where shares are few the others follow, for more than
-    one wrong share; where they are many that would cost count * size^2 for a single client that dealt nonsense.
+    so that whichever single share is wrong, one of them avoids it. Where shares are few the others follow, for more
+    than one wrong share; where they are many that would cost count * size^2 for a single client that dealt nonsense.
     """
     if count <= size:
         return [0] if count == size else []
