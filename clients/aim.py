@@ -33,7 +33,7 @@ class AimClient(TableClient):
             raise ProtocolError("parameter 'eligible' names no clique")
         epsilon = positive(call.params.get("epsilon"), "epsilon")
         sigma = positive(call.params.get("sigma"), "sigma")
-        view = ModelView.of(self.domain, call.arrays)
+        view = ModelView.of(self.domain, call.arrays, self.config.inference)
         weights = candidates.weights[eligible]
         cliques = [candidates.cliques[i] for i in eligible]
         distances = l1_distances(self.codes, self.domain, cliques, view, self.size)

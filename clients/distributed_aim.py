@@ -37,7 +37,7 @@ class DistributedAimClient(TableClient):
         scale, weights = self.options.scale, candidates.weights[eligible]
         if 2.0 * self.size * float(weights.max()) * scale > LARGEST:  # decided by public numbers
             raise ProtocolError("mechanism.scale is too large for this client's size: its scores would not be exact")
-        view = ModelView.of(self.domain, call.arrays)
+        view = ModelView.of(self.domain, call.arrays, self.config.inference)
         cliques = [candidates.cliques[i] for i in eligible]
         encoded = encode(weights * l1_distances(self.codes, self.domain, cliques, view, self.size), scale)
         moves = encoded_moves(weights, scale).astype(np.float64)

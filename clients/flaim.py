@@ -18,7 +18,7 @@ from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.protocol.client import TableClient, answers, indices, marginal_contribution, positive
 from fedsyn.selection.scores import expected_noise, l1_distances, penalised_cells
-from fedsyn.selection.views import ModelView
+from fedsyn.selection.views import ModelView, check_model_size
 from fedsyn.wire.holder import Call
 from fedsyn.wire.messages import Arrays
 
@@ -47,8 +47,9 @@ class FlaimClient(TableClient):
         if not eligible:
             raise ProtocolError("parameter 'eligible' names no clique")
         model_arrays, measured = _split(call.arrays, call.params)
-        view = ModelView.of(self.domain, model_arrays)
+        view = ModelView.of(self.domain, model_arrays, self.config.inference)
         past = _measurements(measured, call.params, self.domain) if measured else []
+        check_model_size(self.domain, [m.clique for m in past], self.config.inference)
         chosen: list[int] = []
         steps = min(local_rounds, len(eligible))
         for step in range(steps):

@@ -12,10 +12,10 @@ from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget
 from fedsyn.privacy.conversion import gaussian_epsilon, zcdp_epsilon
 from fedsyn.privacy.release import Release
 
-#: Relative room for the entries of a state, which were within `ROUNDING_ROOM` when they were entered. The same entries,
-#: merged (`Ledger.to_dict(compact=True)`), add up to the same real number, but round elsewhere: a count becomes a float,
-#: is multiplied by the cost of one, the extra is summed and added, `fsum` rounds once; each by 2^-53 at most, on either
-#: side. That is below 2e-15 of a sum of positive terms, whatever their number; five times as much is allowed.
+#: Relative room for the entries of a state, which were within `ROUNDING_ROOM` when they were entered. The same
+#: entries, merged (`Ledger.to_dict(compact=True)`), add up to the same real number, but round elsewhere: a count
+#: becomes a float, is multiplied by the cost of one, the extra is summed and added, `fsum` rounds once; each by 2^-53
+#: at most, on either side. That is below 2e-15 of a sum of positive terms, however many; five times that is allowed.
 REREADING_ROOM = ROUNDING_ROOM + 1e-14
 
 
