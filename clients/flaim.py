@@ -25,7 +25,7 @@ from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.selection.scores import Penalty, expected_noise, l1_distances, penalised_cells
-from fedsyn.selection.views import ModelView
+from fedsyn.selection.views import ModelView, check_model_size
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
@@ -224,6 +224,7 @@ class FlaimClient(TableClient):
             raise ProtocolError("parameter 'model_arrays' must count arrays of the request")
         view = self.view(call.arrays[: asked.model_arrays])
         past = asked.past(call.arrays, self.domain)
+        check_model_size(self.domain, [m.clique for m in past], self.config.inference)
         chosen: list[int] = []
         steps = min(self.options.local_rounds, len(asked.eligible))
         for step in range(steps):

@@ -12,6 +12,12 @@ from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget
 from fedsyn.privacy.conversion import gaussian_epsilon, zcdp_epsilon
 from fedsyn.privacy.release import Release
 
+#: Relative room for the entries of a state, which were within `ROUNDING_ROOM` when they were entered. The same
+#: entries, merged (`Ledger.to_dict(compact=True)`), add up to the same real number, but round elsewhere: a count
+#: becomes a float, is multiplied by the cost of one, the extra is summed and added, `fsum` rounds once; each by 2^-53
+#: at most, on either side. That is below 2e-15 of a sum of positive terms, however many; five times that is allowed.
+REREADING_ROOM = ROUNDING_ROOM + 1e-14
+
 
 class Accountant(Protocol):
     """Adds up the costs of releases in one unit and turns the sum into epsilon."""
@@ -134,15 +140,15 @@ def accountant_from_dict(state: Mapping[str, Any]) -> Accountant:
     raise ValueError("unknown accountant")
 
 
-def affordable(spent: float, capacity: float) -> bool:
+def affordable(spent: float, capacity: float, room: float = ROUNDING_ROOM) -> bool:
     """Whether a sum of costs stays within the capacity, up to float rounding.
 
     Plans divide a budget so that it sums to exactly the capacity; in floating point the sum may come out a
     few ulps above. The room of 1e-9 (relative) is safe because `PrivacyBudget.rho` and `.mu` lie at least as
     far below the largest values that imply (ε, δ): a sum that uses all of it is still within the promise.
-    `Ledger` checks that on construction instead of assuming it.
+    `Ledger` checks that on construction instead of assuming it, for the larger `REREADING_ROOM`.
     """
-    return spent <= capacity * (1.0 + ROUNDING_ROOM)
+    return spent <= capacity * (1.0 + room)
 
 
 def _check_capacity(name: str, value: float) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedsyn.domain import Clique
 from fedsyn.errors import BudgetExceeded
 from fedsyn.privacy import _noise
-from fedsyn.privacy.accountant import Accountant, ZcdpAccountant, accountant_from_dict, affordable
+from fedsyn.privacy.accountant import REREADING_ROOM, Accountant, ZcdpAccountant, accountant_from_dict, affordable
 from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, TWICE, UNKNOWN_SAMPLER, Release, merged
@@ -59,7 +59,7 @@ class Ledger:
         self._releases: list[Release] = []
         self._costs: list[float] = []
         self._caveats: list[str] = []
-        full = self.accountant.capacity * (1.0 + ROUNDING_ROOM)
+        full = self.accountant.capacity * (1.0 + REREADING_ROOM)
         if self.accountant.epsilon(full, budget.delta) > budget.epsilon:
             raise ValueError("the accountant's capacity exceeds the budget")
 
@@ -116,8 +116,11 @@ class Ledger:
             BudgetExceeded: if the sum would exceed the budget; nothing is entered then.
             ValueError: if the accountant does not cover this kind of release.
         """
+        self._enter(release, ROUNDING_ROOM)
+
+    def _enter(self, release: Release, room: float) -> None:
         cost = self.accountant.cost(release)
-        if not affordable(math.fsum([*self._costs, cost]), self.accountant.capacity):
+        if not affordable(math.fsum([*self._costs, cost]), self.accountant.capacity, room):
             raise BudgetExceeded(
                 f"release '{release.name}' of round {release.round} costs {cost:.6g} {self.accountant.unit}, "
                 f"but only {self.remaining:.6g} of {self.accountant.capacity:.6g} is left for epsilon = "
@@ -387,6 +390,8 @@ class Ledger:
     def from_dict(cls, state: Mapping[str, Any]) -> Ledger:
         """Rebuilds a ledger; every cost is computed anew from the entries and charged again.
 
+        What a ledger accepted, its state is accepted with (`REREADING_ROOM`). New releases get no more room by that.
+
         Raises:
             BudgetExceeded: if the entries exceed the budget: the state was tampered with or belongs to
                 another budget.
@@ -406,7 +411,7 @@ class Ledger:
         for reason in state["caveats"]:
             ledger.not_private(reason)
         for entry in state["releases"]:
-            ledger.charge(Release.from_dict(entry))
+            ledger._enter(Release.from_dict(entry), REREADING_ROOM)
         return ledger
 
     def report(self) -> dict[str, Any]:

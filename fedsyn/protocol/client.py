@@ -152,8 +152,8 @@ class TableClient(NumPyClient):
         return float(self.holder.state["size"])
 
     def view(self, arrays: Arrays) -> ModelView:
-        """Marginals of the model that a request brings."""
-        return ModelView.of(self.domain, arrays)
+        """Marginals of the model that a request brings; ProtocolError if it is larger than the run's limits allow."""
+        return ModelView.of(self.domain, arrays, self.config.inference)
 
     def marginals(self, layout: Layout, active: Iterable[int] | None = None) -> Contribution:
         """A client's exact part of a sum of marginals: counts over the cliques in `active`, zero for the others.

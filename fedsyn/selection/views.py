@@ -6,16 +6,19 @@ import hashlib
 import json
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import combinations
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.config import InferenceNode
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.inference import Model
+from fedsyn.inference import Model, model_size, pass_cost
 
 # Marginals of more cells than this are not formed to be read at a few cells: single cells are computed instead.
 DENSE_CELLS = 4_000_000
@@ -28,6 +31,13 @@ _TOTALS = (1e-6, 2.0**63)
 
 # Log potentials of such a model: sums of larger ones could overflow, and a client without rows would not notice.
 _LARGEST_POTENTIAL = 1e150
+
+
+# How far such a model may exceed `inference.max_cells` and `max_pass_cost`, which a server keeps for all cliques that
+# it asks for. Where some of their sums were not opened the model has fewer, and as elimination orders are heuristics,
+# its tree can be larger: 4.5 times the cells and 11 times the cost in the worst of 66,000 random parts of full
+# structures.
+MODEL_ROOM = 16
 
 
 class MarginalView(Protocol):
@@ -54,16 +64,26 @@ class ModelView:
         self._effective: dict[Clique, float] = {}
 
     @classmethod
-    def of(cls, domain: Domain, arrays: Sequence[npt.NDArray[np.generic]]) -> ModelView:
-        """The view of a model that arrived as arrays (see `pack_model`)."""
-        digest = hashlib.sha256(repr(domain).encode())
+    def of(cls, domain: Domain, arrays: Sequence[npt.NDArray[np.generic]], node: InferenceNode) -> ModelView:
+        """The view of a model that arrived as arrays (see `pack_model`).
+
+        Args:
+            domain: of the schema.
+            arrays: of the message.
+            node: `inference` of the configuration, whose limits bound what is taken (see `check_model_size`).
+
+        Raises:
+            ProtocolError: as `unpack_model`.
+        """
+        _check_types(arrays)
+        digest = hashlib.sha256(repr((domain, node.max_cells, node.max_pass_cost)).encode())
         for array in arrays:
             digest.update(repr((array.dtype.str, array.shape)).encode())
             digest.update(np.ascontiguousarray(array).data)
         key = digest.digest()
         view = cls._views.get(key)
         if view is None:
-            view = cls._views[key] = cls(unpack_model(domain, arrays))
+            view = cls._views[key] = cls(unpack_model(domain, arrays, node))
             while len(cls._views) > 2:
                 cls._views.popitem(last=False)
         return view
@@ -148,15 +168,74 @@ def pack_model(model: Model) -> list[npt.NDArray[np.generic]]:
     return [names, *arrays.values()]
 
 
-def unpack_model(domain: Domain, arrays: Sequence[npt.NDArray[np.generic]]) -> Model:
-    """Inverse of `pack_model`; ProtocolError if the arrays are not a model of this domain."""
-    try:
-        names = json.loads(np.asarray(arrays[0], np.uint8).tobytes().decode())
-        model = Model.from_arrays(domain, dict(zip(names, arrays[1:], strict=True)))
-    except Exception as error:
-        raise ProtocolError(f"the request's model cannot be read ({type(error).__name__})") from None
+def unpack_model(domain: Domain, arrays: Sequence[npt.NDArray[np.generic]], node: InferenceNode) -> Model:
+    """Inverse of `pack_model`; ProtocolError if the arrays are not a model of this domain, or of one too large.
+
+    Nothing is allocated, and nothing calibrated, for a model that is too large.
+    """
+    _check_types(arrays)
+    with _readable():
+        named, cliques = _announced(domain, arrays)
+    check_model_size(domain, cliques, node)
+    with _readable():
+        model = Model.from_arrays(domain, named)
     if not _TOTALS[0] <= model.total <= _TOTALS[1]:
         raise ProtocolError("the request's model stands for an impossible number of records")
     if any(np.abs(table).max(initial=0.0) > _LARGEST_POTENTIAL for table in model.rank_potentials().values()):
         raise ProtocolError("the request's model has potentials that are too large to add up")
     return model
+
+
+def check_model_size(domain: Domain, cliques: Sequence[Clique], node: InferenceNode) -> None:
+    """ProtocolError unless a model with these cliques, from a message, has a junction tree that a run may have.
+
+    The bounds are `MODEL_ROOM` times those of `inference`, or what the schema's one-way marginals need by themselves.
+    The tree is not built where the attributes that cliques join are too many: a clique of the tree has at most log2 of
+    its cells attributes of two values and more, and a graph of d vertices without a larger one, once triangulated, has
+    fewer than d times as many edges.
+    """
+    cells = max(MODEL_ROOM * node.max_cells, model_size(domain, []))
+    cost = max(MODEL_ROOM * node.max_pass_cost, pass_cost(domain, [(name,) for name in domain]))
+    fits = all(domain.size(clique) <= cells for clique in cliques)
+    if fits:
+        several = {name for name in domain if domain[name] > 1}
+        joined = {pair for clique in cliques for pair in combinations(sorted(several.intersection(clique)), 2)}
+        fits = len(joined) <= len(domain) * math.log2(cells) and model_size(domain, list(joined)) <= cells
+    if not fits or pass_cost(domain, cliques) > cost:
+        raise ProtocolError(
+            "the request's model is larger than inference.max_cells and inference.max_pass_cost of this run allow"
+        )
+
+
+def _check_types(arrays: Sequence[npt.NDArray[np.generic]]) -> None:
+    """ProtocolError unless the arrays have the types that `pack_model` gives them: none must be converted."""
+    if [(array.dtype.kind, array.dtype.itemsize, array.ndim) for array in arrays] != [("u", 1, 1)] * 2 + [("f", 8, 1)]:
+        raise ProtocolError("the request's model cannot be read: it needs the arrays of one model and no others")
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Whatever goes wrong while a model is read becomes one ProtocolError, which quotes nothing of it."""
+    try:
+        yield
+    except Exception as error:
+        raise ProtocolError(f"the request's model cannot be read ({type(error).__name__})") from None
+
+
+def _announced(
+    domain: Domain, arrays: Sequence[npt.NDArray[np.generic]]
+) -> tuple[dict[str, npt.NDArray[np.generic]], list[Clique]]:
+    """The arrays by name, and all cliques that they announce; ValueError, TypeError, KeyError if they cannot be."""
+    known = set(domain)
+    named = dict(zip(json.loads(arrays[0].tobytes()), arrays[1:], strict=True))
+    head = json.loads(named["model"].tobytes())
+    if (tuple(head["attributes"]), tuple(head["shape"])) != (domain.attributes, domain.shape):
+        raise ValueError("another domain")
+    measured, structural = ([tuple(clique) for clique in head[key]] for key in ("cliques", "structural_cliques"))
+    if len(structural) > len(domain):  # a junction forest has no more cliques: nobody needs room for more
+        raise ValueError("more structural cliques than attributes")
+    if any(len(set(clique)) != len(clique) or not known.issuperset(clique) for clique in measured + structural):
+        raise ValueError("a clique that names an attribute twice, or one that there is not")
+    if sum(domain.size(clique) for clique in measured) != len(named["potentials"]):  # Python integers
+        raise ValueError("potentials of another size than the cliques")
+    return named, measured + structural

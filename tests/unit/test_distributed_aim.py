@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from clients.distributed_aim import DistributedAimClient
 from fedsyn.aggregation.fixed_point import LARGEST, decode, encode, encoded_moves
+from fedsyn.config import InferenceNode
 from fedsyn.counting.candidates import Candidates, build_workload
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
@@ -368,7 +369,7 @@ def test_clients_answer_sums_only(initial: str) -> None:
 def test_without_one_way_marginals_the_first_scores_are_taken_against_the_uniform_distribution() -> None:
     outcome = finished(run(rounds=1, initial="none"))
     (first,) = [e for e in outcome.tape.exchanges if e.partition == 0 and e.envelope["request"] == "scores"]
-    view = ModelView.of(DOMAIN, list(first.arrays))
+    view = ModelView.of(DOMAIN, list(first.arrays), InferenceNode())
     for clique, p in zip(all_candidates().cliques, view.probabilities(all_candidates().cliques), strict=True):
         assert p == pytest.approx(np.full(DOMAIN.size(clique), 1 / DOMAIN.size(clique)))
 

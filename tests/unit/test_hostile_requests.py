@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ import pytest
 from fedsyn.aggregation import Limits, SumSpec
 from fedsyn.aggregation.shares import noise_plan
 from fedsyn.client_app import _real_holder
-from fedsyn.config import AggregationNode, RunConfig
+from fedsyn.config import AggregationNode, InferenceNode, RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.inference import model_size
+from fedsyn.inference.capacity import Structure
 from fedsyn.inference.model import Model
 from fedsyn.privacy import Ledger, PrivacyBudget
 from fedsyn.randomness import Randomness
@@ -22,10 +26,11 @@ from fedsyn.registry import client_class
 from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, pack_model, unpack_model
 from fedsyn.testing.harness import config_of
-from fedsyn.wire.holder import Holder
+from fedsyn.wire.holder import Call, Holder
 from fedsyn.wire.messages import ANSWER, ENVELOPE, Envelope, to_json
 
 DOMAIN = Domain(("a", "b"), (3, 4))
+INFERENCE = InferenceNode()
 
 
 def client_of(config: RunConfig, codes: np.ndarray | None = None) -> Any:
@@ -77,8 +82,8 @@ def test_a_model_whose_marginals_do_not_sum_to_one_is_refused() -> None:
     one, other = (l1_distances(codes, domain, [("a",)], view, 1000.0) for codes in (few, np.vstack([few, [[3]]])))
     assert abs(one - other)[0] > 300  # what a client that took it would be charged as 1
     with pytest.raises(ProtocolError, match="impossible number of records"):
-        ModelView.of(domain, pack_model(model))
-    assert unpack_model(domain, pack_model(model.with_total(8.0))).total == 8.0
+        ModelView.of(domain, pack_model(model), INFERENCE)
+    assert unpack_model(domain, pack_model(model.with_total(8.0)), INFERENCE).total == 8.0
 
 
 @pytest.mark.parametrize("sigma", [1e3, 1e15, 1e18, 1e300])
@@ -100,6 +105,115 @@ def test_no_released_size_makes_one_row_count_for_many(sigma: float) -> None:
         answer = asked(client, "sizes", "ask", {"sigma": sigma})[1]
         assert answer["ok"] is True and 1.0 <= answer["params"]["rows"] <= 2.0**32
         assert client.size == answer["params"]["rows"]
+
+
+# Models that are too large --------------------------------------------------------------------------------------------
+
+WIDE = Domain(tuple(f"a{i}" for i in range(40)), (20,) * 30 + (1,) * 10)
+
+
+def message(domain: Domain, structural: Any = (), potentials: Any = None, **head: Any) -> list[np.ndarray]:
+    """A model's message as anybody can write it: a few hundred bytes, whatever they announce."""
+    tables = potentials or {}
+    announced = {"format": 1, "attributes": domain.attributes, "shape": domain.shape, "total": (9.0).hex()}
+    announced |= {"cliques": list(tables), "structural_cliques": list(structural), **head}
+    texts = [np.frombuffer(json.dumps(part).encode(), np.uint8) for part in (["model", "potentials"], announced)]
+    return [*texts, np.concatenate([np.zeros(0), *(np.ravel(table) for table in tables.values())])]
+
+
+def pairs_of(count: int) -> dict[tuple[str, ...], np.ndarray]:
+    return {pair: np.zeros(400) for pair in itertools.combinations(WIDE.attributes[:count], 2)}
+
+
+def refused(domain: Domain, arrays: list[np.ndarray], words: str, node: InferenceNode = INFERENCE) -> None:
+    """In one sentence, and before anything of the announced size was allocated."""
+    tracemalloc.start()
+    with pytest.raises(ProtocolError, match=words) as caught:
+        ModelView.of(domain, arrays, node)
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000 + 16 * sum(array.nbytes for array in arrays)
+    tracemalloc.stop()
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 120
+
+
+def test_a_model_with_a_larger_tree_than_the_run_allows_is_refused() -> None:
+    """409 bytes of one clique of seven attributes made a client build tables of 11 GB."""
+    assert ModelView.of(WIDE, message(WIDE, [WIDE.attributes[:4]]), INFERENCE).model.cliques  # 160,000 cells
+    for attributes in (7, 6, 30):
+        refused(WIDE, message(WIDE, [WIDE.attributes[:attributes]]), "larger than inference.max_cells")
+    refused(WIDE, message(WIDE, [WIDE.attributes[:4]]), "larger than", InferenceNode(max_cells=1000))
+    refused(WIDE, message(WIDE, potentials=pairs_of(7)), "larger than")  # no clique is large, their tree is
+    refused(WIDE, message(WIDE, potentials=pairs_of(30)), "larger than")
+    refused(WIDE, message(WIDE, [WIDE.attributes[:4]]), "max_pass_cost", InferenceNode(max_pass_cost=1000))
+    ring = [(WIDE.attributes[i], WIDE.attributes[(i + 1) % 30]) for i in range(30)]
+    assert ModelView.of(WIDE, message(WIDE, ring), INFERENCE).model.cliques
+    refused(WIDE, message(WIDE, ring), "larger than", InferenceNode(max_cells=1000))
+
+
+def test_the_limit_of_another_configuration_does_not_let_a_model_in() -> None:
+    arrays = message(WIDE, [WIDE.attributes[:4]])
+    ModelView.of(WIDE, arrays, INFERENCE)  # and is remembered, for this configuration
+    refused(WIDE, arrays, "larger than", InferenceNode(max_cells=1000))
+
+
+def test_what_a_model_announces_must_fit_the_domain_and_the_arrays() -> None:
+    a, b = WIDE.attributes[:2]
+    for arrays in (
+        message(WIDE, potentials={(a, b): np.zeros(399)}),
+        message(WIDE, potentials={(a, a): np.zeros(400)}),
+        message(WIDE, [[a] * 100_000]),
+        message(WIDE, [[a, "another"]]),
+        message(WIDE, [[a, 7]]),
+        message(WIDE, [[[a], b]]),
+        message(WIDE, [(x, y) for x in WIDE for y in WIDE if x < y]),  # more than a forest has cliques
+        message(WIDE, shape=[2**60] * 40),
+        message(WIDE, attributes=["a0"]),
+        message(WIDE, cliques=7),
+        [*message(WIDE), np.zeros(3)],
+        message(WIDE)[:2],
+        [*message(WIDE)[:2], np.zeros(10**15, "V0")],
+        [*message(WIDE)[:2], np.zeros(0, np.float32)],
+        [message(WIDE)[0], np.frombuffer(b"[" * 100_000, np.uint8), np.zeros(0)],
+    ):
+        refused(WIDE, arrays, "cannot be read")
+
+
+@pytest.mark.parametrize("limits", [{"max_cells": 1}, {"max_pass_cost": 1.0}, {"max_cells": 1, "max_pass_cost": 1e-9}])
+def test_one_way_marginals_are_always_a_model(limits: dict[str, Any]) -> None:
+    """The schema makes them as large as they are: a server cannot fit less."""
+    ones = {(name,): np.zeros(WIDE[name]) for name in WIDE}
+    assert unpack_model(WIDE, message(WIDE, potentials=ones), InferenceNode(**limits)).total == 9.0
+
+
+def test_a_model_of_part_of_what_fits_is_taken() -> None:
+    """A sum that was not opened leaves a clique out, and the elimination of the others may be worse, not better."""
+    rng, largest = np.random.default_rng(0), 0.0
+    for _ in range(12):
+        domain = Domain(tuple("abcdefghijkl"), tuple(int(n) for n in rng.choice([2, 3, 5, 10, 20], 12)))
+        node = InferenceNode(max_cells=int(10 ** rng.integers(3, 5)))
+        structure = Structure(domain, node)
+        cliques = [q for size in (2, 3) for q in itertools.combinations(domain.attributes, size)]
+        structure.add_while_fitting([cliques[i] for i in rng.permutation(len(cliques))[:100]])
+        for _ in range(20):
+            part = [q for q in structure.cliques if rng.random() < 0.8]
+            largest = max(largest, model_size(domain, part) / node.max_cells)
+            tables = {q: np.zeros(domain.shape_of(q)) for q in (*((name,) for name in domain), *part)}
+            unpack_model(domain, pack_model(Model(domain, tables, 9.0)), node)
+    assert largest > 1.0  # so it does happen
+
+
+def test_measurements_that_a_client_fits_itself_are_bounded_like_a_model() -> None:
+    """With local rounds a server sends its measurements, and the client builds their tree."""
+    config = config_of("augflaim", 1, {"local_rounds": 2, "rounds": 2})
+    codes = np.zeros((5, len(WIDE)), np.uint8)
+    client = client_class("augflaim")(config, Holder(0, codes, WIDE, "", Randomness(0)))
+    cliques, eligible = list(pairs_of(20)), [0, 1]
+    arrays = message(WIDE)
+    params = {"eligible": eligible, "epsilon": 0.1, "sigma": 9.0, "model_arrays": len(arrays)}
+    params |= {"measured": cliques, "sigmas": [9.0] * len(cliques)}
+    call = Call(1, params, [*arrays, *(np.zeros((20, 20)) for _ in cliques)], lambda: Randomness(0).generator("t"))
+    with pytest.raises(ProtocolError, match=r"larger than inference\.max_cells"):
+        client.select(call)
+    assert client.ledger.releases == ()
 
 
 # Refusals, which are free ------------------------------------------------------------------------------------------
@@ -129,8 +243,9 @@ def test_a_refusal_does_not_tell_whether_a_client_has_rows() -> None:
     domain = Domain(("a", "b"), (2, 2))
     huge = np.array([1e308, 0.0])
     with pytest.raises(ProtocolError, match="too large to add up"):
-        ModelView.of(domain, pack_model(Model(domain, {("a",): huge, ("a", "b"): np.array([[1e308, 0], [0, 0]])}, 9.0)))
-    assert unpack_model(domain, pack_model(Model(domain, {("a",): huge / 1e200}, 9.0))).total == 9.0
+        potentials = {("a",): huge, ("a", "b"): np.array([[1e308, 0], [0, 0]])}
+        ModelView.of(domain, pack_model(Model(domain, potentials, 9.0)), INFERENCE)
+    assert unpack_model(domain, pack_model(Model(domain, {("a",): huge / 1e200}, 9.0)), INFERENCE).total == 9.0
 
 
 # The configuration, which a deployment's server submits --------------------------------------------------------------

@@ -165,3 +165,76 @@ def test_full_graph_where_no_smaller_one_is_safe() -> None:
     for clients, corrupted, dropouts in [(2, 0, 0), (3, 0, 1), (10, 4, 4), (100, 33, 10), (50, 0, 48)]:
         threshold = graph.full_threshold(clients, corrupted, dropouts)
         assert corrupted < threshold <= clients - 1 - dropouts
+
+
+# Large federations ----------------------------------------------------------------------------------------------------
+
+
+def exact_search(n: int, corrupted: int, dropouts: int, bits: int) -> tuple[int, int]:
+    """The search as it is defined: every degree in turn, in exact fractions. For few clients only."""
+    allowed = Fraction(1, 2**bits)
+    for degree in range(2, n - 1, 2):
+        lost = 0
+        while lost < degree and n * graph.hypergeometric_tail(n - 1, dropouts, degree, lost + 1) > allowed:
+            lost += 1
+        exposed = (n - corrupted) * graph.hypergeometric_tail(n - 1, corrupted, degree, degree - lost)
+        if lost < degree and exposed + graph.disconnection_bound(n, corrupted + dropouts, degree) <= allowed:
+            return degree, degree - lost
+    return n - 1, graph.full_threshold(n, corrupted, dropouts)
+
+
+def test_the_fast_search_finds_what_the_exact_one_finds() -> None:
+    small = [(n, c, d) for n in range(2, 17) for c in range(n - 1) for d in range(n - 1 - c)]
+    rng = np.random.default_rng(3)
+    for n in rng.integers(17, 90, 60):
+        corrupted = int(rng.integers(0, n - 1))
+        small.append((int(n), corrupted, int(rng.integers(0, n - 1 - corrupted))))
+    found = 0
+    for facts in small:
+        for bits in (1, 3, 10, 40, 256):
+            expected = exact_search(*facts, bits)
+            assert graph.derive(*facts, bits) == expected, (*facts, bits)
+            found += expected[0] < facts[0] - 1
+    assert found > 500  # the search, and not only its fallback
+
+
+@pytest.mark.parametrize(
+    ("clients", "corrupted", "dropouts", "bits"),
+    [
+        (1000, 300, 450, 40),
+        (1000, 300, 450, 120),
+        (1000, 300, 698, 40),  # hardly anybody is left: no sparse graph, which takes all degrees to find out
+        (100_000, 5_000, 10_000, 40),
+        (100_000, 41_526, 56_408, 40),
+        (100_000, 5, 99_900, 120),
+        (100_000, 49_999, 49_999, 10),
+    ],
+)
+def test_few_exact_checks_are_made_for_any_public_facts(
+    clients: int, corrupted: int, dropouts: int, bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The facts come with a server's message: an exact check of every degree would not end for some of them."""
+    exact, checks = graph.hypergeometric_tail, []
+
+    def counted(*arguments: int) -> Fraction:
+        checks.append(arguments)
+        assert len(checks) <= 8
+        return exact(*arguments)
+
+    monkeypatch.setattr(graph, "hypergeometric_tail", counted)
+    degree, threshold = graph.derive.__wrapped__(clients, corrupted, dropouts, bits)
+    if degree == clients - 1:
+        assert threshold == graph.full_threshold(clients, corrupted, dropouts)
+        return
+    assert 1 <= threshold <= degree
+    insecure, stuck = promises(clients, corrupted, dropouts, degree, threshold)
+    assert max(insecure, stuck) <= 2.0**-bits * (1 + 1e-6)
+    insecure, _ = promises(clients, corrupted, dropouts, degree - 2, threshold - 1)
+    assert insecure > 2.0**-bits
+
+
+def test_a_client_finds_its_own_neighbours_alone() -> None:
+    for clients, degree in [(5, 2), (20, 4), (101, 16), (9, 8), (2, 1)]:
+        table = graph.neighbours(SEEDS[1], clients, degree)
+        rows = [graph.neighbours_of(SEEDS[1], clients, degree, i).tolist() for i in range(clients)]
+        assert rows == table.tolist()

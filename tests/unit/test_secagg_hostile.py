@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from secagg_parties import Arrays, Parties, session_of
 
-from fedsyn.aggregation.secagg import Identity, SecureSumServer, Session
+from fedsyn.aggregation.secagg import Identity, SecureSumAborted, SecureSumClient, SecureSumServer, Session, shamir
 from fedsyn.aggregation.secagg.bindings import keys_message, pair_mask_key, self_mask_key, survivors_message, transcript
 from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
+from fedsyn.aggregation.secagg.server import _windows
 from fedsyn.aggregation.secagg.shamir import SHARE
 from fedsyn.errors import ConfigError, ProtocolError
 
@@ -455,3 +459,60 @@ def test_late_vector_stays_hidden_by_the_self_mask() -> None:
     assert vector.any()  # what is left is the self mask ...
     apply_masks(vector, [], [self_mask_key(session, 4, secret)])
     assert not vector.any()  # ... and nothing else
+
+
+# ---- memory and work -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("clients", "graph"), [(30_000, "sparse"), (3_000, "full")])
+def test_a_client_needs_memory_for_its_own_neighbours_only(clients: int, graph: str) -> None:
+    """The server says how many clients a sum has; a table of all their neighbours would have 13 or 72 MB here."""
+    session = Session(b"crowd", tuple(range(clients)), 1, clients // 10, clients // 20, graph=graph)
+    client = SecureSumClient(session, 0)
+    client.answer("keys", [])
+    tracemalloc.start()
+    with pytest.raises(ProtocolError, match="1 arrays instead of 2"):
+        client.answer("shares", [bitmap(clients, [])])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e6
+
+
+@pytest.mark.parametrize("count", range(2, 90))
+def test_whichever_single_share_is_wrong_a_window_avoids_it(count: int) -> None:
+    for size in range(1, count):
+        windows = [set(np.arange(start, start + size) % count) for start in _windows(count, size)]
+        assert all(any(share not in window for window in windows) for share in range(count))
+        assert len(windows) == (count if count <= 64 else -(-count // (count - size)))
+    assert _windows(count, count) == [0] and _windows(count, count + 1) == []
+
+
+def joins(session: Session, liars: Sequence[int], gone: list[int], monkeypatch: pytest.MonkeyPatch) -> Parties:
+    """A sum in which `gone` vanish before their vectors and `liars` reveal wrong shares; at most 12 joins are made."""
+    parties, join, made = Parties(session), shamir.join, []
+
+    def counted(points: tuple[int, ...], shares: Sequence[bytes]) -> bytes | None:
+        made.append(points)
+        assert len(made) <= 12
+        return join(points, shares)
+
+    def lie(stage: str, partition: int, reply: Arrays) -> Arrays:
+        if stage == "unmask" and partition in {session.clients[i] for i in liars}:
+            reply[2] = reply[2] ^ np.uint8(1)
+        return reply
+
+    monkeypatch.setattr(shamir, "join", counted)
+    parties.run({"masked": gone}, change=lie)
+    return parties
+
+
+def test_a_client_that_lies_about_many_secrets_makes_the_server_search_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parties = joins(session_of(100, graph="full"), [20], list(range(10)), monkeypatch)
+    total, contributors = parties.server.result()
+    np.testing.assert_array_equal(total, parties.total(contributors))
+
+
+def test_shares_that_fit_nowhere_are_not_joined_in_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a client that dealt nonsense and vanished: each of the 99 windows would cost an honest secret's work."""
+    with pytest.raises(SecureSumAborted, match="shares of a secret"):
+        joins(session_of(100, graph="full"), range(100), [7], monkeypatch)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fedsyn.selection.views as views
 from clients.flaim import AugFlaimClient
-from fedsyn.config import WorkloadNode
+from fedsyn.config import InferenceNode, WorkloadNode
 from fedsyn.counting.candidates import Candidates, build_workload
 from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Domain
@@ -77,21 +77,21 @@ def test_l1_distances_of_a_clique_too_large_to_form():
 
 def test_model_views_are_found_by_content():
     one, two = a_model(seed=1), a_model(seed=2)
-    view = ModelView.of(DOMAIN, pack_model(one))
-    assert ModelView.of(DOMAIN, pack_model(one)) is view
-    assert ModelView.of(DOMAIN, pack_model(two)) is not view
+    view = ModelView.of(DOMAIN, pack_model(one), InferenceNode())
+    assert ModelView.of(DOMAIN, pack_model(one), InferenceNode()) is view
+    assert ModelView.of(DOMAIN, pack_model(two), InferenceNode()) is not view
     np.testing.assert_allclose(view.probabilities([("a", "b")])[0], one.project(("a", "b")).ravel() / one.total)
 
 
 def test_a_model_survives_its_message_bit_for_bit():
     model = a_model()
-    again = unpack_model(DOMAIN, pack_model(model))
+    again = unpack_model(DOMAIN, pack_model(model), InferenceNode())
     for clique in CLIQUES:
         assert again.project(clique).tobytes() == model.project(clique).tobytes()
     with pytest.raises(ProtocolError):
-        unpack_model(DOMAIN, [np.arange(3)])
+        unpack_model(DOMAIN, [np.arange(3)], InferenceNode())
     with pytest.raises(ProtocolError):
-        unpack_model(DOMAIN, [])
+        unpack_model(DOMAIN, [], InferenceNode())
 
 
 # Workload and candidates -------------------------------------------------------------------------------------------

@@ -311,7 +311,7 @@ class SecureSumClient:
 
     def _peers(self, alive: wire.Flags) -> list[int]:
         """Positions of the neighbours among `alive`, ascending."""
-        row = self.session.neighbours[self._me]
+        row = self.session.neighbours_of(self._me)
         return [int(i) for i in row[alive[row]]]
 
     def _survivors(self, inbox: wire.Arrays, before: wire.Flags | None) -> wire.Flags:

@@ -43,9 +43,13 @@ def hypergeometric_tail(population: int, marked: int, draws: int, least: int) ->
     """P[at least `least` of `draws` drawn without replacement are among the `marked` of `population`], exactly."""
     if least <= 0:
         return Fraction(1)
-    ways = sum(
-        math.comb(marked, j) * math.comb(population - marked, draws - j) for j in range(least, min(marked, draws) + 1)
-    )
+    first, last = max(least, draws - population + marked), min(marked, draws)
+    if first > last:
+        return Fraction(0)
+    ways = term = math.comb(marked, first) * math.comb(population - marked, draws - first)
+    for j in range(first, last):  # each term from the one before: the division leaves no rest
+        term = term * ((marked - j) * (draws - j)) // ((j + 1) * (population - marked - draws + j + 1))
+        ways += term
     return Fraction(ways, math.comb(population, draws))
 
 
@@ -73,27 +77,100 @@ def derive(n: int, corrupted: int, dropouts: int, failure_bits: int) -> tuple[in
 
     Among the thresholds that satisfy them the largest is taken: a failure of correctness costs a sum, a failure of
     security a secret.
+
+    What is returned was checked with exact integers; floats (`_Search`) only say which degrees need no check, because
+    they miss a promise by more than the floats can err.
     """
-    allowed = Fraction(1, 2**failure_bits)
-    for degree in range(2, n - 1, 2):
+    allowed, search = Fraction(1, 2**failure_bits), _Search(n, corrupted, dropouts, failure_bits)
+    degree = search.connected()
+    while degree < n - 1:
+        lacking, threshold = search.lacking(degree)
+        if lacking:
+            degree += lacking + lacking % 2
+            continue
+        while threshold and n * hypergeometric_tail(n - 1, dropouts, degree, degree - threshold + 1) > allowed:
+            threshold -= 1
         apart = disconnection_bound(n, corrupted + dropouts, degree)
-        if apart > allowed:
-            continue
-        threshold = _largest_threshold(n, dropouts, degree, allowed)
-        if threshold < 1:
-            continue
         exposed = (n - corrupted) * hypergeometric_tail(n - 1, corrupted, degree, threshold)
-        if exposed + apart <= allowed:
+        if threshold and exposed + apart <= allowed:
             return degree, threshold
+        degree += 2
     return n - 1, full_threshold(n, corrupted, dropouts)
 
 
-def _largest_threshold(n: int, dropouts: int, degree: int, allowed: Fraction) -> int:
-    """Largest t for which every client keeps t surviving neighbours (3 above), 0 if there is none."""
-    lost = 0  # so many neighbours may be lost
-    while lost < degree and n * hypergeometric_tail(n - 1, dropouts, degree, lost + 1) > allowed:
-        lost += 1
-    return degree - lost
+class _Search:
+    """Which degrees can be passed over, by logarithms of factorials: fast for any n, and never wrong about a degree.
+
+    Every probability below is a sum of positive terms, and every term is the exponential of nine log factorials, each
+    off by less than 1e-13 of its value, which is at most n ln n. Up to n = 100,000 that is below 1.1e-6 for all nine,
+    and so is the relative error of the sum. It is compared with what is allowed times 1 + `slack`, which is 1e-5 there
+    and grows with ln n! for larger n. So a degree is passed over only where it breaks a promise, and a threshold only
+    where it is too large.
+
+    Passing over many at once: let l(k) be the fewest lost neighbours and c(k) the smallest threshold that keep promises
+    3 and 1 for degree k. Who draws more draws no fewer marked ones, so neither falls with k. Degree k needs a threshold
+    between max(1, c(k)) and k - l(k); where that lacks x, the degrees below k + x lack something too.
+    """
+
+    def __init__(self, n: int, corrupted: int, dropouts: int, failure_bits: int) -> None:
+        self.n, self.corrupted, self.dropouts = n, corrupted, dropouts
+        self.logs = np.array([math.lgamma(i + 1.0) for i in range(n + 1)])
+        self.slack = 1e-5 * max(1.0, float(self.logs[n]) / 1e6)
+        self.allowed = 2.0**-failure_bits * (1.0 + self.slack)
+
+    def connected(self) -> int:
+        """Smallest even degree that keeps promise 2, a bound that falls with the degree; at least n - 1 if none does.
+
+        It falls because the bound of degree k + 2 is that of k times (n - k - 1) / (n - k + 1) and twice a share.
+        """
+        low, high = 1, max(1, self.n // 2)
+        while low < high:
+            half = (low + high) // 2
+            low, high = (half + 1, high) if self._apart(2 * half) > self.allowed else (low, half)
+        return 2 * low
+
+    def _apart(self, degree: int) -> float:
+        """`disconnection_bound`."""
+        n, removed, logs = self.n, self.corrupted + self.dropouts, self.logs
+        if removed < degree:
+            return 0.0
+        ways = logs[removed] - logs[removed - degree] - logs[n] + logs[n - degree]
+        return n * (n - degree + 1) / 2 * math.exp(ways)
+
+    def lacking(self, degree: int) -> tuple[int, int]:
+        """By how much the degree is too small at least, 0 if it may do; and the largest threshold to be tried."""
+        honest = self.n - self.corrupted
+        threshold = max(0, degree + 1 - self._least(self.dropouts, degree, self.allowed / self.n))
+        lacks = max(1, self._least(self.corrupted, degree, self.allowed / honest)) - threshold
+        if lacks <= 0:  # promises 1 and 2 share what is allowed: that rules out this degree, and says nothing of others
+            left = max(0.0, self.allowed - self._apart(degree) * (1.0 - self.slack))
+            lacks = min(1, self._least(self.corrupted, degree, left / honest) - threshold)
+        return max(0, lacks), threshold
+
+    def _least(self, marked: int, draws: int, limit: float) -> int:
+        """Smallest j with P[H(n - 1, marked, draws) >= j] <= limit."""
+        population, logs = self.n - 1, self.logs
+        first, last = max(0, draws - population + marked), min(marked, draws)
+        j = np.arange(last, first - 1, -1)
+        terms = logs[marked] - logs[j] - logs[marked - j]
+        terms += logs[population - marked] - logs[draws - j] - logs[population - marked - draws + j]
+        terms -= logs[population] - logs[draws] - logs[population - draws]
+        tails = np.cumsum(np.exp(terms))  # of last, last - 1, ...
+        return last + 1 - int(np.searchsorted(tails, limit, side="right"))
+
+
+@lru_cache(maxsize=8)
+def circle(seed: bytes, n: int) -> npt.NDArray[np.int64]:
+    """(n,) the clients in their random order on the circle."""
+    # Sorting random words is a random order; its bias (equal words) is below n^2 / 2^65. A key stream, unlike
+    # NumPy's permutation, is the same in every version of every library.
+    order = np.argsort(np.frombuffer(key_stream(seed, 8 * n), "<u8"), kind="stable")
+    order.setflags(write=False)
+    return order
+
+
+def _steps(degree: int) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.arange(-(degree // 2), 0), np.arange(1, degree // 2 + 1)])
 
 
 @lru_cache(maxsize=8)
@@ -109,14 +186,20 @@ def neighbours(seed: bytes, n: int, degree: int) -> npt.NDArray[np.int64]:
         grid = np.broadcast_to(np.arange(n), (n, n))
         result = grid[~np.eye(n, dtype=bool)].reshape(n, n - 1)
     else:
-        # Sorting random words is a random order; its bias (equal words) is below n^2 / 2^65. A key stream, unlike
-        # NumPy's permutation, is the same in every version of every library.
-        circle = np.argsort(np.frombuffer(key_stream(seed, 8 * n), "<u8"), kind="stable")
-        steps = np.concatenate([np.arange(-(degree // 2), 0), np.arange(1, degree // 2 + 1)])
+        order = circle(seed, n)
         result = np.empty((n, degree), np.int64)
-        result[circle] = np.sort(circle[(np.arange(n)[:, None] + steps) % n], axis=1)
+        result[order] = np.sort(order[(np.arange(n)[:, None] + _steps(degree)) % n], axis=1)
     result.setflags(write=False)
     return result
+
+
+def neighbours_of(seed: bytes, n: int, degree: int, position: int) -> npt.NDArray[np.int64]:
+    """(degree,) row `position` of `neighbours`, without the others: a server says how large n is, a client pays."""
+    if degree == n - 1:
+        return np.delete(np.arange(n), position)
+    order = circle(seed, n)
+    place = int(np.flatnonzero(order == position)[0])
+    return np.sort(order[(place + _steps(degree)) % n])
 
 
 def slots(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

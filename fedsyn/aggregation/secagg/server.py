@@ -39,6 +39,7 @@ from fedsyn.aggregation.secagg.session import (
 from fedsyn.errors import ProtocolError
 
 Drop = Callable[[int, str], None]
+_FEW = 64  # shares of a secret, of which all windows are tried
 
 
 class SecureSumServer:
@@ -71,6 +72,7 @@ class SecureSumServer:
         self._total = np.zeros(session.length, np.uint64)
         self._seeds: dict[int, bytes] = {}
         self._held = np.zeros((n, k), bool)  # by holder and its neighbours
+        self._right = np.zeros(n, bool)  # whose shares have given a secret
         self._shares = np.zeros((n, k, shamir.SHARE), np.uint8)
 
     # ---- what goes out -------------------------------------------------------------------------------------------
@@ -259,20 +261,22 @@ class SecureSumServer:
     def _secret(self, owner: int, right: Callable[[int, bytes], bool]) -> bytes:
         """A secret of `owner` from the shares that its neighbours revealed; aborts if they do not give it.
 
-        One wrong share among more than t is left out: of the windows of t shares, going round, some avoid it.
+        One wrong share among more than t is left out, see `_windows`. Who was right before comes first, so that a
+        client that lies about many secrets makes the server search once.
         """
         threshold = self.session.threshold
         row, slots = self._table[owner], self._slots[owner]
         usable = self._in_play[row] & self._held[row, slots]
+        usable = np.flatnonzero(usable)[np.argsort(~self._right[row[usable]], kind="stable")]
         holders, shares = row[usable], self._shares[row[usable], slots[usable]]
         count = len(holders)
-        if count >= threshold:
-            for start in range(count if count > threshold else 1):
-                chosen = np.arange(start, start + threshold) % count
-                points = tuple(int(i) + 1 for i in holders[chosen])
-                secret = shamir.join(points, wire.rows(shares[chosen]))
-                if secret is not None and right(owner, secret):
-                    return secret
+        for start in _windows(count, threshold):
+            chosen = np.arange(start, start + threshold) % count
+            points = tuple(int(i) + 1 for i in holders[chosen])
+            secret = shamir.join(points, wire.rows(shares[chosen]))
+            if secret is not None and right(owner, secret):
+                self._right[holders[chosen]] = True
+                return secret
         self._abort(f"a client that dropped out cannot be replaced: {count} shares of a secret do not give it")
         raise AssertionError  # not reached
 
@@ -288,3 +292,17 @@ class SecureSumServer:
         if not self.done:
             raise ProtocolError("the secure sum is not finished")
         return self._total, tuple(self.session.clients[i] for i in wire.members(self._alive[MASKED]))
+
+
+def _windows(count: int, size: int) -> list[int]:
+    """Where to start windows of `size` shares out of `count`, going round, in search of one without a wrong share.
+
+    A window leaves out the `count` - `size` shares behind it. Those left out by the first few windows cover the round,
+    so that whichever single share is wrong, one of them avoids it. Where shares are few the others follow, for more
+    than one wrong share; where they are many that would cost count * size^2 for a single client that dealt nonsense.
+    """
+    if count <= size:
+        return [0] if count == size else []
+    first = range(0, count, count - size)
+    others = [start for start in range(count) if start % (count - size)]
+    return [*first, *others] if count <= _FEW else [*first]

@@ -131,3 +131,7 @@ class Session:
     def neighbours(self) -> npt.NDArray[np.int64]:
         """(n, k) positions of each client's neighbours, ascending in each row; public."""
         return graph.neighbours(self.digest, len(self.clients), self.degree)
+
+    def neighbours_of(self, position: int) -> npt.NDArray[np.int64]:
+        """(k,) positions of one client's neighbours, ascending, in memory of the order of n."""
+        return graph.neighbours_of(self.digest, len(self.clients), self.degree, position)
