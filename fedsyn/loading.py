@@ -1,4 +1,4 @@
-"""From YAML and `--set` to a checked configuration."""
+"""From YAML, `--set` and plain dictionaries to a checked configuration."""
 
 from __future__ import annotations
 
@@ -6,33 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
+from fedsyn import yamlio
 from fedsyn.config import RunConfig, explain, is_node
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, nearest
 
 
-def _set(document: dict[str, Any], assignment: str) -> None:
-    """Applies one `a.b=c` assignment; the value is read as YAML."""
-    path, equals, text = assignment.partition("=")
-    if not equals or not path.strip():
-        raise ConfigError(f"--set {assignment}: expected KEY.KEY=VALUE")
-    keys = path.strip().split(".")
-    node = document
-    for key in keys[:-1]:
-        child = node.setdefault(key, {})
-        if isinstance(child, str) and key in ("mechanism", "partition"):
-            child = node[key] = {"name": child}
-        if child is None:
-            child = node[key] = {}
-        if not isinstance(child, dict):
-            raise ConfigError(f"--set {assignment}: '{key}' is a value, not a group of keys")
-        node = child
-    try:
-        node[keys[-1]] = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"--set {assignment}: the value is not valid YAML") from None
+def load_config(path: Path | str, assignments: Sequence[str] = ()) -> RunConfig:
+    """Reads a YAML configuration and applies `--set` assignments. File paths in it are relative to its folder."""
+    document = yamlio.read_mapping(path)
+    _resolve_paths(document, Path(path).resolve().parent)
+    for assignment in assignments:
+        where = f"--set {assignment}"
+        key, equals, text = assignment.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{where}: expected KEY.KEY=VALUE")
+        assign(document, key.strip(), yamlio.loads(text, where), where)
+    return parse_config(document, str(path))
 
 
 def parse_config(document: Any, where: str = "config") -> RunConfig:
@@ -54,23 +45,29 @@ def parse_config(document: Any, where: str = "config") -> RunConfig:
     return config
 
 
-def load_config(path: Path | str, assignments: Sequence[str] = ()) -> RunConfig:
-    """Reads a YAML configuration and applies `--set` assignments. File paths in it are relative to its folder."""
-    file = Path(path)
-    if not file.is_file():
-        raise ConfigError(f"config: no such file: {file}")
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f" at line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{file}: not valid YAML{at}") from None
-    if not isinstance(document, dict):
-        raise ConfigError(f"{file}: expected a mapping of keys, found an empty or scalar document")
-    _resolve_paths(document, file.resolve().parent)
-    for assignment in assignments:
-        _set(document, assignment)
-    return parse_config(document, str(file))
+def assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Puts a value at a dotted key of a configuration; groups of keys on the way are made where they are missing.
+
+    Raises:
+        ConfigError: `key` is none, or goes through a value; `where` says who asked for it.
+    """
+    keys = key.split(".") if isinstance(key, str) else []
+    if not all(keys) or not keys:
+        raise ConfigError(f"{where}: '{key}' is not a key like privacy.epsilon")
+    if keys[0] not in RunConfig.model_fields:
+        raise ConfigError(f"{where}: unknown key '{key}'{nearest(keys[0], RunConfig.model_fields)}")
+    node = document
+    for part in keys[:-1]:
+        child = node.get(part)
+        if isinstance(child, str) and part in ("mechanism", "partition"):
+            child = {"name": child}
+        if child is None:
+            child = {}
+        if not isinstance(child, dict):
+            raise ConfigError(f"{where}: '{key}': '{part}' is a value, not a group of keys")
+        node[part] = child
+        node = child
+    node[keys[-1]] = value
 
 
 def _resolve_paths(document: dict[str, Any], folder: Path) -> None:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedsyn import yamlio
 from fedsyn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,16 +54,16 @@ def load_identities(identity: str, roster: str) -> tuple[Identity, Roster]:
 
 
 def _load_roster(path: Path) -> dict[int, bytes]:
-    import yaml
-
-    expected = (
-        "roster: expected a YAML file with one line for each data holder, partition id: public key (64 hex digits)"
-    )
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-        keys = {int(partition): _hex(str(key)) for partition, key in document.items()}
-    except (OSError, ValueError, AttributeError, TypeError, yaml.YAMLError):
-        raise ConfigError(expected) from None
+        document = yamlio.read_mapping(path)
+        keys = {int(str(partition)): _hex(str(key)) for partition, key in document.items()}
+        if len(keys) < len(document):
+            raise ValueError("a partition id stands twice, spelled in two ways")
+    except (ConfigError, ValueError, TypeError):
+        # Not that error's own text, which quotes the file: a node tells its server what is raised here.
+        raise ConfigError(
+            "roster: expected a YAML file with one line for each data holder, partition id: public key (64 hex digits)"
+        ) from None
     if len(set(keys.values())) != len(keys):
         raise ConfigError("roster: two data holders have the same public key")
     return keys

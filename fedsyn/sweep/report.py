@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
+from fedsyn import yamlio
 from fedsyn.errors import DataError
 from fedsyn.report import figures
 from fedsyn.report.html import picture, table, write_page
@@ -77,7 +77,7 @@ def write_sweep_report(out: Path) -> list[Path]:
 
 
 def _settings(document: Mapping[str, Any]) -> str:
-    dumped: str = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=110)
+    dumped = yamlio.dumps(dict(document))
     return dumped if len(dumped) < 100_000 else dumped[:100_000] + "\n..."
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from fedsyn import yamlio
 from fedsyn.config import Node, RunConfig, explain
 from fedsyn.errors import ConfigError, nearest
-from fedsyn.loading import _resolve_paths, parse_config
+from fedsyn.loading import _resolve_paths, assign, parse_config
 
 Combination = dict[str, Any]  # dotted key -> value
 
@@ -131,7 +131,7 @@ def load_sweep(path: Path | str) -> Sweep:
         ConfigError: the sweep or any cell's configuration is bad; the message names every kind of problem.
     """
     file = Path(path)
-    document = _read_yaml(file)
+    document = yamlio.read_mapping(file)
     try:
         node = SweepNode(**document)
     except ValidationError as error:
@@ -141,22 +141,9 @@ def load_sweep(path: Path | str) -> Sweep:
     folder = file.resolve().parent
     base = _base(node, folder, file)
     for key, value in node.overrides.items():
-        _assign(base, key, value, f"{file}: set")
+        assign(base, key, value, f"{file}: set")
     cells = _cells(node, base, folder, file)
     return Sweep(file.stem, {**document, "base": base}, cells)
-
-
-def _read_yaml(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise ConfigError(f"no such file: {file}")
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        raise ConfigError(f"{file}: not valid YAML{f' at line {mark.line + 1}' if mark else ''}") from None
-    if not isinstance(document, dict):
-        raise ConfigError(f"{file}: expected a mapping of keys, found an empty or scalar document")
-    return document
 
 
 def _base(node: SweepNode, folder: Path, file: Path) -> dict[str, Any]:
@@ -167,7 +154,7 @@ def _base(node: SweepNode, folder: Path, file: Path) -> dict[str, Any]:
     path = folder / node.base
     if not path.is_file():
         raise ConfigError(f"{file}: base: no such file: {path}")
-    base = _read_yaml(path)
+    base = yamlio.read_mapping(path)
     _resolve_paths(base, path.resolve().parent)
     return base
 
@@ -228,9 +215,9 @@ def _cells(node: SweepNode, base: dict[str, Any], folder: Path, file: Path) -> t
 def _cell(combination: Combination, seed: int | None, base: dict[str, Any], folder: Path) -> Cell:
     document = copy.deepcopy(base)
     for key, value in combination.items():
-        _assign(document, key, copy.deepcopy(value), "axis")
+        assign(document, key, copy.deepcopy(value), "axis")
     if seed is not None:
-        _assign(document, _SEED, seed, "seeds")
+        assign(document, _SEED, seed, "seeds")
     _resolve_paths(document, folder)
     config = parse_config(document, "config")
     if config.runtime.engine == "deployment":
@@ -278,27 +265,6 @@ def cell_id(config: RunConfig, folder: Path) -> str:
     seed = "" if config.runtime.seed is None else f"-s{config.runtime.seed}"
     words = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{config.mechanism.name[:24]}-{source[:24]}{seed}")
     return f"{words}-{digest}"
-
-
-def _assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Puts a value at a dotted key; groups of keys on the way are made where they are missing."""
-    keys = key.split(".") if isinstance(key, str) else []
-    if not all(keys) or not keys:
-        raise ConfigError(f"{where}: '{key}' is not a key like privacy.epsilon")
-    if keys[0] not in RunConfig.model_fields:
-        raise ConfigError(f"{where}: unknown key '{key}'{nearest(keys[0], RunConfig.model_fields)}")
-    node = document
-    for part in keys[:-1]:
-        child = node.get(part)
-        if isinstance(child, str) and part in ("mechanism", "partition"):
-            child = {"name": child}
-        if child is None:
-            child = {}
-        if not isinstance(child, dict):
-            raise ConfigError(f"{where}: '{key}': '{part}' is a value, not a group of keys")
-        node[part] = child
-        node = child
-    node[keys[-1]] = value
 
 
 def _flat(key: str, value: Any) -> Combination:
