@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation import label_values, raw_numbers, scales, validate_metrics
+from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
 from fedsyn.schema import Schema
@@ -132,6 +133,7 @@ class Encoded:
 
 def encoded_table(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
     """Loads and encodes a configuration's source (or the given table), by an approved schema."""
+    require_files(data, source=table is None)
     if table is not None:
         return _encode(data, table)
     files = [data.source, data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
@@ -196,6 +198,7 @@ def partition(
 def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
     """A deployment's server needs the schema only: the rows stay with their holders."""
     if config.data.schema_file is not None:
+        require_files(config.data, source=False)
         schema = Schema.load(config.data.schema_file)
     else:
         from fedsyn.data import dataset_names, describe

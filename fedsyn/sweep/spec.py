@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from fedsyn import yamlio
 from fedsyn.config import Node, RunConfig, explain
 from fedsyn.errors import ConfigError, nearest
-from fedsyn.loading import _resolve_paths, assign, parse_config
+from fedsyn.loading import anchor_files, assign, names_file, parse_config, require_files
 
 Combination = dict[str, Any]  # dotted key -> value
 
@@ -31,7 +31,8 @@ class SweepNode(Node):
     """A sweep file. Cells are (list x grid x paired) x seeds; every part may be left out.
 
     Attributes:
-        base: path of a configuration, relative to the sweep file, or a configuration's keys themselves.
+        base: path of a configuration, relative to the sweep file, or a configuration's keys themselves. File names
+            are relative to the file that they stand in.
         overrides: `set` in YAML: dotted keys that replace values of the base in every cell.
         grid: dotted key -> values; every combination of them is taken.
         combinations: `list` in YAML: each entry is one combination of dotted keys.
@@ -142,20 +143,19 @@ def load_sweep(path: Path | str) -> Sweep:
     base = _base(node, folder, file)
     for key, value in node.overrides.items():
         assign(base, key, value, f"{file}: set")
+    anchor_files(base, folder)
     cells = _cells(node, base, folder, file)
     return Sweep(file.stem, {**document, "base": base}, cells)
 
 
 def _base(node: SweepNode, folder: Path, file: Path) -> dict[str, Any]:
     if isinstance(node.base, dict):
-        base = copy.deepcopy(node.base)
-        _resolve_paths(base, folder)
-        return base
+        return copy.deepcopy(node.base)
     path = folder / node.base
     if not path.is_file():
         raise ConfigError(f"{file}: base: no such file: {path}")
     base = yamlio.read_mapping(path)
-    _resolve_paths(base, path.resolve().parent)
+    anchor_files(base, path.resolve().parent)
     return base
 
 
@@ -218,8 +218,7 @@ def _cell(combination: Combination, seed: int | None, base: dict[str, Any], fold
         assign(document, key, copy.deepcopy(value), "axis")
     if seed is not None:
         assign(document, _SEED, seed, "seeds")
-    _resolve_paths(document, folder)
-    config = parse_config(document, "config")
+    config = parse_config(document, "config", folder)
     if config.runtime.engine == "deployment":
         raise ConfigError(
             "runtime.engine: a sweep is for simulations: on real data holders every cell would spend their budget anew"
@@ -232,19 +231,12 @@ def _cell(combination: Combination, seed: int | None, base: dict[str, Any], fold
 
 
 def check_source(config: RunConfig) -> None:
-    """Finds a misspelt data source without loading any table."""
+    """Finds a misspelt data source, or a file that is not there, without loading any table."""
     from fedsyn.data import dataset_names
-    from fedsyn.data.readers import SUFFIXES
 
-    source = config.data.source
-    if source.startswith(("openml:", "sklearn:")):
-        return
-    if "/" in source or source.lower().endswith(SUFFIXES):
-        if not Path(source).is_file():
-            raise ConfigError(f"data.source: no such file: {source}")
-        return
-    known = ["synthfs", *dataset_names()]
-    if source not in known:
+    require_files(config.data)
+    source, known = config.data.source, ["synthfs", *dataset_names()]
+    if source not in known and not names_file(source) and not source.startswith(("openml:", "sklearn:")):
         raise ConfigError(f"data.source: unknown data source '{source}'{nearest(source, known)}")
 
 
