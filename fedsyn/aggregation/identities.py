@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedsyn import yamlio
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, NodeError
 
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg import Identity
@@ -43,13 +43,17 @@ def new_identity(path: Path) -> str:
 
 @lru_cache(maxsize=2)
 def load_identities(identity: str, roster: str) -> tuple[Identity, Roster]:
-    """A deployment's holder: its private key from one file, everybody's public keys from another (YAML, id: hex)."""
+    """A deployment's holder: its private key from one file, everybody's public keys from another (YAML, id: hex).
+
+    Raises:
+        NodeError: one of them is not what it should be.
+    """
     from fedsyn.aggregation.secagg import Identity
 
     try:
         own = Identity.from_bytes(_hex(Path(identity).read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        raise ConfigError("identity: expected the file that 'fedsyn identity' wrote") from None
+        raise NodeError("identity: expected the file that 'fedsyn identity' wrote") from None
     return own, _load_roster(Path(roster))
 
 
@@ -60,12 +64,11 @@ def _load_roster(path: Path) -> dict[int, bytes]:
         if len(keys) < len(document):
             raise ValueError("a partition id stands twice, spelled in two ways")
     except (ConfigError, ValueError, TypeError):
-        # Not that error's own text, which quotes the file: a node tells its server what is raised here.
-        raise ConfigError(
+        raise NodeError(  # not that error's own text, which quotes the file
             "roster: expected a YAML file with one line for each data holder, partition id: public key (64 hex digits)"
         ) from None
     if len(set(keys.values())) != len(keys):
-        raise ConfigError("roster: two data holders have the same public key")
+        raise NodeError("roster: two data holders have the same public key")
     return keys
 
 
