@@ -74,7 +74,7 @@ class FlaimOptions(Node):
 class FlaimContract(Contract):
     """What the variants agree on. Where they differ is in two facts: `moves_per_row` and `filters_and_combines`."""
 
-    Options = FlaimOptions
+    Options: ClassVar[type[Node]] = FlaimOptions
     statement = PrivacyStatement(
         public="{public}",
         trust="{trust}",

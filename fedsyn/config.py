@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from fedsyn import yamlio
 from fedsyn.errors import ConfigError, nearest
 
 
@@ -262,7 +262,7 @@ class RunConfig(Node):
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        path.write_text(yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+        path.write_text(yamlio.dumps(self.to_dict()), encoding="utf-8")
 
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:

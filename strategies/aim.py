@@ -7,6 +7,7 @@ Differentially Private Synthetic Data".
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from clients.aim import AimClient, Select
 from fedsyn.errors import ProtocolError
@@ -48,7 +49,7 @@ class Aim(MechanismStrategy):
                 break
             request = Select(eligible=eligible, sigma=scales.sigma, epsilon=scales.epsilon)
             replies = yield Ask(self.everyone(), request, pack_model(self.model))
-            choices = self.accept(replies, lambda reply, eligible=eligible: choice(reply, eligible))
+            choices = self.accept(replies, partial(choice, eligible))
             if not choices:
                 break  # the only holder is gone: what was measured so far stands
             chosen = next(iter(choices.values()))  # line 13
@@ -87,7 +88,7 @@ class Aim(MechanismStrategy):
         return self.round / self.options.rounds
 
 
-def choice(reply: Reply, eligible: list[int]) -> int:
+def choice(eligible: list[int], reply: Reply) -> int:
     """The holder's choice; ProtocolError unless it is one of the eligible cliques."""
     chosen = reply.params.get("chosen")
     if type(chosen) is not int or chosen not in eligible:

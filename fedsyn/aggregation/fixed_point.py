@@ -28,7 +28,7 @@ def encode(values: npt.ArrayLike, resolution: int) -> npt.NDArray[np.int64]:
 
 
 def decode(sums: npt.ArrayLike, resolution: int) -> npt.NDArray[np.float64]:
-    """`sums / resolution` (Algorithm 4, line 7); `sums` are signed, and need not be integers once noise is on them."""
+    """`sums / resolution` (Algorithm 4, line 7); `sums` are signed, and no integers once noise is on them."""
     return np.asarray(sums, np.float64) / resolution
 
 

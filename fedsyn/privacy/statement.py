@@ -11,8 +11,8 @@ _NEIGHBOURS = "two federations are neighbours when one row of one client's table
 #: By `privacy.client_sizes`. A published count does not follow the row, so it alone would tell the two apart.
 ADJACENCY = {
     "private": _NEIGHBOURS,
-    "public": f"{_NEIGHBOURS}, every client's row count being a published constant; where the counts follow the rows, a "
-    "row can only be exchanged for another, and epsilon_replace_one is the guarantee",
+    "public": f"{_NEIGHBOURS}, every client's row count being a published constant; where the counts follow the rows, "
+    "a row can only be exchanged for another, and epsilon_replace_one is the guarantee",
 }
 
 _TITLES = {

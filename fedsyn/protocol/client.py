@@ -173,7 +173,9 @@ class TableClient(NumPyClient):
 
     def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
         """Answers one request; never raises. The number of examples is always 0: sizes travel only where allowed."""
-        request, arrays, reply = "", [], {}
+        request = ""
+        arrays: Arrays = []
+        reply: dict[str, Any]
         try:
             envelope = Envelope.from_scalars(config)
             request = envelope.request[:40]

@@ -1,4 +1,4 @@
-"""The files of a run directory, and how each is written and read."""
+"""The files of a run directory: their names, and how those that are read again are written and read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,43 @@ from typing import Any
 import numpy as np
 
 from fedsyn.config import RunConfig
+from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError, InputError, RunError
 from fedsyn.inference import EmpiricalModel, Model, read_model
+
+# What a run leaves besides config.yaml. A new run in the same folder removes them before it starts, so that nothing of
+# an earlier one can be taken for its own.
+RESULTS = (
+    "synthetic.csv",
+    "model.npz",
+    "metrics.json",
+    "ledger.json",
+    "rounds.jsonl",
+    "measured.jsonl",
+    "report.html",
+    "error.json",
+)
+    "synthetic.csv",
+    "model.npz",
+    "metrics.json",
+    "ledger.json",
+    "rounds.jsonl",
+    "measured.jsonl",
+    "report.html",
+    "error.json",
+)
+
+
+def default_out(config: RunConfig, root: Path = Path("runs")) -> Path:
+    """runs/MECHANISM-SOURCE-TIME, a new folder each time."""
+    source = Path(config.data.source).name.split(".")[0].replace(":", "-") or "data"
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    out = root / f"{config.mechanism.name}-{source}-{stamp}"
+    suffix = 1
+    while out.exists():
+        suffix += 1
+        out = root / f"{config.mechanism.name}-{source}-{stamp}-{suffix}"
+    return out
 
 
 def save_model(path: Path, model: Model | EmpiricalModel) -> None:
@@ -23,8 +58,6 @@ def save_model(path: Path, model: Model | EmpiricalModel) -> None:
 
 def load_model(path: Path | str) -> Model | EmpiricalModel:
     """Inverse of `save_model`."""
-    from fedsyn.domain import Domain
-
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     facts = json.loads(arrays.pop("domain").tobytes().decode())
@@ -42,16 +75,10 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
-RESULTS = (
-    "synthetic.csv",
-    "model.npz",
-    "metrics.json",
-    "ledger.json",
-    "rounds.jsonl",
-    "measured.jsonl",
-    "report.html",
-    "error.json",
-)
+def load_metrics(out: Path) -> dict[str, float]:
+    """metrics.json of a run directory, with its nulls as infinities."""
+    metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    return {name: float("inf") if value is None else value for name, value in metrics.items()}
 
 
 def record_error(out: Path, error: Exception) -> None:
@@ -61,26 +88,9 @@ def record_error(out: Path, error: Exception) -> None:
     write_json(out / "error.json", {"kind": kind, "message": text})
 
 
-def load_metrics(out: Path) -> dict[str, float]:
-    """metrics.json of a run directory, with its nulls as infinities."""
-    metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
-    return {name: float("inf") if value is None else value for name, value in metrics.items()}
-
-
 def raise_recorded_error(out: Path) -> None:
+    """Raises what `record_error` left in a run directory, if it left anything."""
     path = out / "error.json"
     if path.is_file():
         error = json.loads(path.read_text(encoding="utf-8"))
         raise (InputError if error["kind"] == "input" else RunError)(error["message"])
-
-
-def default_out(config: RunConfig, root: Path = Path("runs")) -> Path:
-    """runs/MECHANISM-SOURCE-TIME, a new folder each time."""
-    source = Path(config.data.source).name.split(".")[0].replace(":", "-") or "data"
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    out = root / f"{config.mechanism.name}-{source}-{stamp}"
-    suffix = 1
-    while out.exists():
-        suffix += 1
-        out = root / f"{config.mechanism.name}-{source}-{stamp}-{suffix}"
-    return out

@@ -17,8 +17,8 @@ from fedsyn.protocol.record import RoundRecord
 from fedsyn.runs.directory import RESULTS, load_metrics, raise_recorded_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared, prepare
+from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve
-from fedsyn.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,25 +101,6 @@ def _run_elsewhere(config: RunConfig, prepared: Prepared, out: Path, progress: P
         elsewhere = " (or it is on the SuperLink's machine, under the same path)" if prepared.simulated is False else ""
         raise RunError(f"the run left no result in {out}{elsewhere}; its log: {log}")
     return load_metrics(out)
-
-
-def run_config_of(
-    config: RunConfig, *, store: Path | None = None, schema: Schema | None = None, out: Path | None = None
-) -> dict[str, str]:
-    """The Flower run configuration of a run that was prepared: the resolved configuration itself, and what it needs.
-
-    Args:
-        config: the configuration.
-        store: folder of a simulation's prepared tables.
-        schema: a deployment's schema.
-        out: run directory.
-    """
-    return {
-        "resolved": json.dumps(config.to_dict(), separators=(",", ":")),
-        "store": "" if store is None else str(store),
-        "schema": "" if schema is None else schema.dumps(),
-        "out": "" if out is None else str(out),
-    }
 
 
 class _Watch:

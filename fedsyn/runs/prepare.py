@@ -1,4 +1,7 @@
-"""The first step of a run: loads, checks, splits and stores the tables."""
+"""The first step of a run: loads and checks all that it needs; for a simulation, encodes, splits and stores the table.
+
+A simulation's clients each open their slice of what is stored; a deployment's server gets the schema, and no table.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,38 @@ import numpy.typing as npt
 from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation import label_values, raw_numbers, scales, validate_metrics
+from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, partitioner
 from fedsyn.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) -> Prepared:
+    """Loads and checks everything that the run needs; for a simulation, splits and stores the encoded table.
+
+    Args:
+        config: the configuration.
+        folder: where to keep it.
+        table: rows to use in place of `data.source`; `data.schema` describes them.
+
+    Raises:
+        InputError: bad configuration, schema or data.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # encoded rows are rows
+    if config.runtime.engine == "deployment":
+        return _prepare_deployment(config, folder)
+    from fedsyn.data import write_encoded
+
+    tables = split_tables(config, table)
+    _check_evaluation(config, tables.schema, len(tables.test))
+    write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
+    np.save(folder / "test.npy", tables.test, allow_pickle=False)
+    np.save(folder / "test_numbers.npy", tables.test_numbers, allow_pickle=False)
+    return Prepared(folder, tables.schema, True, len(tables.parts), tables.name).save()
 
 
 @dataclass(frozen=True)
@@ -53,33 +82,43 @@ class Prepared:
         return self
 
 
-def randomness_of(config: RunConfig) -> Randomness:
-    return Randomness(config.runtime.seed)
+def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
+    """A deployment's server needs the schema only: the rows stay with their holders."""
+    if config.data.schema_file is not None:
+        require_files(config.data, source=False)
+        schema = Schema.load(config.data.schema_file)
+    else:
+        from fedsyn.data import dataset_names, describe
+
+        if config.data.source not in dataset_names():
+            raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
+        schema = describe(config.data.source).schema_
+    schema = schema.adjusted(config.data.bins, config.data.label)
+    schema.require_approved()
+    if config.evaluation:
+        raise ConfigError(
+            "evaluation: a deployment's server has no rows to evaluate on; set evaluation: [] "
+            "and evaluate the synthetic table where real rows are"
+        )
+    return deployed(config, schema, folder)
 
 
-def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) -> Prepared:
-    """Loads and checks everything that the run needs; for a simulation, splits and stores the encoded table.
+def deployed(config: RunConfig, schema: Schema, folder: Path) -> Prepared:
+    """What a deployment's server works with: the schema, and no table."""
+    return Prepared(folder, schema, False, config.federation.clients, Path(config.data.source).name).save()
 
-    Args:
-        config: the configuration.
-        folder: where to keep it.
-        table: rows to use in place of `data.source`; `data.schema` describes them.
 
-    Raises:
-        InputError: bad configuration, schema or data.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # encoded rows are rows
-    if config.runtime.engine == "deployment":
-        return _prepare_deployment(config, folder)
-    from fedsyn.data import write_encoded
-
-    tables = split_tables(config, table)
-    _check_evaluation(config, tables.schema, len(tables.test))
-    write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
-    np.save(folder / "test.npy", tables.test, allow_pickle=False)
-    np.save(folder / "test_numbers.npy", tables.test_numbers, allow_pickle=False)
-    return Prepared(folder, tables.schema, True, len(tables.parts), tables.name).save()
+def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None:
+    numeric = None if schema.label is None else label_values(schema, schema.label) is not None
+    validate_metrics(
+        config.evaluation,
+        test_rows > 0,
+        schema.label,
+        numeric_label=numeric,
+        has_partition=True,
+        attributes=len(schema.domain),
+        numeric_attributes=len(scales(schema)),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,48 +158,6 @@ def split_tables(config: RunConfig, table: pd.DataFrame | None = None) -> Tables
     return Tables(encoded.name, schema, codes[train], codes[test], encoded.numbers[test], native, parts)
 
 
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """A whole table before it is split: see `Tables` for the fields; `codes` and `numbers` are all rows, read-only."""
-
-    name: str
-    schema: Schema
-    codes: npt.NDArray[np.integer]
-    numbers: npt.NDArray[np.float32]
-    native: npt.NDArray[np.int64] | None
-
-
-def encoded_table(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
-    """Loads and encodes a configuration's source (or the given table), by an approved schema."""
-    if table is not None:
-        return _encode(data, table)
-    files = [data.source, data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
-    stamps = tuple(Path(file).stat().st_mtime_ns if Path(file).exists() else 0 for file in files)
-    return _encoded(data.model_dump_json(by_alias=True), (*files, *stamps))
-
-
-@lru_cache(maxsize=2)  # the cells of a sweep that share a process share its table
-def _encoded(data: str, version: tuple[object, ...]) -> Encoded:
-    """A source, loaded and encoded once per process for each version (name and time) of its files."""
-    return _encode(DataNode.model_validate_json(data))
-
-
-def _encode(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
-    from fedsyn.data import load_dataset
-
-    dataset = load_dataset(
-        data.source if table is None else table,
-        schema=data.schema_file,
-        bins=data.bins,
-        label=data.label,
-        options=data.options,
-    )
-    dataset.schema.require_approved()
-    codes, numbers = dataset.encode(), raw_numbers(dataset.frame, dataset.schema)
-    codes.flags.writeable = numbers.flags.writeable = False
-    return Encoded(dataset.name, dataset.schema, codes, numbers, dataset.native_partition)
-
-
 def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Indices of the training rows and of the held-out rows, of the sample that the configuration asks for."""
     from fedsyn.data import train_test_split
@@ -194,39 +191,49 @@ def partition(
     )
 
 
-def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
-    """A deployment's server needs the schema only: the rows stay with their holders."""
-    if config.data.schema_file is not None:
-        schema = Schema.load(config.data.schema_file)
-    else:
-        from fedsyn.data import dataset_names, describe
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """A whole table before it is split: see `Tables` for the fields; `codes` and `numbers` are all rows, read-only."""
 
-        if config.data.source not in dataset_names():
-            raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
-        schema = describe(config.data.source).schema_
-    schema = schema.adjusted(config.data.bins, config.data.label)
-    schema.require_approved()
-    if config.evaluation:
-        raise ConfigError(
-            "evaluation: a deployment's server has no rows to evaluate on; set evaluation: [] "
-            "and evaluate the synthetic table where real rows are"
-        )
-    return deployed(config, schema, folder)
+    name: str
+    schema: Schema
+    codes: npt.NDArray[np.integer]
+    numbers: npt.NDArray[np.float32]
+    native: npt.NDArray[np.int64] | None
 
 
-def deployed(config: RunConfig, schema: Schema, folder: Path) -> Prepared:
-    """What a deployment's server works with: the schema, and no table."""
-    return Prepared(folder, schema, False, config.federation.clients, Path(config.data.source).name).save()
+def encoded_table(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
+    """Loads and encodes a configuration's source (or the given table), by an approved schema."""
+    require_files(data, source=table is None)
+    if table is not None:
+        return _encode(data, table)
+    files = [data.source, data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
+    stamps = tuple(Path(file).stat().st_mtime_ns if Path(file).exists() else 0 for file in files)
+    return _encoded(data.model_dump_json(by_alias=True), (*files, *stamps))
 
 
-def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None:
-    numeric = None if schema.label is None else label_values(schema, schema.label) is not None
-    validate_metrics(
-        config.evaluation,
-        test_rows > 0,
-        schema.label,
-        numeric_label=numeric,
-        has_partition=True,
-        attributes=len(schema.domain),
-        numeric_attributes=len(scales(schema)),
+@lru_cache(maxsize=2)  # the cells of a sweep that share a process share its table
+def _encoded(data: str, version: tuple[object, ...]) -> Encoded:
+    """A source, loaded and encoded once per process for each version (name and time) of its files."""
+    return _encode(DataNode.model_validate_json(data))
+
+
+def _encode(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
+    from fedsyn.data import load_dataset
+
+    dataset = load_dataset(
+        data.source if table is None else table,
+        schema=data.schema_file,
+        bins=data.bins,
+        label=data.label,
+        options=data.options,
     )
+    dataset.schema.require_approved()
+    codes, numbers = dataset.encode(), raw_numbers(dataset.frame, dataset.schema)
+    codes.flags.writeable = numbers.flags.writeable = False
+    return Encoded(dataset.name, dataset.schema, codes, numbers, dataset.native_partition)
+
+
+def randomness_of(config: RunConfig) -> Randomness:
+    """The run's randomness: its seed, or the operating system."""
+    return Randomness(config.runtime.seed)

@@ -17,6 +17,7 @@ from fedsyn.loading import load_config
 from fedsyn.report import figures
 from fedsyn.report.html import picture, read_rounds, write_report
 from fedsyn.report.tables import latex_table, number
+from fedsyn.runs.prepare import encoded_table, split_rows
 from fedsyn.schema import Schema
 from fedsyn.schema.columns import CategoricalColumn, NumericColumn
 
@@ -104,8 +105,6 @@ def _public_schema(config: RunConfig) -> Schema:
 
 def _training_rows(config: RunConfig) -> np.ndarray:
     """(n, d) codes of the rows that the run's clients held together."""
-    from fedsyn.runs.prepare import encoded_table, split_rows
-
     codes = encoded_table(config.data).codes
     return codes[split_rows(config, len(codes))[0]]
 

@@ -1,4 +1,4 @@
-"""The second step of a run: drives the mechanism over a Grid."""
+"""The second step of a run: drives the mechanism's server half over a Grid, round after round."""
 
 from __future__ import annotations
 

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fedsyn import yamlio
 from fedsyn.domain import Domain
-from fedsyn.errors import DataError, SchemaError, nearest
-from fedsyn.schema import yamlio
+from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.schema.columns import CategoricalColumn, Column, NumericColumn
 from fedsyn.schema.values import MISSING_TEXT
 
@@ -87,9 +86,9 @@ class Schema(BaseModel):
             SchemaError: not YAML, or see `from_dict`.
         """
         try:
-            data = yamlio.loads(text)
-        except yaml.YAMLError as error:
-            raise SchemaError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+            data = yamlio.loads(text, where)
+        except ConfigError as error:
+            raise SchemaError(str(error)) from None
         return cls.from_dict(data, where)
 
     @classmethod

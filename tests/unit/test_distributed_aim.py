@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedsyn.wire.messages import Summed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +26,6 @@ from fedsyn.testing import check_mechanism
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished, vanish
 from fedsyn.testing.schemas import awkward_table
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.messages import Summed
 from strategies.distributed_aim import DistributedAim, Plan
 
 TABLE = awkward_table("missing_values")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedsyn.wire.messages import ANSWER, ENVELOPE, Envelope, to_json
 
 from fedsyn.aggregation import Limits, SumSpec
 from fedsyn.aggregation.shares import noise_plan
@@ -27,7 +28,6 @@ from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, pack_model, unpack_model
 from fedsyn.testing.harness import config_of
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.messages import ANSWER, ENVELOPE, Envelope, to_json
 
 DOMAIN = Domain(("a", "b"), (3, 4))
 INFERENCE = InferenceNode()

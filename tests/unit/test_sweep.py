@@ -93,6 +93,36 @@ def test_ids_depend_on_the_configuration_alone(tmp_path: Path) -> None:
     assert ids[0] == ids[1]
 
 
+def test_file_names_of_a_sweep_are_relative_to_the_file_that_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base's to the base's folder, those of axes and `set` to the sweep's; never to the current folder."""
+    base, sweeps, here = tmp_path / "base", tmp_path / "sweeps", tmp_path / "here"
+    for folder, files in ((base, ["a.csv", "s.yaml"]), (sweeps, ["b.csv", "t.yaml"]), (here, ["c.csv"])):
+        folder.mkdir()
+        for name in files:
+            (folder / name).write_text("x\n1\n", encoding="utf-8")
+    document = BASE | {"data": {"source": "a.csv", "schema": "s.yaml"}}
+    (base / "run.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    monkeypatch.chdir(here)
+
+    def data(**keys: Any) -> dict[str, Any]:
+        (sweeps / "sweep.yaml").write_text(yaml.safe_dump({"base": "../base/run.yaml", **keys}), encoding="utf-8")
+        sweep = load_sweep(sweeps / "sweep.yaml")
+        return sweep.cells[0].config.to_dict()["data"] | {"base": sweep.document["base"]["data"]}
+
+    own = data()
+    assert [Path(own[key]).resolve() for key in ("source", "schema")] == [base / "a.csv", base / "s.yaml"]
+    axis = data(grid={"data.source": ["b.csv"]})
+    assert (axis["source"], Path(axis["schema"]).resolve()) == (str(sweeps / "b.csv"), base / "s.yaml")
+    override = data(set={"data.source": "b.csv", "data.schema": "t.yaml"})
+    assert (override["source"], override["schema"]) == (str(sweeps / "b.csv"), str(sweeps / "t.yaml"))
+    assert override["base"]["source"] == str(sweeps / "b.csv")  # sweep.json means the same everywhere, too
+    for keys in ({"grid": {"data.source": ["c.csv"]}}, {"set": {"data.schema": "absent.yaml"}}):
+        with pytest.raises(ConfigError, match=f"no such file: {sweeps}/"):
+            data(**keys)
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
