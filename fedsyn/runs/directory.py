@@ -26,15 +26,6 @@ RESULTS = (
     "report.html",
     "error.json",
 )
-    "synthetic.csv",
-    "model.npz",
-    "metrics.json",
-    "ledger.json",
-    "rounds.jsonl",
-    "measured.jsonl",
-    "report.html",
-    "error.json",
-)
 
 
 def default_out(config: RunConfig, root: Path = Path("runs")) -> Path:
