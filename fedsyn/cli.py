@@ -1,4 +1,4 @@
-"""The command line: `fedsyn run | sweep | report | schema draft | partition | identity | mechanisms | datasets`.
+"""The command line: `fedsyn run | explain | sweep | report | schema draft | partition | identity | mechanisms | datasets`.
 
 Exit codes: 0 success, 1 the run failed, 2 bad configuration or bad data, with one message and no traceback.
 """
@@ -134,6 +134,26 @@ def partition(
     out_console.print(table)
     if picture is not None:
         out_console.print(f"plot: {picture} (drawn from the real rows: not private)")
+
+
+@app.command()
+def explain(
+    config: ConfigArgument,
+    set_: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: the same as JSON.")] = False,
+) -> None:
+    """Print what a run may ever ask of a data holder, and what that may cost. Reads no row."""
+    import json
+
+    from fedsyn.loading import load_config
+    from fedsyn.protocol.explain import explain as explained
+    from fedsyn.registry import client_class
+    from fedsyn.runs.prepare import public_schema
+
+    loaded = load_config(config, set_ or ())
+    meaning = explained(loaded, public_schema(loaded).domain, client_class(loaded.mechanism.name))
+    text = json.dumps(meaning.to_dict(), indent=1) + "\n" if as_json else meaning.render(min(out_console.width, 100))
+    sys.stdout.write(text)
 
 
 @app.command()

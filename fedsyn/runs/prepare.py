@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, SchemaError
 from fedsyn.evaluation import label_values, raw_numbers, scales, validate_metrics
 from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
@@ -237,3 +237,20 @@ def _encode(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
 def randomness_of(config: RunConfig) -> Randomness:
     """The run's randomness: its seed, or the operating system."""
     return Randomness(config.runtime.seed)
+
+
+def public_schema(config: RunConfig) -> Schema:
+    """The run's schema, without reading a row; SchemaError where only the table would tell."""
+    from fedsyn.data import SynthFSOptions, dataset_names, describe, synthfs_schema
+
+    data = config.data
+    if data.schema_file is not None:
+        schema = Schema.load(data.schema_file)
+    elif data.source == "synthfs":
+        schema = synthfs_schema(SynthFSOptions(**data.options))
+    elif data.source in dataset_names():
+        entry = describe(data.source)
+        schema = entry.schema_ if data.options.get("grouped", True) else entry.ungrouped()
+    else:
+        raise SchemaError("the run's schema is not at hand")
+    return schema.adjusted(data.bins, data.label)

@@ -12,12 +12,12 @@ import numpy as np
 
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count
-from fedsyn.errors import FedsynError, InputError, SchemaError
+from fedsyn.errors import FedsynError, InputError
 from fedsyn.loading import load_config
 from fedsyn.report import figures
 from fedsyn.report.html import picture, read_rounds, write_report
 from fedsyn.report.tables import latex_table, number
-from fedsyn.runs.prepare import encoded_table, split_rows
+from fedsyn.runs.prepare import encoded_table, public_schema, split_rows
 from fedsyn.schema import Schema
 from fedsyn.schema.columns import CategoricalColumn, NumericColumn
 
@@ -67,7 +67,7 @@ def _marginals(config: RunConfig, out: Path, real: bool) -> str:
 
     title, note, rows = "<h2>One-way marginals</h2>", "", None
     try:
-        schema = _public_schema(config)
+        schema = public_schema(config)
         synthetic = schema.encode(read_table(out / "synthetic.csv", schema))
     except InputError as error:
         return f"{title}<p>No plots: {escape(str(error))}</p>"
@@ -84,23 +84,6 @@ def _marginals(config: RunConfig, out: Path, real: bool) -> str:
     png = figures.marginals(_counts(synthetic, schema, names), actual, labels)
     warning = "" if actual is None else _NOT_PRIVATE
     return f"{title}{warning}{note}{picture(png, 'one-way marginals')}"
-
-
-def _public_schema(config: RunConfig) -> Schema:
-    """The run's schema, without reading a row."""
-    from fedsyn.data import SynthFSOptions, dataset_names, describe, synthfs_schema
-
-    data = config.data
-    if data.schema_file is not None:
-        schema = Schema.load(data.schema_file)
-    elif data.source == "synthfs":
-        schema = synthfs_schema(SynthFSOptions(**data.options))
-    elif data.source in dataset_names():
-        entry = describe(data.source)
-        schema = entry.schema_ if data.options.get("grouped", True) else entry.ungrouped()
-    else:
-        raise SchemaError("the run's schema is not at hand")
-    return schema.adjusted(data.bins, data.label)
 
 
 def _training_rows(config: RunConfig) -> np.ndarray:
