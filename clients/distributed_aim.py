@@ -11,6 +11,7 @@ import numpy as np
 from fedsyn.aggregation import Contribution
 from fedsyn.aggregation.fixed_point import LARGEST, encode, encoded_moves
 from fedsyn.counting.candidates import Candidates
+from fedsyn.counting.reductions import norm
 from fedsyn.errors import ProtocolError
 from fedsyn.protocol.client import TableClient, answers, indices
 from fedsyn.selection.scores import l1_distances
@@ -41,7 +42,7 @@ class DistributedAimClient(TableClient):
         cliques = [candidates.cliques[i] for i in eligible]
         encoded = encode(weights * l1_distances(self.codes, self.domain, cliques, view, self.size), scale)
         moves = encoded_moves(weights, scale).astype(np.float64)
-        return Contribution.of_vector(encoded, float(np.linalg.norm(moves)))
+        return Contribution.of_vector(encoded, norm(moves))
 
     @answers("measure")
     def measure(self, call: Call) -> Contribution:

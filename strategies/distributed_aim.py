@@ -18,6 +18,7 @@ from pydantic import Field
 from fedsyn.aggregation.fixed_point import decode, encoded_moves
 from fedsyn.config import Node
 from fedsyn.counting.candidates import Candidates
+from fedsyn.counting.reductions import norm
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.capacity import Structure
@@ -154,7 +155,7 @@ class DistributedAim(MechanismStrategy):
         """
         weights = self.candidates.weights[eligible]
         moves = encoded_moves(weights, self.config.scale).astype(np.float64)
-        sensitivity = float(np.linalg.norm(moves))
+        sensitivity = norm(moves)
         noise_for = sqrt(len(moves)) * float(moves.max()) if self.config.as_printed else sensitivity
         return Sum(
             tuple(cohort),

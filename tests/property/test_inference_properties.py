@@ -105,11 +105,20 @@ def test_sum_out_is_a_sum(shape: list[int], kept: list[bool], seed: int) -> None
     np.testing.assert_allclose(sum_out(table, axes, mask, keep), table.sum(axis=gone), atol=1e-12)
 
 
-@example(b=2, m=3, k=129, n=2, seed=0)  # one summand beyond a block
-@example(b=1, m=2, k=257, n=3, seed=0)
-@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 400), st.integers(1, 4), st.integers(0, 2**32 - 1))
+@example(b=2, m=3, k=129, n=2, turned=False, seed=0)
+@example(b=1, m=2, k=257, n=3, turned=True, seed=0)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.integers(1, 400),
+    st.integers(1, 4),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
 @settings(max_examples=60, deadline=None)
-def test_blocked_products_are_products(b: int, m: int, k: int, n: int, seed: int) -> None:
+def test_products_are_products(b: int, m: int, k: int, n: int, turned: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
     left, right = rng.random((b, m, k)), rng.random((b, k, n))
+    if turned:  # the same numbers, laid out the other way round
+        left, right = np.asfortranarray(left), np.asfortranarray(right)
     np.testing.assert_allclose(matmul(left, right), left @ right, rtol=1e-12)
