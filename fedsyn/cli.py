@@ -1,4 +1,4 @@
-"""The command line: `fedsyn run | explain | sweep | report | schema draft | partition | identity | mechanisms | datasets`.
+"""The command line, `fedsyn COMMAND`.
 
 Exit codes: 0 success, 1 the run failed, 2 bad configuration or bad data, with one message and no traceback.
 """

@@ -91,7 +91,7 @@ class Explanation:
                 add(f"{name}: {allowed}", 6)
         lines.append("")
         add(
-            f"Whatever is asked, a client's own ledger refuses what would exceed epsilon = {self.budget['epsilon']:g} at "
+            f"Whatever is asked, a client's ledger refuses what would exceed epsilon = {self.budget['epsilon']:g} at "
             f"delta = {self.budget['delta']:g}: {self.budget['capacity']:.6g} in {self.budget['unit']} "
             f"({self.budget['accountant']}). All of it spent on one marginal of the {self.candidates} that may be "
             f"measured would leave a noise of {self.smallest_sigma:.4g} records on every count."
