@@ -298,17 +298,25 @@ class Vote(AskRequest):
     leaves = "an attribute's index"
     costs = "one choice"
     charged: ClassVar[float] = 0.0  # of its epsilon
+    said: ClassVar[float] = 1.0  # of its sensitivity
 
     def releases(self, contract: Contract) -> tuple[Release, ...]:
         if not self.charged:
             return ()
-        return (Release(self.name, 0, EXPONENTIAL, 1.0, epsilon=self.charged * 0.2, noise_by="each client"),)
+        return (Release(self.name, 0, EXPONENTIAL, self.said, epsilon=self.charged * 0.2, noise_by="each client"),)
 
 
 class CheapVote(Vote):
     """Tells half of it."""
 
     charged: ClassVar[float] = 0.5
+
+
+class ModestVote(Vote):
+    """Tells the right epsilon, of a smaller sensitivity."""
+
+    charged: ClassVar[float] = 1.0
+    said: ClassVar[float] = 0.5
 
 
 class FairVote(Vote):
@@ -345,6 +353,10 @@ class FreeVoting(Voting):
 
 class CheapVoting(Voting):
     vote = CheapVote
+
+
+class ModestVoting(Voting):
+    vote = ModestVote
 
 
 class Mute(Hello):
@@ -427,6 +439,7 @@ BROKEN: dict[str, tuple[type, type, str]] = {
         "added to client 3, with every release held fixed, changes rounds.jsonl in l",
     ),
     "free_vote": (FreeVoting, VotingClient, "released rho = 0.005 as 'vote', the server's ledger has 0 for it"),
+    "modest_vote": (ModestVoting, VotingClient, "released 'vote' of sensitivity 1, the server's ledger says 0.5"),
     "cheap_vote": (CheapVoting, VotingClient, "released rho = 0.005 as 'vote', the server's ledger has 0.00125 for it"),
 }
 for _strategy, _client, _ in BROKEN.values():  # those that `halves` made are found by their names too

@@ -31,7 +31,7 @@ def ledgers_hold(outcome: Outcome) -> None:
     report = outcome.strategy.ledger.report()
     report_holds(report, privacy.epsilon, privacy.delta, "the server's ledger")
     assert report["releases"], "the server's ledger is empty: a run that releases nothing cannot learn anything"
-    accounted = _rho_by_name(report["releases"])
+    accounted, promised = _rho_by_name(report["releases"]), _sensitivity_by_name(report["releases"])
     for partition, ledger in sorted(outcome.ledgers.items()):
         own = ledger.report()
         report_holds(own, privacy.epsilon, privacy.delta, f"the ledger of client {partition}")
@@ -42,11 +42,23 @@ def ledgers_hold(outcome: Outcome) -> None:
             assert spent <= held * (1 + 1e-9), (
                 f"client {partition} released rho = {spent:.6g} as '{name}', the server's ledger has {held:.6g} for it"
             )
+        for name, sensitivity in _sensitivity_by_name(drawn).items():
+            assert sensitivity <= promised[name] * (1 + 1e-9), (
+                f"client {partition} released '{name}' of sensitivity {sensitivity:.6g}, the server's ledger says "
+                f"{promised[name]:.6g}"
+            )
 
 
 def _rho_by_name(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     names = dict.fromkeys(entry["name"] for entry in entries)
     return {name: rho_of_entries(entry for entry in entries if entry["name"] == name) for name in names}
+
+
+def _sensitivity_by_name(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for entry in entries:
+        found[entry["name"]] = max(entry["sensitivity"], found.get(entry["name"], 0.0))
+    return found
 
 
 def report_holds(report: Mapping[str, Any], epsilon: float, delta: float, whose: str) -> None:
