@@ -85,6 +85,7 @@ class FlaimContract(Contract):
         "one client, so what other clients release costs it nothing",
         sampler="{sampler}",
     )
+    general_words: ClassVar[dict[str, object]] = {"s_less_1": "s - 1", "how_often": "once, or in every round"}
     #: How far one row moves a score, in multiples of w_q: ||M_q(D_k) - n_k p_q||_1 moves by at most 1, n_k being a
     #: public or released number. A penalty that reads the rows again moves it by as much again (Lemma 4.1).
     moves_per_row: ClassVar[float] = 1.0

@@ -114,6 +114,6 @@ class _Watch:
         if self.progress is not None and self.path.is_file():
             lines = self.path.read_text(encoding="utf-8").splitlines()
             for line in lines[self.seen :]:
-                self.progress(RoundRecord(**json.loads(line)))
+                self.progress(RoundRecord.read(json.loads(line)))
             self.seen = len(lines)
         return any((self.path.parent / name).is_file() for name in ("report.html", "error.json"))

@@ -81,7 +81,7 @@ class Blocks(Partitioner):
         return np.array_split(np.arange(len(table.codes)), clients)
 
 
-rows_made = Metric("rows_made", lambda data: float(len(data.synthetic)), "synthetic rows", needs=frozenset({"synthetic"}))
+rows_made = Metric("rows_made", lambda data: float(len(data.synthetic)), "rows", needs=frozenset({"synthetic"}))
 """
 ENTRY_POINTS = """
 [fedsyn.mechanisms]
@@ -149,7 +149,7 @@ def in_process(folder: Path) -> Path:
 
 
 def test_it_runs_in_process_by_the_name_of_its_entry_point(in_process: Path) -> None:
-    metrics = json.loads((in_process / "metrics.json").read_text(encoding="utf-8"))["metrics"]
+    metrics = json.loads((in_process / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["rows_made"] == len(table(in_process).splitlines()) - 1
     ledger = json.loads((in_process / "ledger.json").read_text(encoding="utf-8"))
     assert ledger["epsilon"] <= 1.0 and "marginals at mu^2" in ledger["statement"]["cost"]
