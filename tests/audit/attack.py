@@ -4,25 +4,26 @@
 has P(right | 1) <= e^eps P(wrong | 0) + delta, and so with 0 and 1 exchanged; added up, with A the mean of the two
 probabilities of being right, A <= (e^eps + delta) / (1 + e^eps). From k right of n runs, half of them in each world,
 Clopper-Pearson's bound for n equal trials is a lower bound on A also for two kinds of trials (Hoeffding 1956: their
-sum has the lighter tail). Beside it the sharper but hungrier test: a threshold on the log ratio is chosen on one half of
-the runs, and P(above | own world) and P(above | other) are bounded on the other half. Nothing about noise is assumed, so
-this statement finds whatever the others do not model; with few runs it finds leaks, not shortfalls.
+sum has the lighter tail). Beside it the sharper but hungrier test: a threshold on the log ratio is chosen on one half
+of the runs, and P(above | own world) and P(above | other) are bounded on the other half. Nothing about noise is
+assumed, so this statement finds whatever the others do not model; with few runs it finds leaks, not shortfalls.
 
-*divergence*. Given the past, a release's expected log ratio is known exactly: |shift|^2 / (2 sigma^2), or the divergence
-of two softmaxes. In zCDP their sum is at most rho, in every single run. No sampling error: a canary that moves what
-enters a ledger by more than the entries say is seen at once.
+*divergence*. Given the past, a release's expected log ratio is known exactly: |shift|^2 / (2 sigma^2), or the
+divergence of two softmaxes. In zCDP their sum is at most rho, in every single run. No sampling error: a canary that
+moves what enters a ledger by more than the entries say is seen at once.
 
 *gap*. The mean log ratio towards the truth, of both worlds together, is at most 2 rho. Given the past, each release's
 log ratio is sub-Gaussian around its mean with variance proxy 2 rho_t (a Gaussian's is |shift|^2 / sigma^2; a choice's
-log ratio has a range of at most eps_t, so eps_t^2 / 4 by Hoeffding's lemma), hence so is a whole run's with 2 rho,
-however adaptive, and the mean of n runs in each world exceeds 2 rho by z sqrt(4 rho / n) with probability at most
-exp(-z^2 / 2). It shows noise that is not independent of the rows or not centred. It is computed with the noise that
-is claimed, and is therefore blind to noise that is too small: the adversary's ratio would be off by that factor. Hence:
+log ratio has a range of at most eps_t, so eps_t^2 / 4 by Hoeffding's lemma), hence so is a whole run's with 2 R, R the
+rho of its budget, however adaptive, and the means of n runs in each world exceed 2 rho together by z sqrt(4 R / n)
+with probability at most exp(-z^2 / 2). It shows noise that is not independent of the rows or not centred. It is
+computed with the noise that is claimed, so noise that is too small does not move it (the adversary's ratio would be
+off by that factor). Hence:
 
-*noise*. The likelihood of all that was released in builds whose noise is 0.85 or 0.5 of the claim (their mean), over
-that in the honest build. In the honest build it is a martingale with mean 1, however many values a run releases and however it came to
-ask for them, so it exceeds 1/alpha with probability at most alpha (Markov). For each kind of release, and for all
-together.
+*noise*. The likelihood of all that was released in builds whose noise is 0.85 or 0.5 of the claim (the mean of both),
+over that in the honest build. In the honest build it is a martingale with mean 1, however many values a run releases
+and however it came to ask for them, so it exceeds 1/alpha with probability at most alpha (Markov). For each kind of
+release, and for all together.
 
 False alarms. Each statement about one mechanism fails for an honest build with probability at most ALPHA; there are 4
 for each of 20 audits (10 mechanisms, few and many runs): below 1e-6 in all.
@@ -112,9 +113,10 @@ def mean_gap(runs: Sequence[Transcript]) -> float:
 
 
 def allowed_gap(runs: Sequence[Transcript]) -> float:
-    # The variance proxy of distributed noise is at most 0.025% above that of the claimed sigma (transcripts.py).
-    rho, each = max(run.rho for run in runs), len(runs) // 2
-    return 2.0 * rho + math.sqrt(2.0 * math.log(1.0 / ALPHA)) * math.sqrt(1.001 * 4.0 * rho / each)
+    spent = sum(np.mean([run.rho for run in runs if run.world == world]) for world in (0, 1))
+    # The variance of distributed noise is at most 0.025% above that of the claimed sigma (transcripts.py).
+    proxy = 1.001 * 4.0 * max(run.budget for run in runs) / (len(runs) // 2)
+    return float(spent) + math.sqrt(2.0 * math.log(1.0 / ALPHA) * proxy)
 
 
 def shortfall(runs: Sequence[Transcript]) -> dict[str, float]:

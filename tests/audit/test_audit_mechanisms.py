@@ -34,7 +34,7 @@ AUDITS = {
     case.mechanism: case
     for case in (
         Case("aim", "server", ROUNDS),
-        Case("naive_flaim", "local", {**ROUNDS, "local_rounds": 2}),
+        Case("naive_flaim", "local", {"rounds": 1, "local_rounds": 2}),
         Case("augflaim", "server", ROUNDS),
         Case("flaim_random", "distributed", ROUNDS),
         Case("fed_naive_bayes", "local", ROUNDS),
@@ -163,16 +163,16 @@ def test_a_number_that_goes_past_the_ledger_is_caught(monkeypatch: pytest.Monkey
 
 
 def test_noise_around_another_value_than_the_ledgers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half again of what entered the ledger comes out. At epsilon = 30 the gap is known to a fifth of itself."""
+    """Twice what entered the ledger comes out. At epsilon = 30 the gap is 34 +- 1.7 if honest, 69 here, allowed 44."""
     gaussian = _noise.gaussian
-    monkeypatch.setattr(_noise, "gaussian", lambda values, *rest: gaussian(1.5 * values, *rest))
+    monkeypatch.setattr(_noise, "gaussian", lambda values, *rest: gaussian(2.0 * values, *rest))
     assert "gap" in violated(naive_bayes("server", 30.0), 30.0, DELTA)
 
 
 def test_the_adversary_is_as_successful_as_the_ledger_allows() -> None:
     """The gap of a mechanism that is Gaussian in all is its claim: within 5.8 standard errors, two-sided 7e-9.
 
-    At epsilon = 30, where 50 runs are enough to know it to a tenth or so.
+    At epsilon = 30, where FEW runs are enough: 34 +- 1.7.
     """
     seen = naive_bayes("distributed", 30.0)
     claim = 2.0 * seen[0].rho

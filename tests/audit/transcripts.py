@@ -1,7 +1,7 @@
 """What an adversary sees of a whole run, and how much likelier it is in the world where it happened.
 
-The only file of the audits that knows the harness. Two worlds: a small federation, and the same one with one row more at
-client 0 (the canary). A run takes place in one of them, unseeded: its noise is the operating system's. It is then
+The only file of the audits that knows the harness. Two worlds: a small federation, and the same one with one row more
+at client 0 (the canary). A run takes place in one of them, unseeded: its noise is the operating system's. It is then
 replayed in the other world with every released value held fixed. That gives, for each release, what would have been
 released there given the same past; and the log ratio of the whole transcript is the sum over its releases, each given
 what came before (the chain rule), however adaptively they were asked for. Whatever else the server sees of the run
@@ -40,7 +40,7 @@ from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.randomness import OsRandom, Randomness
 from fedsyn.registry import strategy_class
 from fedsyn.schema import NumericColumn, Schema
-from fedsyn.testing.harness import SERVER, Draw, Federation, Outcome, config_of, execute, finished
+from fedsyn.testing.harness import Draw, Federation, Outcome, config_of, execute, finished
 from fedsyn.testing.schemas import AwkwardTable
 
 Values = npt.NDArray[np.float64]
@@ -110,6 +110,7 @@ class Transcript:
         chosen: the same of its choices; infinite if anything but released values tells the worlds apart.
         divergence: the expectation of both, each release's given the past: a Kullback-Leibler divergence.
         rho: what the server's ledger says that the run cost.
+        budget: the most that it could have cost.
         short: by name of the release, log p(seen | noise SHORT times as large) - log p(seen | noise as claimed), in the
             world where it happened; one number for each share.
         differences: what tells the worlds apart past the ledgers.
@@ -117,6 +118,7 @@ class Transcript:
 
     world: int
     rho: float
+    budget: float
     gaussian: float = 0.0
     chosen: float = 0.0
     divergence: float = 0.0
@@ -163,7 +165,7 @@ def transcript(config: RunConfig, federations: Sequence[Federation], world: int)
         replay = execute(config, federations[1 - world], script=run.tape.draws)
     ledger = run.strategy.ledger
     assert ledger.private, f"the run is not private: {ledger.caveats}"
-    result = Transcript(world, ledger.spent_rho)
+    result = Transcript(world, ledger.spent_rho, ledger.spent_rho + ledger.remaining_rho)
     for what in replay.tape.problems:
         result.add_difference(what)
     for place, (one, two) in enumerate(zip(_visible(run), _visible(replay), strict=False)):
