@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fedsyn.data.partition import Partitioner, PartitionInput, check_partition
 from fedsyn.errors import ConfigError, nearest
-from partitioners.base import Partitioner, PartitionInput, check_partition
 from partitioners.clustering import Clustering
 from partitioners.dirichlet import Dirichlet
 from partitioners.iid import Iid

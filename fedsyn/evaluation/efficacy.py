@@ -83,8 +83,8 @@ def features(data: EvaluationInput) -> tuple[np.ndarray, np.ndarray]:
             if name == data.label:
                 continue
             made, real = data.synthetic[:, axis].astype(np.int64), data.test[:, axis].astype(np.int64)
-            if name in data.scales:
-                columns.append(_scaled(data.scales[name].values, made, real))
+            if name in data.ranges:
+                columns.append(_scaled(data.ranges[name].values, made, real))
             elif size > _MOST_CATEGORIES:
                 columns.append(_scaled(np.arange(size, dtype=np.float64), made, real))
             else:

@@ -38,7 +38,7 @@ def wasserstein(data: EvaluationInput) -> float:
 
 def wasserstein_numeric(data: EvaluationInput) -> float:
     """The same mean over pairs of numeric attributes only, to compare with the figures of the paper."""
-    return _mean_distance(data, [axis for axis, name in enumerate(data.domain) if name in data.scales])
+    return _mean_distance(data, [axis for axis, name in enumerate(data.domain) if name in data.ranges])
 
 
 def pair_distance(real: np.ndarray, synthetic: np.ndarray, numeric: tuple[bool, bool]) -> float:
@@ -103,7 +103,7 @@ def _mean_distance(data: EvaluationInput, axes: range | list[int]) -> float:
     rng = np.random.default_rng(_SAMPLE_SEED)
     real = sample_rows(data.test_positions(), MOST_ROWS, rng)
     synthetic = data.positions(sample_rows(data.synthetic, real.shape[0], rng))
-    numeric = [name in data.scales for name in data.domain]
+    numeric = [name in data.ranges for name in data.domain]
     known: dict[tuple[int, int], float] = data.cache.setdefault("wasserstein", {})
     pairs = list(combinations(axes, 2))
     if len(pairs) > MOST_PAIRS:

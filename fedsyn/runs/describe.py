@@ -19,7 +19,8 @@ def describe_partition(config: RunConfig, plot: Path | None = None) -> dict[str,
         config: the run's configuration.
         plot: PNG file to draw.
     """
-    from partitioners import PartitionInput, make_partitioner
+    from fedsyn.data.partition import PartitionInput
+    from partitioners import make_partitioner
 
     tables = split_tables(config)
     codes, schema, parts = tables.train, tables.schema, tables.parts

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.evaluation import label_values, raw_numbers, scales, validate_metrics
+from fedsyn.evaluation import column_ranges, label_values, raw_numbers, validate_metrics
 from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
 from fedsyn.schema import Schema
@@ -183,7 +183,8 @@ def partition(
     native: npt.NDArray[np.int64] | None,
 ) -> list[npt.NDArray[np.int64]]:
     """Row indices of each client; one client with every row for a central mechanism."""
-    from partitioners import PartitionInput, make_partitioner
+    from fedsyn.data.partition import PartitionInput
+    from partitioners import make_partitioner
 
     if strategy_class(config.mechanism.name).central:
         return [np.arange(len(codes))]
@@ -227,5 +228,5 @@ def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None
         numeric_label=numeric,
         has_partition=True,
         attributes=len(schema.domain),
-        numeric_attributes=len(scales(schema)),
+        numeric_attributes=len(column_ranges(schema)),
     )

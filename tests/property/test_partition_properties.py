@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fedsyn.data.partition import apportion, fill_small_clients
 from fedsyn.domain import Domain
 from partitioners import PARTITIONERS, PartitionInput, check_partition, make_partitioner
-from partitioners.base import apportion, fill_small_clients
 from partitioners.subpopulation import _home_clients, _merge_neighbours
 
 OPTIONS = {

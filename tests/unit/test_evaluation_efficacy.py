@@ -6,7 +6,7 @@ from sklearn.metrics import f1_score
 
 from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
-from fedsyn.evaluation import EvaluationInput, Scale, evaluate
+from fedsyn.evaluation import ColumnRange, EvaluationInput, evaluate
 from fedsyn.evaluation import efficacy as module
 from fedsyn.evaluation.efficacy import features, weighted_f1
 
@@ -26,7 +26,10 @@ def labelled(rows: int, classes: int, seed: int, noise: float = 0.2) -> tuple[np
 
 
 def given(synthetic: np.ndarray, test: np.ndarray, domain: Domain, **more: object) -> EvaluationInput:
-    arguments = {"scales": {"n": Scale(np.linspace(0, 1, domain["n"]), 0.0, 1.0)} if "n" in domain else {}, **more}
+    arguments = {
+        "ranges": {"n": ColumnRange(np.linspace(0, 1, domain["n"]), 0.0, 1.0)} if "n" in domain else {},
+        **more,
+    }
     return EvaluationInput(
         train=test,
         domain=domain,
@@ -108,8 +111,8 @@ def test_features_are_scaled_by_synthetic_rows_and_encoded_alike_on_both_sides()
     domain = Domain(("n", "c", "y", "w"), (4, 3, 2, 300))
     synthetic = np.array([[0, 0, 0, 10], [1, 2, 1, 20], [3, 2, 1, 30]])
     test = np.array([[2, 1, 0, 299], [3, 2, 0, 20]])
-    scale = Scale(np.array([1.0, 3.0, 100.0, np.nan]), 0.0, 100.0)
-    x, x_test = features(given(synthetic, test, domain, scales={"n": scale}))
+    column = ColumnRange(np.array([1.0, 3.0, 100.0, np.nan]), 0.0, 100.0)
+    x, x_test = features(given(synthetic, test, domain, ranges={"n": column}))
     deviation = np.sqrt(200 / 3)
     expected = [
         [-1, 0, 1, 0, 0, -10 / deviation],

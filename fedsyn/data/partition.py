@@ -1,4 +1,4 @@
-"""What every partitioner shares: its input, the rules that its result keeps, and the repair of small clients.
+"""What every partitioner is: its input, the rules that its result keeps, and the repair of small clients.
 
 A partitioner splits one encoded table into the tables of K simulated clients. It exists for simulations only:
 in a deployment the data holders bring their own rows. Randomness therefore comes from a seeded
