@@ -132,7 +132,7 @@ def group_rows(assignment: np.ndarray, clients: int) -> list[np.ndarray]:
 def apportion(shares: np.ndarray, total: int) -> np.ndarray:
     """(K,) int64 sizes that sum to `total`, proportional to `shares`, by largest remainder."""
     exact = shares / shares.sum() * total
-    sizes = np.floor(exact).astype(np.int64)
+    sizes: np.ndarray = np.floor(exact).astype(np.int64)
     order = np.argsort(sizes - exact, kind="stable")
     sizes[order[: total - int(sizes.sum())]] += 1
     return sizes

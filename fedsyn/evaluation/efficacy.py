@@ -60,7 +60,10 @@ def rmse_with(data: EvaluationInput, learner: Learner) -> float:
         mean, spread = y.mean(), y.std()
         if spread == 0:
             return np.full(len(x_test), mean)
-        return mean + spread * _predictions(_regressor(learner, len(y)), x, (y - mean) / spread, x_test)
+        predicted: np.ndarray = mean + spread * _predictions(
+            _regressor(learner, len(y)), x, (y - mean) / spread, x_test
+        )
+        return predicted
 
     return regression_error(data, *features(data), predict)
 
@@ -98,7 +101,8 @@ def features(data: EvaluationInput) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _one_hot(codes: np.ndarray, size: int) -> np.ndarray:
-    return np.eye(size, dtype=np.float32)[codes]
+    indicators: np.ndarray = np.eye(size, dtype=np.float32)[codes]
+    return indicators
 
 
 def _scaled(values: np.ndarray, made: np.ndarray, real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

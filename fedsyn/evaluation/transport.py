@@ -64,7 +64,7 @@ def pair_distance(real: np.ndarray, synthetic: np.ndarray, numeric: tuple[bool, 
     cost = np.zeros((int(source.sum()), int(target.sum())))
     for at, is_numeric in zip(points.T, numeric, strict=True):
         cost += _distances(_unit(at), source, target) if is_numeric else at[source][:, None] != at[target]
-    return _transport(surplus[source] / moved, -surplus[target] / moved, cost) * moved / (n * m)
+    return float(_transport(surplus[source] / moved, -surplus[target] / moved, cost) * moved / (n * m))
 
 
 def _unit(at: np.ndarray) -> np.ndarray:
@@ -79,7 +79,8 @@ def _distances(at: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.nda
     missing = ~np.isfinite(at)
     distances = np.abs(np.where(missing, 0.0, at)[source][:, None] - np.where(missing, 0.0, at)[target])
     either = missing[source][:, None] | missing[target]
-    return np.where(either, missing[source][:, None] != missing[target], distances)
+    costs: np.ndarray = np.where(either, missing[source][:, None] != missing[target], distances)
+    return costs
 
 
 def _transport(masses: np.ndarray, demands: np.ndarray, cost: np.ndarray) -> float:

@@ -33,15 +33,17 @@ def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """(b, m, k) @ (b, k, n), the same bits for every number of BLAS threads."""
     _, rows, inner = left.shape
     columns = right.shape[2]
+    out: np.ndarray
     if inner == 1:
-        return left * right
-    if columns == 1:
-        return np.einsum("bmk,bk->bm", left, right[:, :, 0])[:, :, None]
-    if rows == 1:
-        return np.einsum("bk,bkn->bn", left[:, 0], right)[:, None]
-    out = left[:, :, :_BLOCK] @ right[:, :_BLOCK]
-    for start in range(_BLOCK, inner, _BLOCK):
-        out += left[:, :, start : start + _BLOCK] @ right[:, start : start + _BLOCK]
+        out = left * right
+    elif columns == 1:
+        out = np.einsum("bmk,bk->bm", left, right[:, :, 0])[:, :, None]
+    elif rows == 1:
+        out = np.einsum("bk,bkn->bn", left[:, 0], right)[:, None]
+    else:
+        out = left[:, :, :_BLOCK] @ right[:, :_BLOCK]
+        for start in range(_BLOCK, inner, _BLOCK):
+            out += left[:, :, start : start + _BLOCK] @ right[:, start : start + _BLOCK]
     return out
 
 
@@ -87,7 +89,9 @@ class TreeProjector:
         """P(keep | given) over `keep`, which contains `given`, at a node; zero where `given` is impossible."""
         joint = self.node_marginal(node, keep)
         margin = self.node_marginal(node, given).reshape(broadcast_shape(self.axes, given, keep))
-        return np.divide(joint, margin, out=np.zeros_like(joint), where=margin > 0)
+        conditional = np.zeros_like(joint)
+        np.divide(joint, margin, out=conditional, where=margin > 0)
+        return conditional
 
     def contract(self, left: np.ndarray, left_mask: int, right: np.ndarray, right_mask: int, keep: int) -> np.ndarray:
         """Sum over the attributes outside `keep` (all of them in both tables) of the product; axes by rank, a view."""
@@ -208,7 +212,8 @@ class TreeProjector:
         if not fixed:
             return table[None]
         arranged = _arranged(table, mask, fixed + bits(mask & ~query))
-        return arranged[tuple(columns[rank] for rank in fixed)]
+        entries: np.ndarray = arranged[tuple(columns[rank] for rank in fixed)]
+        return entries
 
     def _assemble_at(self, node: int, part: int, query: int, given: int, columns: dict[int, np.ndarray]) -> np.ndarray:
         """(m, free attributes of `given`) values of P(part | given) with the query's attributes fixed at each cell."""

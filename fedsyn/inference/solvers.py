@@ -68,7 +68,7 @@ class Problem:
 
     def step(self, theta: np.ndarray, residual: np.ndarray, length: float) -> np.ndarray:
         """theta - length * gradient, where the gradient is s * residual."""
-        out = self.scale * residual
+        out: np.ndarray = self.scale * residual
         out *= -length
         out += theta
         return out

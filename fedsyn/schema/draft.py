@@ -89,7 +89,8 @@ def _as_numbers(series: pd.Series) -> np.ndarray | None:
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(series.dtype):
-        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+        numbers: np.ndarray = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        return numbers
     inverse, uniques = pd.factorize(series, use_na_sentinel=True)
     parsed = []
     for value in uniques.tolist():
@@ -98,7 +99,8 @@ def _as_numbers(series: pd.Series) -> np.ndarray | None:
         if number is None:
             return None
         parsed.append(number)
-    return np.array([*parsed, math.nan], dtype=np.float64)[inverse]
+    numbers = np.array([*parsed, math.nan], dtype=np.float64)[inverse]
+    return numbers
 
 
 def _spelled_as_float(series: pd.Series) -> bool:

@@ -37,7 +37,8 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
                         None, None, f"the key '{key.value}' appears twice", key.start_mark
                     )
                 seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
 
 
 class _Dumper(yaml.SafeDumper):
