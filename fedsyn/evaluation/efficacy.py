@@ -60,9 +60,8 @@ def rmse_with(data: EvaluationInput, learner: Learner) -> float:
         mean, spread = y.mean(), y.std()
         if spread == 0:
             return np.full(len(x_test), mean)
-        predicted: np.ndarray = mean + spread * _predictions(
-            _regressor(learner, len(y)), x, (y - mean) / spread, x_test
-        )
+        standard = _predictions(_regressor(learner, len(y)), x, (y - mean) / spread, x_test)
+        predicted: np.ndarray = mean + spread * standard
         return predicted
 
     return regression_error(data, *features(data), predict)

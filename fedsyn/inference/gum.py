@@ -173,9 +173,8 @@ def _one_way(domain: Domain, targets: Mapping[Axes, np.ndarray], rows: int) -> l
 def _marginal(table: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:
     """The projection of a table over `axes` (ascending) onto some of them, its axes in the order of `wanted`."""
     kept = tuple(sorted(wanted))
-    projected = table.sum(axis=tuple(i for i, axis in enumerate(axes) if axis not in kept))
-    ordered: np.ndarray = projected.transpose([kept.index(axis) for axis in wanted])
-    return ordered
+    projected: np.ndarray = table.sum(axis=tuple(i for i, axis in enumerate(axes) if axis not in kept))
+    return projected.transpose([kept.index(axis) for axis in wanted])
 
 
 def _project(targets: Mapping[Axes, np.ndarray], wanted: Axes) -> np.ndarray:
@@ -370,8 +369,8 @@ def _stride(shape: Sequence[int], axis: int) -> tuple[int, int]:
 
 def _apportion(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """Integers that sum to `count`, each the floor or the ceiling of its share of it (systematic rounding)."""
-    total = np.cumsum(weights)
-    edges: np.ndarray = np.floor(total * (count / total[-1]) + rng.random()).astype(np.int64)
+    edges: np.ndarray = np.cumsum(weights)
+    edges = np.floor(edges * (count / edges[-1]) + rng.random()).astype(np.int64)
     np.minimum(edges, count, out=edges)
     edges[np.flatnonzero(weights)[-1] :] = count
     edges[1:] -= edges[:-1].copy()  # in small tables much faster than np.diff with a first value
