@@ -23,6 +23,15 @@ _ENUMERABLE = 1_000_000
 class Workload:
     """Weighted cliques.
 
+    >>> domain = Domain(("age", "sex", "smoker"), (10, 2, 3))
+    >>> pairs = all_kway(domain, 2)
+    >>> pairs.cliques
+    (('age', 'sex'), ('age', 'smoker'), ('sex', 'smoker'))
+    >>> downward_closure([("age", "sex")], domain)
+    [('age',), ('sex',), ('age', 'sex')]
+    >>> candidate_weights(pairs, [("age",), ("age", "sex")])
+    {('age',): 2.0, ('age', 'sex'): 4.0}
+
     Attributes:
         cliques: attribute names of each query, in domain order.
         weights: one positive weight per clique.
