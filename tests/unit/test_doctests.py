@@ -48,6 +48,7 @@ def test_every_public_name_is_what_its_module_holds() -> None:
 
 def test_the_version_is_that_of_the_package() -> None:
     assert f'\nversion = "{fedsyn.__version__}"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f"\nversion: {fedsyn.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_importing_fedsyn_loads_no_other_package() -> None:
