@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -83,10 +84,16 @@ MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 400, 60
 # The tree ------------------------------------------------------------------------------------------------------------
 
 
-def sources(root: Path = ROOT) -> dict[str, str]:
+@cache
+def sources() -> dict[str, str]:
     """Path within the repository -> text, of every module of the product."""
-    files = sorted(path for package in PACKAGES for path in (root / package).rglob("*.py"))
-    return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    files = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
+
+
+@cache
+def arrows_of_the_tree() -> frozenset[tuple[str, str]]:
+    return frozenset(arrows(sources()))
 
 
 def module_of(path: str) -> str:
@@ -178,22 +185,22 @@ def test_every_row_of_the_table_holds_something() -> None:
 
 
 def test_arrows_point_down() -> None:
-    wrong = {a for a in against_the_order(arrows(sources())) if show([a]) not in KNOWN}
+    wrong = {a for a in against_the_order(arrows_of_the_tree()) if show([a]) not in KNOWN}
     assert not wrong, f"imports against the order of LEVELS:\n{show(wrong)}"
 
 
 def test_the_core_imports_no_plug_in() -> None:
-    wrong = {a for a in into_plug_ins(arrows(sources())) if show([a]) not in KNOWN}
+    wrong = {a for a in into_plug_ins(arrows_of_the_tree()) if show([a]) not in KNOWN}
     assert not wrong, f"fedsyn names plug-ins by path and imports none:\n{show(wrong)}"
 
 
 def test_no_circle() -> None:
-    found = circles(a for a in arrows(sources()) if show([a]) not in KNOWN)
+    found = circles(a for a in arrows_of_the_tree() if show([a]) not in KNOWN)
     assert not found, "modules that import each other: " + "; ".join(" <-> ".join(group) for group in found)
 
 
 def test_known_arrows_still_exist() -> None:
-    found = arrows(sources())
+    found = arrows_of_the_tree()
     wrong = against_the_order(found) | into_plug_ins(found)
     gone = KNOWN - set(show(wrong).splitlines())
     assert not gone, f"take these out of KNOWN:\n{chr(10).join(sorted(gone))}"

@@ -434,6 +434,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.thorough
 def test_the_number_of_threads_does_not_change_a_bit() -> None:
     digests = set()
     for threads in ("1", "2", "5"):

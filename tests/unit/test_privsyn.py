@@ -560,6 +560,7 @@ def test_local_noise_is_debiased_and_weighed_with_the_root_of_the_clients():
     assert local.strategy.plan().unit == pytest.approx(math.sqrt(5) * server.strategy.plan().unit)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FEDERATED)
 def test_hundreds_of_clients_and_two(name):
     many, few = finished(run(name, clients=200, epsilon=10.0)), finished(run(name, clients=2, epsilon=10.0))
