@@ -15,7 +15,7 @@ import numpy as np
 
 from fedsyn.domain import Clique, Domain
 
-# Up to so many cliques, sampling ranks all of them; above, it draws until enough distinct ones are found.
+# Sampling ranks all cliques up to this many; of more, it draws until enough distinct ones are found.
 _ENUMERABLE = 1_000_000
 
 

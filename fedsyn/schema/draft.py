@@ -17,9 +17,9 @@ from fedsyn.schema.values import MISSING_TEXT, parse_number, written
 if TYPE_CHECKING:
     import pandas as pd
 
-# A text column keeps so many categories, the most frequent ones; the rest becomes "other".
+# A text column keeps this many of its most frequent categories; the rest becomes "other".
 _MOST_CATEGORIES = 500
-# An integer label with at most so many different values is a class, not a quantity.
+# An integer label with at most this many different values is a class, not a quantity.
 _MOST_CLASSES = 20
 
 
