@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(BIN)/fedsyn run configs/demo.yaml --out runs/demo
 
-# The working loop, under a minute: what ruff and mypy say, the quick unit tests, and every mechanism on two tables.
+# The working loop, a minute or two: what ruff and mypy say, the quick unit tests, and every mechanism on two tables.
 check: lint
 	$(BIN)/python -m pytest tests/unit -n 2 --dist loadgroup -m 'not slow and not thorough'
 

@@ -31,9 +31,9 @@ VARIANTS: list[tuple[str, dict[str, Any], list[str]]] = [
 ]
 
 
-# `make check` runs every mechanism on these tables only.
+# `make check` runs every mechanism on these two tables only, and the costly checks on the second of them.
 QUICK = ("two_rows", "missing_values")
-# The most costly checks on the two widest tables: every mechanism passes them, in `make test-all`.
+# On the two widest tables `make test-all` runs them.
 WIDE = ("sixty_columns", "more_categories_than_rows")
 PAIRWISE = ("privsyn", "fed_privsyn", "ada_fed_privsyn")  # 1,770 pairs of sixty columns: minutes a run
 COSTLY = ("sensitivity", "malformed_client", "released_values_only", "vanishing_client", "distributed_noise")
@@ -44,7 +44,7 @@ def _every_check() -> Iterator[Any]:
         for check in mechanism_checks(name):
             table = check.bench.table.name
             marks = [pytest.mark.xdist_group(f"conformance-{name}-{table}")]
-            if table not in QUICK:
+            if table not in QUICK or (check.name in COSTLY and table != QUICK[-1]):
                 marks.append(pytest.mark.thorough)
             if table in WIDE and (check.name in COSTLY or name in PAIRWISE):
                 marks.append(pytest.mark.slow)
@@ -301,6 +301,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Any:
     return add
 
 
+@pytest.mark.thorough
 def test_the_sound_one_passes(register: Any) -> None:
     check_mechanism(register(Sound, SoundClient), tables=["missing_values", "two_rows"])
 
@@ -314,6 +315,7 @@ def test_a_broken_mechanism_is_found(broken: str, register: Any) -> None:
     assert "missing_values: " in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_every_failure_is_listed_with_its_table(register: Any) -> None:
     with pytest.raises(AssertionError) as caught:
         check_mechanism(register(Sound, OwnNoiseClient), tables=["missing_values", "two_rows"])

@@ -92,6 +92,7 @@ def client_and_call(params: dict[str, Any], table: AwkwardTable = CHAIN) -> tupl
 # Budget --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", ["server", "local", "distributed"])
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -500,6 +501,7 @@ def test_pairs_between_two_updates_are_asked_for_together(every):
     assert max(sizes) == min(every, 10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["privsyn", *FEDERATED])
 def test_baselines_release_no_scores(name):
     everything = finished(run(name, select="all"))

@@ -12,6 +12,8 @@ from secagg_parties import Parties, session_of
 from fedsyn.aggregation.secagg import Identity, SecureSumAborted, SecureSumClient, SecureSumServer, Session
 from fedsyn.errors import ConfigError, ProtocolError
 
+pytestmark = pytest.mark.thorough
+
 SEMI = {"threat": "semi_honest", "graph": "sparse"}
 FULL = {"threat": "semi_honest", "graph": "full"}
 MALICIOUS = {"threat": "malicious", "graph": "full"}
@@ -55,7 +57,6 @@ def test_sums_of_100_clients_survive_the_most_dropouts_at_each_stage(stage: str,
     check_sum(Parties(session), {stage: scattered(100, dropouts)})
 
 
-@pytest.mark.thorough
 def test_sums_of_100_clients_without_dropouts_and_on_the_full_graph() -> None:
     check_sum(Parties(session_of(100, length=9000)), {})  # longer than one piece of key stream
     check_sum(Parties(session_of(50, **FULL)), {"masked": scattered(50, 5)})
@@ -69,7 +70,6 @@ def test_dropouts_mixed_over_the_stages(facts: dict[str, str]) -> None:
     check_sum(Parties(session), plan)
 
 
-@pytest.mark.thorough
 def test_sums_of_200_clients_with_dropouts_at_the_stages_that_cost_the_server_most() -> None:
     gone = scattered(200, 20)
     check_sum(Parties(session_of(200, length=2)), {"masked": gone[:10], "unmask": gone[10:]})
@@ -234,7 +234,6 @@ def nonsense(rng: np.random.Generator, reply: list[np.ndarray]) -> list[np.ndarr
     return [[], [*reply, array], reply[:which] + reply[which + 1 :]][choice - len(wrong)]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("facts", [SEMI, MALICIOUS], ids=["semi_honest", "malicious"])
 def test_malformed_messages_cost_their_sender_only(facts: dict[str, str]) -> None:
     rng = np.random.default_rng(7)
@@ -301,7 +300,6 @@ def test_low_order_and_repeated_keys_are_dropped() -> None:
     assert set(parties.dropped) == set(session.clients[:2])
 
 
-@pytest.mark.thorough
 def test_a_wrong_share_is_found_and_left_out() -> None:
     """One neighbour reveals nonsense for a client that is gone: its other neighbours' shares give the secret."""
     session = session_of(40)
