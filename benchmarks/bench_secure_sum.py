@@ -101,7 +101,7 @@ def kilobytes(size: float) -> str:
 
 
 def table_in_process(arguments: argparse.Namespace) -> None:
-    """One line for each number of clients and length; too dear ones are predicted from their neighbours and skipped."""
+    """One line for each number of clients and length; costly ones are predicted from their neighbours."""
     print(
         f"In process, one core: s = seconds on the wall, CPU s of all parties together, client ms = CPU of one client, "
         f"kB of one client; k neighbours, t shares open a secret; median of {arguments.repeats}.\n"
@@ -240,7 +240,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=numbers, default=[20, 100, 1000, 5000], help="in process; '' skips it")
     parser.add_argument("--lengths", type=numbers, default=[1000, 10_000, 100_000])
-    parser.add_argument("--repeats", type=int, default=3, help="in process; dear combinations are run once")
+    parser.add_argument("--repeats", type=int, default=3, help="in process; costly combinations are run once")
     parser.add_argument("--limit", type=float, default=120.0, help="skip combinations predicted to take longer, in s")
     parser.add_argument("--memory", type=float, default=4.0, help="skip combinations that need more, in GB")
     parser.add_argument("--threat", choices=("semi_honest", "malicious"), default="semi_honest")

@@ -81,7 +81,9 @@ class TreeProjector:
         """P(keep | given) over `keep`, which contains `given`, at a node; zero where `given` is impossible."""
         joint = self.node_marginal(node, keep)
         margin = self.node_marginal(node, given).reshape(broadcast_shape(self.axes, given, keep))
-        return np.divide(joint, margin, out=np.zeros_like(joint), where=margin > 0)
+        conditional = np.zeros_like(joint)
+        np.divide(joint, margin, out=conditional, where=margin > 0)
+        return conditional
 
     def contract(self, left: np.ndarray, left_mask: int, right: np.ndarray, right_mask: int, keep: int) -> np.ndarray:
         """Sum over the attributes outside `keep` (all of them in both tables) of the product; axes by rank, a view."""
@@ -202,7 +204,8 @@ class TreeProjector:
         if not fixed:
             return table[None]
         arranged = _arranged(table, mask, fixed + bits(mask & ~query))
-        return arranged[tuple(columns[rank] for rank in fixed)]
+        entries: np.ndarray = arranged[tuple(columns[rank] for rank in fixed)]
+        return entries
 
     def _assemble_at(self, node: int, part: int, query: int, given: int, columns: dict[int, np.ndarray]) -> np.ndarray:
         """(m, free attributes of `given`) values of P(part | given) with the query's attributes fixed at each cell."""

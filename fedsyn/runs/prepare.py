@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError, SchemaError
-from fedsyn.evaluation import label_values, raw_numbers, scales, validate_metrics
+from fedsyn.evaluation import column_ranges, label_values, raw_numbers, validate_metrics
 from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, partitioner
@@ -117,7 +117,7 @@ def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None
         numeric_label=numeric,
         has_partition=True,
         attributes=len(schema.domain),
-        numeric_attributes=len(scales(schema)),
+        numeric_attributes=len(column_ranges(schema)),
     )
 
 
@@ -180,7 +180,7 @@ def partition(
     native: npt.NDArray[np.int64] | None,
 ) -> list[npt.NDArray[np.int64]]:
     """Row indices of each client; one client with every row for a central mechanism."""
-    from partitioners.base import PartitionInput
+    from fedsyn.data.partition import PartitionInput
 
     if contract_class(config.mechanism.name).central:
         return [np.arange(len(codes))]

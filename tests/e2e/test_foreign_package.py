@@ -77,7 +77,7 @@ from fedsyn.data.partition import Partitioner
 class Blocks(Partitioner):
     name = "blocks"
 
-    def split(self, table, clients, rng):
+    def assign(self, table, clients, rng):
         return np.array_split(np.arange(len(table.codes)), clients)
 
 

@@ -14,6 +14,7 @@ import fedsyn.registry as registry
 PAGE = Path(__file__).parents[2] / "docs" / "adding_a_mechanism.md"
 
 
+@pytest.mark.thorough
 def test_the_example_of_the_page_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(registry, "MECHANISMS", dict(registry.MECHANISMS))
     monkeypatch.chdir(tmp_path)

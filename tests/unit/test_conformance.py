@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedsyn.wire.messages import Ask, Sum
 from pydantic import Field
 
 import fedsyn.registry as registry
@@ -22,7 +23,6 @@ from fedsyn.testing import check_mechanism, mechanism_checks
 from fedsyn.testing.accounting import delta_of_gaussian, delta_of_rho
 from fedsyn.testing.conformance import ConformanceCheck
 from fedsyn.wire.holder import Call
-from fedsyn.wire.messages import Ask, Sum
 
 # Those of the paper's own variants whose code no default option reaches.
 VARIANTS: list[tuple[str, dict[str, Any], list[str]]] = [
@@ -31,10 +31,12 @@ VARIANTS: list[tuple[str, dict[str, Any], list[str]]] = [
 ]
 
 
-# The dearest checks on the two widest tables: every mechanism passes them, in `make test-all`.
+# `make check` runs every mechanism on these two tables only, and the costly checks on the second of them.
+QUICK = ("two_rows", "missing_values")
+# On the two widest tables `make test-all` runs them.
 WIDE = ("sixty_columns", "more_categories_than_rows")
 PAIRWISE = ("privsyn", "fed_privsyn", "ada_fed_privsyn")  # 1,770 pairs of sixty columns: minutes a run
-DEAR = ("sensitivity", "malformed_client", "released_values_only", "vanishing_client", "distributed_noise")
+COSTLY = ("sensitivity", "malformed_client", "released_values_only", "vanishing_client", "distributed_noise")
 
 
 def _every_check() -> Iterator[Any]:
@@ -42,7 +44,9 @@ def _every_check() -> Iterator[Any]:
         for check in mechanism_checks(name):
             table = check.bench.table.name
             marks = [pytest.mark.xdist_group(f"conformance-{name}-{table}")]
-            if table in WIDE and (check.name in DEAR or name in PAIRWISE):
+            if table not in QUICK or (check.name in COSTLY and table != QUICK[-1]):
+                marks.append(pytest.mark.thorough)
+            if table in WIDE and (check.name in COSTLY or name in PAIRWISE):
                 marks.append(pytest.mark.slow)
             yield pytest.param(check, id=f"{name}-{check}".replace(": ", "-"), marks=marks)
 
@@ -52,6 +56,7 @@ def test_mechanism_conforms(check: ConformanceCheck) -> None:
     check()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "options", "tables"), VARIANTS, ids=lambda value: str(value))
 def test_variant_conforms(name: str, options: dict[str, Any], tables: list[str]) -> None:
     check_mechanism(name, options=options, tables=tables)
@@ -296,10 +301,12 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Any:
     return add
 
 
+@pytest.mark.thorough
 def test_the_sound_one_passes(register: Any) -> None:
     check_mechanism(register(Sound, SoundClient), tables=["missing_values", "two_rows"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_mechanism_is_found(broken: str, register: Any) -> None:
     strategy, client, finding = BROKEN[broken]
@@ -308,6 +315,7 @@ def test_a_broken_mechanism_is_found(broken: str, register: Any) -> None:
     assert "missing_values: " in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_every_failure_is_listed_with_its_table(register: Any) -> None:
     with pytest.raises(AssertionError) as caught:
         check_mechanism(register(Sound, OwnNoiseClient), tables=["missing_values", "two_rows"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedsyn.wire.messages import Ask, Reply, Sum, Summed
 
 from fedsyn.config import RunConfig
 from fedsyn.counting.candidates import Candidates
@@ -16,7 +17,6 @@ from fedsyn.privacy import PrivacyBudget
 from fedsyn.randomness import Randomness
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.messages import Ask, Reply, Sum, Summed
 from strategies.flaim import AugFlaim
 
 TABLE = awkward_table("missing_values")
@@ -76,7 +76,7 @@ def test_scales_and_releases_are_those_of_lemma_4_1(s):
             assert release.epsilon == pytest.approx(epsilon, rel=1e-12)
             choices[release.round] = choices.get(release.round, 0) + release.count
     assert choices == {1: s, 2: s, 3: s}
-    # A union smaller than s makes a round cheaper, never dearer.
+    # A union smaller than s makes a round cheaper, never more costly.
     assert set(gaussians) == {1, 2, 3} and max(gaussians.values()) == 2 * s - 1 + D
     assert [r.count for r in of_kind(outcome, "local measure")] == ([s - 1] * rounds if s > 1 else [])
 

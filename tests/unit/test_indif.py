@@ -293,7 +293,7 @@ def test_with_a_fixed_cost_per_pair_greedy_is_optimal(seed):
 
 @pytest.mark.parametrize("even", [True, False])
 def test_costs_of_any_selection_stay_within_the_budget(even):
-    """Of all selections of at most three of eight pairs: within 1, reached by the dearest, never above their shares."""
+    """Of all selections of at most three of eight pairs: at most 1, reached by the most costly, never above shares."""
     unit = np.random.default_rng(4).random(8)
     plan = Plan(unit, even=even)
     costs = plan.costs(3)

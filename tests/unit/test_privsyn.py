@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fedsyn.wire.messages import ANSWER, ENVELOPE
 
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
@@ -22,7 +23,6 @@ from fedsyn.selection.indif import INDIF_UNIT, Projection, all_pairs, indif
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import AwkwardTable, awkward_table
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.messages import ANSWER, ENVELOPE
 
 FEDERATED = ("fed_privsyn", "ada_fed_privsyn")
 DELTA = 1e-5
@@ -92,6 +92,7 @@ def client_and_call(params: dict[str, Any], table: AwkwardTable = CHAIN) -> tupl
 # Budget --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", ["server", "local", "distributed"])
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -500,6 +501,7 @@ def test_pairs_between_two_updates_are_asked_for_together(every):
     assert max(sizes) == min(every, 10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["privsyn", *FEDERATED])
 def test_baselines_release_no_scores(name):
     everything = finished(run(name, select="all"))
@@ -560,6 +562,7 @@ def test_local_noise_is_debiased_and_weighed_with_the_root_of_the_clients():
     assert local.strategy.plan().unit == pytest.approx(math.sqrt(5) * server.strategy.plan().unit)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FEDERATED)
 def test_hundreds_of_clients_and_two(name):
     many, few = finished(run(name, clients=200, epsilon=10.0)), finished(run(name, clients=2, epsilon=10.0))

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from fedsyn.wire.messages import ANSWER, ENVELOPE, Ask, Envelope, Reply, Sum, Summed
 from flwr.app import Error
 
 from fedsyn import registry
@@ -28,7 +29,6 @@ from fedsyn.protocol.client import TableClient, answers, indices, marginal_contr
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.messages import ANSWER, ENVELOPE, Ask, Envelope, Reply, Sum, Summed
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 SCHEMA = "hash of the schema"
@@ -246,6 +246,7 @@ def test_a_client_that_cannot_be_built_is_not_joined_and_tells_no_value() -> Non
     assert_sum_over(strategy, [0, 2])
 
 
+@pytest.mark.thorough
 def test_a_late_reply_is_not_used() -> None:
     ToyClient.misdeeds[2] = ("measure", lambda: time.sleep(2.5))
     federation = Federation(toy_config(federation={"clients": 3, "timeout": 2.0}))
