@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn.client_app import app
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count_one_way
 from fedsyn.data import EncodedTable
@@ -22,6 +21,7 @@ from fedsyn.loading import parse_config
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.runs.engines import run, run_config_of
+from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import prepare
 from strategies.flaim import AugFlaim
 

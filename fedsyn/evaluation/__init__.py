@@ -3,13 +3,14 @@
 from fedsyn.evaluation.base import ColumnRange, EvaluationInput, Metric, column_ranges, raw_numbers
 from fedsyn.evaluation.learning import label_values
 from fedsyn.evaluation.marginals import client_heterogeneity
-from fedsyn.evaluation.metrics import METRICS, evaluate, validate_metrics
+from fedsyn.evaluation.metrics import METRICS, all_metrics, evaluate, validate_metrics
 
 __all__ = [
     "METRICS",
     "ColumnRange",
     "EvaluationInput",
     "Metric",
+    "all_metrics",
     "client_heterogeneity",
     "column_ranges",
     "evaluate",

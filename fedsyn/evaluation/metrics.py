@@ -21,6 +21,7 @@ from fedsyn.evaluation.marginals import (
 )
 from fedsyn.evaluation.queries import range_query_error
 from fedsyn.evaluation.transport import wasserstein, wasserstein_numeric
+from fedsyn.registry import entry_points, load
 
 _LEARNING = frozenset({"test", "label", "synthetic"})
 _ROWS = frozenset({"test", "synthetic"})
@@ -118,6 +119,12 @@ METRICS: dict[str, Metric] = {
 }
 
 
+def all_metrics() -> dict[str, Metric]:
+    """The metrics above, and those of installed packages: entry points of the group `fedsyn.metrics`."""
+    foreign = {name: load(point.value, "evaluation") for name, point in entry_points("fedsyn.metrics").items()}
+    return {**foreign, **METRICS}
+
+
 def validate_metrics(
     names: Iterable[str],
     has_test: bool,
@@ -151,15 +158,16 @@ def validate_metrics(
         "three_attributes": _too_few("attributes", attributes, 3),
         "two_numeric": _too_few("numeric attributes", numeric_attributes, 2),
     }
+    known = all_metrics()
     for name in names:
-        if name not in METRICS:
+        if name not in known:
             raise ConfigError(
-                f"evaluation: unknown metric '{name}'{nearest(name, METRICS)}; available: {', '.join(METRICS)}"
+                f"evaluation: unknown metric '{name}'{nearest(name, known)}; available: {', '.join(known)}"
             )
-        for need in sorted(METRICS[name].needs):
+        for need in sorted(known[name].needs):
             if missing.get(need) is not None:
                 raise ConfigError(f"evaluation: '{name}' {missing[need]}")
-        for package in METRICS[name].packages:
+        for package in known[name].packages:
             if find_spec(package) is None:
                 raise ConfigError(
                     f"evaluation: '{name}' needs {_PROJECTS[package]}, which is not installed: "
@@ -184,10 +192,11 @@ def evaluate(names: Iterable[str], data: EvaluationInput) -> dict[str, float]:
         attributes=len(data.domain),
         numeric_attributes=len(data.ranges),
     )
+    known = all_metrics()
     for name in names:
-        if data.synthetic is None and ("synthetic" in METRICS[name].needs or _needs_rows_or_model(name, data)):
+        if data.synthetic is None and ("synthetic" in known[name].needs or _needs_rows_or_model(name, data)):
             raise ConfigError(f"evaluation: '{name}' needs a synthetic table, which this run does not make")
-    return {name: METRICS[name].compute(data) for name in names}
+    return {name: known[name].compute(data) for name in names}
 
 
 def _too_few(what: str, number: int | None, needed: int) -> str | None:

@@ -33,10 +33,11 @@ def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """(b, m, k) @ (b, k, n) without BLAS, so with the same bits for every number of threads and every kernel."""
     _, rows, inner = left.shape
     if inner == 1:
-        return left * right
+        return np.multiply(left, right)
     if rows > right.shape[2]:  # the innermost loop runs along the longer side: up to five times faster
         return matmul(right.transpose(0, 2, 1), left.transpose(0, 2, 1)).transpose(0, 2, 1)
-    return np.einsum("bmk,bkn->bmn", np.ascontiguousarray(left), np.ascontiguousarray(right))
+    product: np.ndarray = np.einsum("bmk,bkn->bmn", np.ascontiguousarray(left), np.ascontiguousarray(right))
+    return product
 
 
 def _arranged(table: np.ndarray, mask: int, order: tuple[int, ...]) -> np.ndarray:

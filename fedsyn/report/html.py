@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.config import check_format
-from fedsyn.evaluation import METRICS
+from fedsyn.evaluation import all_metrics
 
 _MOST_ROWS = 1000
 _STYLE = """
@@ -51,7 +51,7 @@ def write_report(out: Path, figures: str = "") -> Path:
         f"<h1>{escape(out.name)}</h1>{warning}",
         "<h2>Metrics</h2>",
         "<p>Metrics compare with the real rows: they are outside the guarantee and are not for publication.</p>"
-        if any(name in METRICS for name in metrics)
+        if any(name in all_metrics() for name in metrics)
         else "",
         table(("metric", "value"), ((name, "not finite" if v is None else f"{v:.6g}") for name, v in metrics.items())),
         figures,

@@ -26,6 +26,8 @@ from fedsyn.schema import Schema
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedsyn.data.partition import Partitioner
+
 
 def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) -> Prepared:
     """Loads and checks everything that the run needs; for a simulation, splits and stores the encoded table.
@@ -186,9 +188,8 @@ def partition(
         return [np.arange(len(codes))]
     node = config.federation.partition
     table = PartitionInput(codes, schema.domain, schema.label, native)
-    return partitioner(node.name, **node.options).split(
-        table, config.federation.clients, randomness_of(config).ordinary("partition")
-    )
+    chosen: Partitioner = partitioner(node.name, **node.options)
+    return chosen.split(table, config.federation.clients, randomness_of(config).ordinary("partition"))
 
 
 @dataclass(frozen=True, eq=False)

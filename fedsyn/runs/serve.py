@@ -36,7 +36,7 @@ def serve(config: RunConfig, prepared: Prepared, grid: Grid, out: Path, progress
         if progress is not None:
             progress(record)
 
-    strategy = strategy_class(config.mechanism.name)(
+    strategy: MechanismStrategy = strategy_class(config.mechanism.name)(
         config,
         prepared.schema.domain,
         prepared.schema.sha256,

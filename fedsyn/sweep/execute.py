@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedsyn import __version__
 from fedsyn.config import FORMAT, RunConfig
 from fedsyn.errors import ConfigError, FedsynError, InputError
 from fedsyn.registry import contract_class, partitioner
 from fedsyn.sweep.results import CELL_FILE, SWEEP_FILE, Facts, read_cell
 from fedsyn.sweep.spec import Cell, Sweep
+from fedsyn.version import __version__
 
 CellDone = Callable[[Cell, Facts], None]
 

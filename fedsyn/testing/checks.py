@@ -363,13 +363,13 @@ def check_run_directory(bench: Bench) -> None:
     """The real client app and `fedsyn.runs` give the result of the other checks, and a complete run directory."""
     import pandas as pd
 
-    from fedsyn.client_app import app
     from fedsyn.data import write_encoded
     from fedsyn.flower.grid import InProcessGrid
     from fedsyn.runs.directory import load_model
-    from fedsyn.runs.engines import run_config_of
     from fedsyn.runs.finish import finish
+    from fedsyn.runs.holders import app
     from fedsyn.runs.prepare import Prepared
+    from fedsyn.runs.run_config import run_config_of
     from fedsyn.runs.serve import serve
 
     base, schema = bench.base(), bench.table.schema

@@ -14,7 +14,6 @@ from fedsyn.wire.messages import ANSWER, ENVELOPE, Envelope, to_json
 
 from fedsyn.aggregation import Limits, SumSpec
 from fedsyn.aggregation.shares import noise_plan
-from fedsyn.client_app import _real_holder
 from fedsyn.config import AggregationNode, InferenceNode, RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
@@ -24,6 +23,7 @@ from fedsyn.inference.model import Model
 from fedsyn.privacy import Ledger, PrivacyBudget
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
+from fedsyn.runs.holders import _real_holder
 from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, pack_model, unpack_model
 from fedsyn.testing.harness import config_of
