@@ -33,7 +33,7 @@ def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """(b, m, k) @ (b, k, n) without BLAS, so with the same bits for every number of threads and every kernel."""
     _, rows, inner = left.shape
     if inner == 1:
-        return np.multiply(left, right)
+        return np.asarray(left * right)
     if rows > right.shape[2]:  # the innermost loop runs along the longer side: up to five times faster
         return matmul(right.transpose(0, 2, 1), left.transpose(0, 2, 1)).transpose(0, 2, 1)
     product: np.ndarray = np.einsum("bmk,bkn->bmn", np.ascontiguousarray(left), np.ascontiguousarray(right))

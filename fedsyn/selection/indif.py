@@ -129,7 +129,7 @@ def _matrix(
         return np.asarray(np.int8(1) - np.int8(2) * bits)
     drawn = splitmix64(key, np.arange(cells * k, dtype=np.uint64)).reshape(cells, k)
     uniform = ((drawn >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # open interval (0, 1)
-    return np.rint(_GAUSSIAN_UNIT * ndtri(uniform)).astype(np.int32)
+    return np.asarray(np.rint(_GAUSSIAN_UNIT * ndtri(uniform)), np.int32)
 
 
 # Estimation ----------------------------------------------------------------------------------------------------------
