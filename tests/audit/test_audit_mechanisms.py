@@ -16,10 +16,10 @@ import pytest
 from attack import mean_gap, violated
 from transcripts import Case, Transcript, transcripts
 
-from clients.flaim import FlaimClient
+from clients.flaim_baselines import FedNaiveBayesClient
 from fedsyn import registry
 from fedsyn.privacy import _noise
-from fedsyn.protocol.client import SIZES, answers
+from fedsyn.protocol.client import Sizes, answers
 from fedsyn.wire.holder import Call
 
 DELTA = 0.01
@@ -129,12 +129,12 @@ def test_hardly_any_noise_is_a_success_of_the_adversary(monkeypatch: pytest.Monk
 def test_choices_with_too_little_noise_are_caught(factor: float, runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A single choice says little, however greedy: 6 a run, among three pairs of equal size."""
     scale_choices(monkeypatch, factor)
-    options = {"rounds": 3, "ratio": 0.3, "filter_and_combine": True}
+    options = {"rounds": 3, "ratio": 0.3, "ablation": {"filter_and_combine": True}}
     seen = transcripts(Case("naive_flaim", "server", options), 10.0, DELTA, runs)
     assert "select" in violated(seen, 10.0, DELTA)["noise"]
 
 
-class CountsTwice(FlaimClient):
+class CountsTwice(FedNaiveBayesClient):
     """Each row is in the sums twice: the sensitivity is 2, the ledger says 1."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -142,11 +142,11 @@ class CountsTwice(FlaimClient):
         self.codes = np.repeat(self.codes, 2, axis=0)
 
 
-class TellsItsSize(FlaimClient):
+class TellsItsSize(FedNaiveBayesClient):
     """Answers with its true row count instead of the one that it releases with noise."""
 
-    @answers(SIZES)
-    def sizes(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
+    @answers(Sizes)
+    def sizes(self, call: Call[Sizes]) -> tuple[list[Any], dict[str, Any]]:
         return [], {"rows": float(len(self.codes))}
 
 

@@ -38,7 +38,7 @@ from fedsyn.config import RunConfig
 from fedsyn.privacy import Release
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.randomness import OsRandom, Randomness
-from fedsyn.registry import strategy_class
+from fedsyn.registry import contract_class
 from fedsyn.schema import NumericColumn, Schema
 from fedsyn.testing.harness import Draw, Federation, Outcome, config_of, execute, finished
 from fedsyn.testing.schemas import AwkwardTable
@@ -68,11 +68,11 @@ class Case:
 
     @property
     def clients(self) -> int:
-        return 1 if strategy_class(self.mechanism).central else CLIENTS
+        return 1 if contract_class(self.mechanism).central else CLIENTS
 
     def config(self, epsilon: float, delta: float) -> RunConfig:
         steps = ("iterations", "final_iterations", "local_iterations", "gum_iterations")
-        known = strategy_class(self.mechanism).Config.model_fields
+        known = contract_class(self.mechanism).Options.model_fields
         options = {**{name: 1 for name in steps if name in known}, **self.options}
         return config_of(
             self.mechanism,
@@ -225,7 +225,7 @@ class _Claims:
 
 def _resolution(claim: Release, length: int, clients: int) -> int:
     assert claim.sigma is not None
-    plan = DistributedNoise.plan(
+    plan = DistributedNoise.of(
         claim.sigma,
         sensitivity=claim.sensitivity,
         count=claim.count,
