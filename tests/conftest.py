@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,14 +26,35 @@ def fedsyn_data() -> Path:
     return path
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A call of a watched method: its positional arguments behind `self`, and what it returned."""
+
+    owner: Any
+    arguments: tuple[Any, ...]
+    result: Any
+
+
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[MechanismStrategy], list[Measurement]]:
-    """`measured(strategy)`: what the strategy gave to its last fit. Only watches: the fit is the real one."""
-    fit, given = MechanismStrategy.estimate, {}
+def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str], list[Seen]]:
+    """`watch(kind, method)`: the calls of a method from now on. The method is the real one."""
 
-    def estimate(self: MechanismStrategy, measurements: Sequence[Measurement], last: bool = False) -> None:
-        given[id(self)] = list(measurements)
-        fit(self, measurements, last)
+    def watched(kind: type, method: str) -> list[Seen]:
+        real, seen = getattr(kind, method), []
 
-    monkeypatch.setattr(MechanismStrategy, "estimate", estimate)
-    return lambda strategy: given.get(id(strategy), [])
+        def call(self: Any, *arguments: Any, **named: Any) -> Any:
+            result = real(self, *arguments, **named)
+            seen.append(Seen(self, arguments, result))
+            return result
+
+        monkeypatch.setattr(kind, method, call)
+        return seen
+
+    return watched
+
+
+@pytest.fixture
+def measured(watch: Callable[[type, str], list[Seen]]) -> Callable[[MechanismStrategy], list[Measurement]]:
+    """`measured(strategy)`: what the strategy gave to its last fit."""
+    fits = watch(MechanismStrategy, "estimate")
+    return lambda strategy: next((fit.arguments[0] for fit in reversed(fits) if fit.owner is strategy), [])

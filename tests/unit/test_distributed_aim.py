@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from halves import asked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +29,6 @@ from fedsyn.testing.harness import Federation, Outcome, config_of, execute, fede
 from fedsyn.testing.schemas import awkward_table
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Summed
-from halves import asked
 from strategies.distributed_aim import DistributedAim, Sigmas
 
 TABLE = awkward_table("missing_values")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedsyn.wire.messages import Sum, Summed
 
 from clients.sketch_aim import SketchAimClient
 from fedsyn.counting.candidates import Candidates
@@ -21,7 +22,6 @@ from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.messages import Sum, Summed
 from strategies.sketch_aim import Plan, SketchAim, SketchAimConfig
 
 TABLE = awkward_table("missing_values")
