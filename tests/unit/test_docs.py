@@ -158,16 +158,22 @@ def mechanism_sections() -> dict[str, str]:
 
 
 def test_mechanism_options_are_documented() -> None:
-    """Each option, those of the ablation as well, stands in the section of its mechanism or of one it extends."""
+    """Each option, also below `ablation`, stands in its section, or in another one whose options are, or extend, the same."""
     sections = mechanism_sections()
     shipped = [name for name, entry in MECHANISMS.items() if entry.strategy.startswith("strategies.")]
     for name in shipped:
         options = contract_class(name).Options
-        described = "".join(sections[other] for other in shipped if issubclass(options, contract_class(other).Options))
-        ablation = options.model_fields.get("ablation")
+        alike = [other for other in shipped if related(options, contract_class(other).Options)]
+        described = "".join(sections[other] for other in alike)
+        fields = dict(options.model_fields)
+        ablation = fields.pop("ablation", None)
         inner = [] if ablation is None else [f"ablation.{key}" for key in ablation.annotation.model_fields]
-        for option in [*options.model_fields, *inner]:
-            assert option == "ablation" or f"`{option}`" in described, f"{name}: option '{option}'"
+        for option in [*fields, *inner]:
+            assert f"`{option}`" in described, f"{name}: option '{option}'"
+
+
+def related(one: type, other: type) -> bool:
+    return issubclass(one, other) or issubclass(other, one)
 
 
 def test_what_is_printed_is_named_where_its_mechanism_is_described() -> None:
