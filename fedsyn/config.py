@@ -121,14 +121,16 @@ class PrivacyNode(Node):
     """The guarantee: (epsilon, delta)-differential privacy for one row, added or removed, at one client.
 
     Attributes:
-        client_sizes: 'public' treats the clients' row counts as public constants; 'private' releases them with noise
-            first and pays for it from the same budget.
+        client_sizes: 'private' releases the clients' row counts with noise first, and pays for it from the same budget.
+            'public' publishes them exactly: then whoever knows a count sees a row that was added or removed, so the
+            ledger's "added or removed" is not the whole truth (it says what holds instead). It is for counts that are
+            public knowledge anyway, and for reproducing papers, which all take them for public.
         size_share: share of the zCDP budget that private sizes cost.
     """
 
     epsilon: float = Field(gt=0, le=1000)
     delta: float = Field(gt=0, lt=1)
-    client_sizes: Literal["public", "private"] = "public"
+    client_sizes: Literal["public", "private"] = "private"
     size_share: float = Field(default=0.05, gt=0, lt=1)
 
 
@@ -218,8 +220,8 @@ class RuntimeNode(Node):
         seed: makes the run a reproducible simulation, which is then not private. Refused by a deployment.
         workers: processes of the in-process engine; 1 is serial.
         client_cpus: CPUs that Ray reserves for one client.
-        error_by_round: a simulation also writes the workload error after every round into rounds.jsonl, which then is
-            as little for publication as metrics.json.
+        error_by_round: a simulation also writes the workload error after every round into measured.jsonl, which is as
+            little for publication as metrics.json.
         superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
     """
 
