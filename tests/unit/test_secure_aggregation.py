@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsyn.aggregation import Limits, SecureAggregation, SumSpec
+from fedsyn.aggregation import Limits, SecureAggregation, ServerSum
 from fedsyn.aggregation.identities import load_identities, new_identity, simulated_identities
+from fedsyn.aggregation.shares import noise_of
 from fedsyn.config import AggregationNode, RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.testing.harness import Exchange, Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
 from fedsyn.wire.holder import Holder
-from fedsyn.wire.messages import ANSWER, ENVELOPE, Sum, Summed, to_json
+from fedsyn.wire.requests import Summed
 
 MECHANISM = "fed_naive_bayes"
 SECURE = {"protocol": "secagg", "noise": "distributed"}
@@ -76,8 +78,8 @@ def test_a_total_carries_the_noise_of_all_shares(
     sums: list[tuple[float, Summed]] = []
     form = SecureAggregation.run
 
-    def watched(self: SecureAggregation, request: Sum, **arguments: Any) -> Summed:
-        sums.append((request.sigma, form(self, request, **arguments)))
+    def watched(self: SecureAggregation, whole: ServerSum) -> Summed:
+        sums.append((whole.spec.sigma, form(self, whole)))
         return sums[-1][1]
 
     monkeypatch.setattr(SecureAggregation, "run", watched)
@@ -110,7 +112,7 @@ def test_one_dropout_too_many_opens_nothing() -> None:
     assert outcome.error is not None and "no round got enough replies" in str(outcome.error)
     assert not outcome.strategy.ledger.releases
     assert any("was not opened" in note for note in outcome.strategy.records[1].notes)
-    sent = [e for e in outcome.tape.exchanges if e.envelope["params"].get("stage") == "unmask"]
+    sent = [e for e in outcome.tape.exchanges if e.envelope.get("stage", {}).get("name") == "unmask"]
     assert not sent, "the server asked for shares although the sum must not be opened"
 
 
@@ -159,14 +161,9 @@ def recorded() -> Outcome:
     return finished(run())
 
 
-def changed(exchange: Exchange, **params: Any) -> dict[str, Any]:
-    return {**exchange.envelope, "params": {**exchange.envelope["params"], **params}}
-
-
-def spec_of(exchange: Exchange, **changes: Any) -> str:
-    fields = json.loads(exchange.envelope["params"]["sum"])
-    names = ["shapes", "sigma", "sensitivity", "count", "signed", "magnitude", "asked", "number"]
-    return json.dumps([changes.get(name, value) for name, value in zip(names, fields, strict=True)])
+def changed(exchange: Exchange, part: str, **facts: Any) -> dict[str, Any]:
+    """The envelope with other facts of its `sum` or `stage`."""
+    return {**exchange.envelope, part: {**exchange.envelope[part], **facts}}
 
 
 def test_a_recorded_first_stage_is_answered(recorded: Outcome) -> None:
@@ -177,7 +174,7 @@ def test_a_recorded_first_stage_is_answered(recorded: Outcome) -> None:
 
 @pytest.mark.parametrize("stage", ["shares", "masked", "unmask"])
 def test_no_stage_comes_before_the_first(recorded: Outcome, stage: str) -> None:
-    later = next(e for e in stages(recorded) if e.envelope["params"]["stage"] == stage)
+    later = next(e for e in stages(recorded) if e.envelope["stage"]["name"] == stage)
     answer = Client(recorded).ask(later.envelope, later.arrays)
     assert answer["ok"] is False and "takes part in no such secure sum" in answer["message"]
 
@@ -190,7 +187,7 @@ def test_a_sum_is_joined_once(recorded: Outcome) -> None:
 
 
 def test_an_earlier_sum_is_not_joined_again(recorded: Outcome) -> None:
-    firsts = [e for e in stages(recorded) if e.envelope["params"]["stage"] == "keys"]
+    firsts = [e for e in stages(recorded) if e.envelope["stage"]["name"] == "keys"]
     assert len(firsts) >= 2
     client = Client(recorded)
     assert client.ask(firsts[1].envelope, firsts[1].arrays)["ok"] is True
@@ -198,26 +195,38 @@ def test_an_earlier_sum_is_not_joined_again(recorded: Outcome) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "refusal"),
+    ("part", "facts", "refusal"),
     [
-        ({"stage": None}, "no stage"),
-        ({"stage": 3}, "no stage"),
-        ({"skip": -1}, "no stage"),
-        ({"skip": 99}, "no stage"),
-        ({"skip": True}, "no stage"),
-        ({"sum": "nonsense"}, "malformed"),
+        ("stage", {"name": None}, "no stage"),
+        ("stage", {"name": 3}, "no stage"),
+        ("stage", {"skip": -1}, "no stage"),
+        ("stage", {"skip": 99}, "no stage"),
+        ("stage", {"skip": True}, "no stage"),
+        ("stage", {"run": None}, "no stage"),
+        ("sum", {"shapes": "nonsense"}, "malformed"),
     ],
 )
-def test_a_message_that_belongs_to_no_stage_is_refused(recorded: Outcome, what: dict, refusal: str) -> None:
-    first = stages(recorded)[0]
-    answer = Client(recorded).ask(changed(first, **what), first.arrays)
+def test_a_message_that_belongs_to_no_stage_is_refused(recorded: Outcome, part: str, facts: dict, refusal: str) -> None:
+    first, client = stages(recorded)[0], Client(recorded)
+    answer = client.ask(changed(first, part, **facts), first.arrays)
     assert answer["ok"] is False and refusal in answer["message"] and answer["arrays"] == []
+    assert client.memory == {}
+
+
+@pytest.mark.parametrize("part", ["stage", "sum"])
+@pytest.mark.parametrize("value", [..., "nonsense", [], 3, None])
+def test_a_message_without_facts_or_stage_is_refused(recorded: Outcome, part: str, value: Any) -> None:
+    first, client = stages(recorded)[0], Client(recorded)
+    without = {key: given for key, given in first.envelope.items() if key != part}
+    answer = client.ask(without if value is ... else {**without, part: value}, first.arrays)
+    assert (answer["ok"], answer["error"], answer["arrays"]) == (False, "protocol", [])
+    assert client.memory == {}
 
 
 def test_a_server_cannot_claim_a_larger_cohort_than_it_names(recorded: Outcome) -> None:
     """With more clients the shares of noise would be smaller."""
     first = stages(recorded)[0]
-    answer = Client(recorded).ask(changed(first, sum=spec_of(first, asked=600)), first.arrays)
+    answer = Client(recorded).ask(changed(first, "sum", asked=600), first.arrays)
     assert answer["ok"] is False and "another number of clients" in answer["message"]
 
 
@@ -231,15 +240,14 @@ def test_another_sum_in_the_middle_is_refused(recorded: Outcome) -> None:
     first, second = stages(recorded)[:2]
     client = Client(recorded)
     assert client.ask(first.envelope, first.arrays)["ok"] is True
-    answer = client.ask(changed(second, sum=spec_of(second, sigma=1e-3)), second.arrays)
+    answer = client.ask(changed(second, "sum", sigma=1e-3), second.arrays)
     assert answer["ok"] is False and "no such secure sum" in answer["message"]
 
 
 def test_a_sum_of_one_exact_vector_is_refused() -> None:
     recorded = finished(run(noise="server"))
     first = stages(recorded)[0]
-    alone = {**changed(first, sum=spec_of(first, asked=1))}
-    answer = Client(recorded).ask(alone, first.arrays)
+    answer = Client(recorded).ask(changed(first, "sum", asked=1), first.arrays)
     assert answer["ok"] is False and "exact vector" in answer["message"]
 
 
@@ -317,18 +325,15 @@ def test_the_malicious_model_needs_an_identity(recorded: Outcome) -> None:
 
 
 def test_a_sum_that_could_overflow_is_refused() -> None:
-    from fedsyn.aggregation.shares import noise_plan
-
-    spec = SumSpec(((4,),), 10.0, 1.0, 1, asked=10)
-    plan = noise_plan("distributed", spec, Limits(10, 9, 0))
-    plan.check_ring(1e6)
+    noise = noise_of("distributed", SumSpec(((4,),), 10.0, 1.0, 1, asked=10), Limits(10, 9, 0))
+    noise.check_ring(1e6)
     with pytest.raises(ConfigError, match="ring"):
-        plan.check_ring(2.0**62)
+        noise.check_ring(2.0**62)
 
 
 def test_a_mask_hides_the_vector(recorded: Outcome) -> None:
     """Counts of a few rows are small; what leaves the client fills the ring."""
-    masked = [e for e in stages(recorded) if e.envelope["params"]["stage"] == "masked"]
+    masked = [e for e in stages(recorded) if e.envelope["stage"]["name"] == "masked"]
     for exchange in masked:
         vector = np.concatenate([array.ravel() for array in exchange.reply_arrays]).astype(np.uint64)
         assert len(vector) >= 4 and np.median(vector >> np.uint64(32)) > 2**20
@@ -345,9 +350,7 @@ def test_a_client_that_refused_a_message_has_left_the_sum(recorded: Outcome) -> 
 
 
 def test_the_sums_of_two_runs_of_one_configuration_are_different(recorded: Outcome) -> None:
-    names = {e.envelope["params"]["run"] for e in stages(recorded)} | {
-        e.envelope["params"]["run"] for e in stages(run())
-    }
+    names = {e.envelope["stage"]["run"] for outcome in (recorded, run()) for e in stages(outcome)}
     assert len(names) == 2
 
 
