@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import json
 import stat
+import tracemalloc
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from fedsyn.aggregation import Limits, SecureAggregation, ServerSum
+from fedsyn import registry
+from fedsyn.aggregation import Contribution, Limits, SecureAggregation, ServerSum
 from fedsyn.aggregation.identities import load_identities, new_identity, simulated_identities
+from fedsyn.aggregation.secure import _read_cohort, _write_cohort
 from fedsyn.aggregation.shares import noise_of
 from fedsyn.config import AggregationNode, RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.flower import Message
+from fedsyn.flower.messages import array_record, pack
+from fedsyn.protocol.client import answers
+from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.strategy import Protocol
 from fedsyn.randomness import Randomness
-from fedsyn.registry import client_class
-from fedsyn.testing.harness import Exchange, Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.registry import client_class, strategy_class
+from fedsyn.testing.harness import Exchange, Fault, Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
 from fedsyn.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
-from fedsyn.wire.holder import Holder
-from fedsyn.wire.requests import Summed
+from fedsyn.wire.holder import MOST_PARTITIONS, Call, Holder
+from fedsyn.wire.requests import Layout, Sum, Summed, SumRequest
 
 MECHANISM = "fed_naive_bayes"
 SECURE = {"protocol": "secagg", "noise": "distributed"}
@@ -249,6 +261,158 @@ def test_a_sum_of_one_exact_vector_is_refused() -> None:
     first = stages(recorded)[0]
     answer = Client(recorded).ask(changed(first, "sum", asked=1), first.arrays)
     assert answer["ok"] is False and "exact vector" in answer["message"]
+
+
+# Parameters of a mechanism -----------------------------------------------------------------------------------------
+
+
+class OddlyNamed(SumRequest):
+    """A sum of one-way marginals whose parameters have the names of what an envelope says of a sum."""
+
+    name = "oddly named"
+    leaves = "the counts of every attribute, in a sum"
+    costs = "d marginals of sensitivity 1"
+
+    sum: str
+    stage: str
+    skip: int
+    run: int
+    number: int
+    sigma: float
+    count: int
+
+    def layout(self, contract: Contract, arrays: Sequence[np.ndarray]) -> Layout:
+        return Layout.of_marginals(contract.domain, [(name,) for name in contract.domain])
+
+
+class OddlyNamedClient(client_class(MECHANISM)):  # type: ignore[misc]
+    seen: ClassVar[list[OddlyNamed]] = []
+
+    @answers(OddlyNamed)
+    def odd(self, call: Call[OddlyNamed]) -> Contribution:
+        self.seen.append(call.request)
+        return self.marginals(call.request.layout(self.contract, call.arrays))
+
+
+class OddlyNamedStrategy(strategy_class(MECHANISM)):  # type: ignore[misc]
+    Client = OddlyNamedClient
+    asked = OddlyNamed(sum="all", stage="last", skip=99, run=7, number=10**6, sigma=1e-9, count=0)
+
+    def protocol(self) -> Protocol:
+        self.begin_round(1)
+        summed: Summed = yield Sum(self.everyone(), self.asked, 50.0)
+        self.estimate(self.opened(summed, [(name,) for name in self.domain]))
+
+
+@pytest.mark.parametrize("protocol", ["plain", "secagg"])
+def test_a_parameter_may_have_the_name_of_a_fact_of_the_sum(protocol: str) -> None:
+    registry.register("odd", f"{__name__}:OddlyNamedStrategy", f"{__name__}:OddlyNamedClient")
+    try:
+        OddlyNamedClient.seen.clear()
+        odd = config_of("odd", 6, {"rounds": 1}, aggregation={**SECURE, "protocol": protocol})
+        outcome = finished(execute(odd, federation()))
+    finally:
+        del registry.MECHANISMS["odd"]
+    assert outcome.dropped == set()
+    assert OddlyNamedClient.seen == [OddlyNamedStrategy.asked] * 6
+    (release,) = outcome.strategy.ledger.releases
+    assert (release.sigma, release.count) == (50.0, len(outcome.federation.domain))
+
+
+# Who joins ---------------------------------------------------------------------------------------------------------
+
+
+def claims(partition: object) -> Fault:
+    """Joins as this partition, and answers whatever it is asked."""
+
+    def fault(reply: Message, earlier: int) -> Message:
+        if not earlier:
+            joined = {"request": "join", "ok": True, "params": {"partition": partition, "rows": 10}}
+            reply.content = pack(array_record([]), {ANSWER: to_json(joined)})
+        return reply
+
+    return fault
+
+
+@pytest.mark.parametrize("partition", [MOST_PARTITIONS, 4 * 10**9, 10**15, 10**30, -1, True, 4.0, "5"])
+def test_a_client_with_an_impossible_id_costs_nobody_anything(partition: object) -> None:
+    """Each id takes part in the list of clients that every message of a secure sum brings, as one bit."""
+    hostile, absent = run(faults={5: claims(partition)}), run(faults={5: vanish(0)})
+    assert sorted(finished(hostile).strategy.clients) == [0, 1, 2, 3, 4]
+    assert hostile.strategy.records[0].notes == [
+        f"not joined: the partition id is not an integer from 0 to {MOST_PARTITIONS - 1}"
+    ]
+    assert hostile.dropped == set()
+    assert arrays(hostile) == arrays(absent)
+    down = [[costs.bytes_down for costs in outcome.strategy.costs] for outcome in (hostile, absent)]
+    assert down[0] == down[1] and len(down[0]) == 3
+    assert [e.envelope["request"] for e in hostile.tape.exchanges if e.partition == 5] == ["join"]
+
+
+def test_the_largest_id_takes_part_and_its_messages_stay_small() -> None:
+    """A bit for each id up to a million, all but a few of them zero: a few hundred bytes."""
+    members = _write_cohort((0, 3, MOST_PARTITIONS - 1))
+    assert members.nbytes < 300
+    assert _read_cohort(members, 3) == (0, 3, MOST_PARTITIONS - 1)
+
+
+@given(st.sets(st.integers(0, MOST_PARTITIONS - 1), min_size=1, max_size=60))
+@example({MOST_PARTITIONS - 1})
+@example(set(range(MOST_PARTITIONS - 9, MOST_PARTITIONS)))
+def test_a_cohort_survives_the_round_trip(cohort: set[int]) -> None:
+    members = tuple(sorted(cohort))
+    assert _read_cohort(_write_cohort(members), len(members)) == members
+
+
+@given(st.binary(max_size=400), st.integers(1, 10))
+def test_bytes_that_are_no_cohort_are_refused(text: bytes, asked: int) -> None:
+    for sent in (np.frombuffer(text, np.uint8), np.frombuffer(zlib.compress(text) + b"more", np.uint8)):
+        try:
+            assert len(_read_cohort(sent, asked)) == asked
+        except ProtocolError as error:
+            assert "secure sum" in str(error)
+
+
+def bomb(bits: int) -> np.ndarray:
+    """So many bits, of which the first three are set, in as few bytes as zlib makes of them."""
+    packer = zlib.compressobj(9)
+    blocks = [packer.compress(b"\xe0")]
+    blocks += [packer.compress(bytes(1 << 20)) for _ in range(bits >> 23)]
+    return np.frombuffer(b"".join([*blocks, packer.flush()]), np.uint8)
+
+
+def test_a_cohort_never_unfolds_to_more_than_the_most_clients() -> None:
+    assert len(_read_cohort(np.frombuffer(zlib.compress(b"\xe0"), np.uint8), 3)) == 3
+    for bits in (1 << 23, 1 << 31):  # a kilobyte that unfolds to a megabyte, and 256 times as much
+        message = bomb(bits)
+        assert message.nbytes < bits >> 11
+        tracemalloc.start()
+        with pytest.raises(ProtocolError, match="another number of clients"):
+            _read_cohort(message, 3)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2 * MOST_PARTITIONS + 2 * message.nbytes
+
+
+def test_one_more_id_than_there_may_be_is_refused() -> None:
+    """Exactly as many bits as there may be clients are read, and not one byte more."""
+    full = np.zeros(MOST_PARTITIONS // 8, np.uint8)
+    full[0] = 0x80
+    for more, taken in ((b"", True), (b"\0", False), (b"\1", False)):
+        message = np.frombuffer(zlib.compress(full.tobytes() + more), np.uint8)
+        if taken:
+            assert _read_cohort(message, 1) == (0,)
+        else:
+            with pytest.raises(ProtocolError):
+                _read_cohort(message, 1)
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(3, np.int64), np.zeros((1, 3), np.uint8), np.zeros(0, np.uint8), np.array(3, np.uint8)]
+)
+def test_what_is_no_compressed_cohort_is_refused(array: np.ndarray) -> None:
+    with pytest.raises(ProtocolError, match="secure sum"):
+        _read_cohort(array, 1)
 
 
 # Limits, configurations, identities --------------------------------------------------------------------------------
