@@ -25,7 +25,6 @@ from fedsyn.domain import Domain
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 from fedsyn.selection.sketches import Sketcher, grouping_of
-from fedsyn.wire.messages import encode_sparse
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "sketch_aim.yaml"
 SIMPLE = (

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedsyn.wire.messages import ANSWER, Envelope
 
 from fedsyn.client_app import _real_holder, app, client_fn
 from fedsyn.config import AggregationNode, RunConfig

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedsyn.wire.messages import Ask, Sum
 from pydantic import Field
 
 import fedsyn.registry as registry

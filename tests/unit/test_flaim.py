@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedsyn.wire.messages import Ask, Reply, Sum, Summed
 
 from fedsyn.config import RunConfig
 from fedsyn.counting.candidates import Candidates

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from fedsyn.wire.messages import ANSWER, ENVELOPE, Ask, Envelope, Reply, Sum, Summed
 from flwr.app import Error
 
 from fedsyn import registry

@@ -28,7 +28,6 @@ from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.registry import MECHANISMS, register
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.messages import Sum, Summed
 
 NAME = "bench_vector"
 LARGEST = 4  # of a client's counts
