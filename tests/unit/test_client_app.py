@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedsyn.client_app import _real_holder, app, client_fn
+from fedsyn.runs.holders import _real_holder, app, client_fn
 from fedsyn.config import AggregationNode, RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.flower import Context, RecordDict
@@ -23,6 +23,7 @@ from fedsyn.randomness import OS_LABEL
 from fedsyn.runs import run_config as run_config_module
 from fedsyn.runs.run_config import config_of
 from fedsyn.schema import Schema
+from fedsyn.wire.envelope import ANSWER, Envelope
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "4711-diagnosis"
@@ -59,7 +60,7 @@ def join(node: dict[str, Any], config: RunConfig, schema: str | None = None) -> 
     """The node's answer to a server that asks who it is."""
     grid = InProcessGrid(app, [node], {"resolved": json.dumps(config.to_dict())})
     expected = schema or Schema.loads(SCHEMA).sha256
-    envelope = Envelope("join", "ask", 0, config.sha256, {"schema": expected})
+    envelope = Envelope("join", "ask", 0, config.sha256, {"schema_hash": expected})
     (reply,) = grid.send_and_receive([new_message(grid, pack(array_record([]), envelope.to_scalars()), 1, "0", 60.0)])
     assert SECRET not in repr(reply.content)
     return json.loads(read_reply(reply)[1][ANSWER])
@@ -156,7 +157,7 @@ def test_the_client_imports_nothing_heavy() -> None:
 def asked_with(node: dict[str, Any], run: dict[str, Any]) -> str:
     """What the node answers under a run configuration of a hostile server."""
     grid = InProcessGrid(app, [node], run)
-    envelope = Envelope("join", "ask", 0, "0" * 64, {"schema": ""})
+    envelope = Envelope("join", "ask", 0, "0" * 64, {"schema_hash": ""})
     (reply,) = grid.send_and_receive([new_message(grid, pack(array_record([]), envelope.to_scalars()), 1, "0", 60.0)])
     answer = json.loads(read_reply(reply)[1][ANSWER])
     assert answer["ok"] is False and SECRET not in repr(reply.content)

@@ -75,7 +75,7 @@ def send(grid: InProcessGrid, orders: dict[int, str], timeout: float | None = 60
 def test_every_node_answers_with_its_own_context(engine: str, request: pytest.FixtureRequest) -> None:
     grid = serial() if engine == "serial" else request.getfixturevalue("pool")
     assert list(grid.get_node_ids()) == [1, 2, 3]
-    before = {node: int(read_state(context) or 0) for node, context in grid._contexts.items()}
+    before = {node: int(read_state(context) or 0) for node, context in grid.contexts.items()}
     send(grid, {1: "hello", 3: "hello"})
     replies = send(grid, {3: "hello", 1: "hello", 2: "hello"})
     assert sorted(replies) == [1, 2, 3]
@@ -110,7 +110,7 @@ def test_a_late_reply_is_not_delivered_but_remembered_by_its_client(
     engine: str, request: pytest.FixtureRequest
 ) -> None:
     grid = serial() if engine == "serial" else request.getfixturevalue("pool")
-    before = int(read_state(grid._contexts[2]) or 0)
+    before = int(read_state(grid.contexts[2]) or 0)
     replies = send(grid, {1: "hello", 2: "sleep", 3: "hello"}, timeout=0.9)
     assert 2 not in replies and replies
     after = read_reply(send(grid, {2: "hello"})[2])[1]["counter"]
