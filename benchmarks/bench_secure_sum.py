@@ -221,12 +221,12 @@ def table_end_to_end(arguments: argparse.Namespace) -> None:
                 start, busy = time.perf_counter(), time.process_time()
                 metrics = run(config, out)
                 wall, cpu = time.perf_counter() - start, time.process_time() - busy
-                lines = (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-                records = [json.loads(line) for line in lines]
+                lines = (out / "measured.jsonl").read_text(encoding="utf-8").splitlines()
+                costs = [json.loads(line) for line in lines]
             if metrics["dropped"]:
                 raise SystemExit(f"{metrics['dropped']:.0f} replies of {name} could not be used")
-            estimation = sum(record["seconds"].get("estimate", 0.0) for record in records)
-            cells = [name, protocol, str(len(records) - 1), f"{wall:.0f}", f"{cpu:.0f}", f"{estimation:.0f}"]
+            estimation = sum(one["seconds"].get("estimate", 0.0) for one in costs)
+            cells = [name, protocol, str(len(costs) - 1), f"{wall:.0f}", f"{cpu:.0f}", f"{estimation:.0f}"]
             cells += [kilobytes(metrics[key] * 1e6) for key in ("client_mb_up", "client_mb_down")]
             print("| " + " | ".join([*cells, f"{metrics['workload_error']:.3f}"]) + " |", flush=True)
     print()
