@@ -13,28 +13,29 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn.client_app import app
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count_one_way
 from fedsyn.data import EncodedTable
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
+from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.runs.engines import run, run_config_of
+from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import prepare
+from fedsyn.wire.requests import Sum
 from strategies.flaim import AugFlaim
 
 
-class OneWay(AugFlaim):
+class FirstSum(AugFlaim):
     """AugFLAIM's first request alone: all one-way marginals of everybody."""
 
     def protocol(self) -> Protocol:
         start, busy = time.perf_counter(), time.process_time()
-        sums = yield self.sum_of(self.everyone(), [], self.first_scales(), one_way=True)
+        sums = yield Sum(self.everyone(), OneWay(), self.first_scales().sigma)
         self.seconds, self.busy = time.perf_counter() - start, time.process_time() - busy
-        self.measured(sums, [], {})
-        self.estimate(self.measurements)
+        self.estimate(self.opened(sums, [(name,) for name in self.domain]))
 
 
 def configuration(clients: int, rounds: int, engine: str) -> RunConfig:
@@ -71,7 +72,7 @@ def one_way(clients: int) -> None:
         loop = time.perf_counter() - start
         nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
         grid = InProcessGrid(app, nodes, run_config_of(config, store=prepared.folder))
-        strategy = OneWay(config, domain, prepared.schema.sha256, randomness=Randomness(0))
+        strategy = FirstSum(config, domain, prepared.schema.sha256, randomness=Randomness(0))
         strategy.start(grid)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(

@@ -18,25 +18,26 @@ from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "adult_flaim.yaml"
+NAIVE_BAYES = "mechanism={name: fed_naive_bayes, rounds: 10}"  # it has no ratio, which the configuration sets
 AIM = ("mechanism.name=aim", "federation.participation=1.0")
 SETTINGS: tuple[tuple[str, ...], ...] = (
     AIM,
     (*AIM, "mechanism.rounds=null"),
-    (*AIM, "mechanism.rounds=null", "mechanism.as_printed=true"),
+    (*AIM, "mechanism.rounds=null", "mechanism.ablation.printed_start=true"),
     ("mechanism.name=augflaim",),
     ("mechanism.name=augflaim", "mechanism.rounds=null"),
-    ("mechanism.name=augflaim", "mechanism.totals=marginal"),
+    ("mechanism.name=augflaim", "mechanism.ablation.totals=marginal"),
     ("mechanism.name=augflaim", "mechanism.local_rounds=3"),
     ("mechanism.name=augflaim", "privacy.client_sizes=private"),
     ("mechanism.name=augflaim", "aggregation.noise=local"),
     ("mechanism.name=augflaim_oracle",),
     ("mechanism.name=naive_flaim",),
     ("mechanism.name=flaim_random",),
-    ("mechanism.name=fed_naive_bayes",),
+    (NAIVE_BAYES,),
     ("mechanism.name=augflaim", "federation.participation=1.0"),
-    ("mechanism.name=fed_naive_bayes", "federation.participation=1.0"),
+    (NAIVE_BAYES, "federation.participation=1.0"),
     ("mechanism.name=augflaim", "privacy.epsilon=5"),
-    ("mechanism.name=fed_naive_bayes", "privacy.epsilon=5"),
+    (NAIVE_BAYES, "privacy.epsilon=5"),
 )
 
 

@@ -80,6 +80,7 @@ class AdaFedPairOptions(FedPairOptions):
 class FedPairContract(PairContract):
     Options: ClassVar[type[Node]] = FedPairOptions
     scores = "projections of all pairs, "
+    general_words: ClassVar[dict[str, object]] = {"scores": scores, "rest": "for projections and pairs"}
 
 
 class AdaFedPairContract(FedPairContract):

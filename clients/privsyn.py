@@ -115,6 +115,7 @@ class PairContract(Contract):
     )
     #: What the dependency scores are, for the statement.
     scores = "InDif of every pair, "
+    general_words: ClassVar[dict[str, object]] = {"scores": scores, "rest": "for scores and pairs"}
 
     @cached_property
     def pairs(self) -> tuple[Clique, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, FedsynError
-from fedsyn.registry import mechanism_options
+from fedsyn.registry import contract_class
 from fedsyn.report.tables import plus_minus
 from fedsyn.sweep import Cell, Sweep, load_results, load_sweep, run_sweep, write_tables
 from fedsyn.sweep.results import UNSET, Results, Summary, summary_table
@@ -103,7 +103,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Where:
 
 def facts_of(cell: Cell) -> Where:
     """The cell's configuration as dotted keys, the mechanism's options with their defaults included."""
-    options = mechanism_options(cell.config).model_dump()
+    options = contract_class(cell.config.mechanism.name).options_of(cell.config).model_dump()
     return flat({"mechanism": options}) | flat(cell.config.to_dict())
 
 

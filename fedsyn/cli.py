@@ -165,10 +165,20 @@ def identity(file: Annotated[Path, typer.Argument(help="New file for the private
 
 
 @app.command()
-def mechanisms() -> None:
+def mechanisms(
+    statements: Annotated[
+        bool, typer.Option("--statements", help="Print every privacy statement, as Markdown (docs/statements.md).")
+    ] = False,
+) -> None:
     """List the mechanisms."""
+    from fedsyn.registry import contract_class
     from fedsyn.registry import mechanisms as known
 
+    if statements:
+        from fedsyn.protocol.explain import statements_page
+
+        sys.stdout.write(statements_page({name: contract_class(name) for name in known()}))
+        return
     table = Table("name", "what", "source")
     for name, entry in known().items():
         table.add_row(name, entry.summary, entry.source)

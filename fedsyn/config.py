@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedsyn import yamlio
-from fedsyn.errors import ConfigError, nearest
+from fedsyn.errors import ConfigError, DataError, nearest
+
+#: Version of the files of a run. Each names it; a file without it is of the time before there were versions.
+FORMAT = 1
+
+
+def check_format(facts: Mapping[str, Any], what: str) -> None:
+    """Refuses a file of a version that is not known yet; older ones stay readable."""
+    version = facts.get("format", 0)
+    if type(version) is not int or version > FORMAT:
+        raise DataError(f"{what} has a format that this fedsyn does not know; it reads formats up to {FORMAT}")
 
 
 class Node(BaseModel):
@@ -111,14 +121,16 @@ class PrivacyNode(Node):
     """The guarantee: (epsilon, delta)-differential privacy for one row, added or removed, at one client.
 
     Attributes:
-        client_sizes: 'public' treats the clients' row counts as public constants; 'private' releases them with noise
-            first and pays for it from the same budget.
+        client_sizes: 'private' releases the clients' row counts with noise first, and pays for it from the same budget.
+            'public' publishes them exactly: then whoever knows a count sees a row that was added or removed, so the
+            ledger's "added or removed" is not the whole truth (it says what holds instead). It is for counts that are
+            public knowledge anyway, and for reproducing papers, which all take them for public.
         size_share: share of the zCDP budget that private sizes cost.
     """
 
     epsilon: float = Field(gt=0, le=1000)
     delta: float = Field(gt=0, lt=1)
-    client_sizes: Literal["public", "private"] = "public"
+    client_sizes: Literal["public", "private"] = "private"
     size_share: float = Field(default=0.05, gt=0, lt=1)
 
 
@@ -208,8 +220,8 @@ class RuntimeNode(Node):
         seed: makes the run a reproducible simulation, which is then not private. Refused by a deployment.
         workers: processes of the in-process engine; 1 is serial.
         client_cpus: CPUs that Ray reserves for one client.
-        error_by_round: a simulation also writes the workload error after every round into rounds.jsonl, which then is
-            as little for publication as metrics.json.
+        error_by_round: a simulation also writes the workload error after every round into measured.jsonl, which is as
+            little for publication as metrics.json.
         superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
     """
 
@@ -262,7 +274,7 @@ class RunConfig(Node):
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        path.write_text(yamlio.dumps(self.to_dict()), encoding="utf-8")
+        path.write_text(yamlio.dumps({"format": FORMAT, **self.to_dict()}), encoding="utf-8")
 
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fedsyn import yamlio
 from fedsyn.aggregation import make_aggregation
-from fedsyn.config import DataNode, RunConfig, explain, is_node
+from fedsyn.config import DataNode, RunConfig, check_format, explain, is_node
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.registry import contract_class, partitioner
 
@@ -53,6 +53,8 @@ def parse_config(document: Any, where: str = "config", folder: Path | None = Non
     # A node without keys (`federation:`, all of its keys commented out) is YAML's null and means the defaults.
     nodes = {key for key, field in RunConfig.model_fields.items() if is_node(field.annotation)}
     document = {key: value for key, value in document.items() if value is not None or key not in nodes}
+    check_format(document, where)
+    document.pop("format", None)
     anchor_files(document, folder)
     try:
         config = RunConfig(**document)

@@ -85,7 +85,7 @@ class Aim(MechanismStrategy):
         """Share of the largest model that this round may use: what will be spent when the round is over (line 12)."""
         if self.options.rounds is None:
             return min(1.0, max(0.05, self.ledger.spent_rho / self.budget.rho))
-        return self.round / self.options.rounds
+        return self.round / float(self.options.rounds)
 
 
 def choice(eligible: list[int], reply: Reply) -> int:

@@ -110,7 +110,7 @@ class DistributedAim(MechanismStrategy):
 
     def share(self) -> float:
         """Share of the largest model that this round may use, as in AIM: early rounds leave room for later ones."""
-        return self.round / self.options.rounds
+        return self.round / float(self.options.rounds)
 
     def eligible(self, measurements: Sequence[Measurement]) -> list[int]:
         """Candidates that the model can take and, while there are any, that lie inside no measured clique.

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from fedsyn.inference import Measurement
+from fedsyn.protocol.strategy import MechanismStrategy
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +24,37 @@ def fedsyn_data() -> Path:
     if not (path / "adult_flaim.csv.gz").is_file():
         pytest.skip(f"FEDSYN_DATA={folder} does not hold the benchmark tables (adult_flaim.csv.gz)")
     return path
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A call of a watched method: its positional arguments behind `self`, and what it returned."""
+
+    owner: Any
+    arguments: tuple[Any, ...]
+    result: Any
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str], list[Seen]]:
+    """`watch(kind, method)`: the calls of a method from now on. The method is the real one."""
+
+    def watched(kind: type, method: str) -> list[Seen]:
+        real, seen = getattr(kind, method), []
+
+        def call(self: Any, *arguments: Any, **named: Any) -> Any:
+            result = real(self, *arguments, **named)
+            seen.append(Seen(self, arguments, result))
+            return result
+
+        monkeypatch.setattr(kind, method, call)
+        return seen
+
+    return watched
+
+
+@pytest.fixture
+def measured(watch: Callable[[type, str], list[Seen]]) -> Callable[[MechanismStrategy], list[Measurement]]:
+    """`measured(strategy)`: what the strategy gave to its last fit."""
+    fits = watch(MechanismStrategy, "estimate")
+    return lambda strategy: next((fit.arguments[0] for fit in reversed(fits) if fit.owner is strategy), [])

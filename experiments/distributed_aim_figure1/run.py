@@ -54,7 +54,7 @@ def adult_scores(facts: dict[str, Any]) -> Scores:
     document = {
         "mechanism": {"name": "aim"},
         "data": {"source": facts["source"], **facts.get("data", {})},
-        "privacy": {"epsilon": 1.0, "delta": 1e-5},
+        "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
         "workload": facts["workload"],
         "runtime": {"seed": 0},
     }

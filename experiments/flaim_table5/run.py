@@ -29,7 +29,7 @@ def total_variation(source: str, partition: dict[str, Any], seed: int, clients: 
         "mechanism": {"name": "augflaim"},
         "data": {"source": source, "test_fraction": 0.1},
         "federation": {"clients": clients, "partition": partition},
-        "privacy": {"epsilon": 1.0, "delta": 1e-5},
+        "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
         "runtime": {"seed": seed},
     }
     config = parse_config(document, "table 5")

@@ -33,10 +33,11 @@ def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """(b, m, k) @ (b, k, n) without BLAS, so with the same bits for every number of threads and every kernel."""
     _, rows, inner = left.shape
     if inner == 1:
-        return left * right
+        return np.asarray(left * right)
     if rows > right.shape[2]:  # the innermost loop runs along the longer side: up to five times faster
         return matmul(right.transpose(0, 2, 1), left.transpose(0, 2, 1)).transpose(0, 2, 1)
-    return np.einsum("bmk,bkn->bmn", np.ascontiguousarray(left), np.ascontiguousarray(right))
+    product: np.ndarray = np.einsum("bmk,bkn->bmn", np.ascontiguousarray(left), np.ascontiguousarray(right))
+    return product
 
 
 def _arranged(table: np.ndarray, mask: int, order: tuple[int, ...]) -> np.ndarray:
@@ -81,7 +82,9 @@ class TreeProjector:
         """P(keep | given) over `keep`, which contains `given`, at a node; zero where `given` is impossible."""
         joint = self.node_marginal(node, keep)
         margin = self.node_marginal(node, given).reshape(broadcast_shape(self.axes, given, keep))
-        return np.divide(joint, margin, out=np.zeros_like(joint), where=margin > 0)
+        conditional = np.zeros_like(joint)
+        np.divide(joint, margin, out=conditional, where=margin > 0)
+        return conditional
 
     def contract(self, left: np.ndarray, left_mask: int, right: np.ndarray, right_mask: int, keep: int) -> np.ndarray:
         """Sum over the attributes outside `keep` (all of them in both tables) of the product; axes by rank, a view."""
@@ -202,7 +205,8 @@ class TreeProjector:
         if not fixed:
             return table[None]
         arranged = _arranged(table, mask, fixed + bits(mask & ~query))
-        return arranged[tuple(columns[rank] for rank in fixed)]
+        entries: np.ndarray = arranged[tuple(columns[rank] for rank in fixed)]
+        return entries
 
     def _assemble_at(self, node: int, part: int, query: int, given: int, columns: dict[int, np.ndarray]) -> np.ndarray:
         """(m, free attributes of `given`) values of P(part | given) with the query's attributes fixed at each cell."""

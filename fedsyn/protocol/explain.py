@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
 from fedsyn.protocol.client import Join, Sizes, TableClient
+from fedsyn.protocol.contract import Contract
 from fedsyn.wire.requests import Request
 
 
@@ -72,12 +74,14 @@ class Explanation:
 
     def render(self, width: int = 80) -> str:
         """Plain text, at most `width` columns wide."""
-        lines = [f"{self.mechanism}: what a server may ask of a data holder, and what it costs one row", ""]
+        lines: list[str] = []
 
         def add(text: str, indent: int = 0, hang: int = 2) -> None:
             first, rest = " " * indent, " " * (indent + hang)
             lines.extend(textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest))
 
+        add(f"{self.mechanism}: what a server may ask of a data holder, and what it costs one row")
+        lines.append("")
         for title, text in self.statement.items():
             add(f"{title}: {text}")
         add(f"Neighbours: {self.neighbours}")
@@ -135,6 +139,25 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient]) -> Exp
         len(contract.candidates),
         (2.0 * ledger.remaining_rho) ** -0.5,
     )
+
+
+def statements_page(contracts: Mapping[str, type[Contract]]) -> str:
+    """docs/statements.md: the privacy statement of each family in general; mechanisms that share one, together."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for name, contract in contracts.items():
+        together.setdefault((contract.not_private, contract.in_general().render()), []).append(name)
+    lines = [
+        "# Privacy statements",
+        "",
+        "Printed by `fedsyn mechanisms --statements`. Each is data on the contract of its family (`clients/`), filled",
+        "in for a run by `fedsyn explain CONFIG` and in its `ledger.json`.",
+    ]
+    for (not_private, text), names in together.items():
+        lines += ["", "## " + ", ".join(f"`{name}`" for name in names), ""]
+        if not_private:
+            lines += [f"**Not private:** {not_private}.", ""]
+        lines += [f"- **{line.split(': ', 1)[0]}**: {line.split(': ', 1)[1]}" for line in text.splitlines()]
+    return "\n".join(lines) + "\n"
 
 
 def _allowed(field: dict[str, Any], definitions: dict[str, Any]) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedsyn.config import RunConfig
+from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError, InputError, RunError
 from fedsyn.inference import EmpiricalModel, Model, read_model
+from fedsyn.report.html import read_facts
 
 # What a run leaves besides config.yaml. A new run in the same folder removes them before it starts, so that nothing of
 # an earlier one can be taken for its own.
@@ -32,19 +34,20 @@ def default_out(config: RunConfig, root: Path = Path("runs")) -> Path:
     """runs/MECHANISM-SOURCE-TIME, a new folder each time."""
     source = Path(config.data.source).name.split(".")[0].replace(":", "-") or "data"
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    out = root / f"{config.mechanism.name}-{source}-{stamp}"
+    name = config.mechanism.name.rpartition(":")[2]
+    out = root / f"{name}-{source}-{stamp}"
     suffix = 1
     while out.exists():
         suffix += 1
-        out = root / f"{config.mechanism.name}-{source}-{stamp}-{suffix}"
+        out = root / f"{name}-{source}-{stamp}-{suffix}"
     return out
 
 
 def save_model(path: Path, model: Model | EmpiricalModel) -> None:
     """model.npz: the model's arrays (potentials or rows) and, as JSON in bytes, its domain. Readable without pickle."""
-    domain = json.dumps({"attributes": model.domain.attributes, "shape": model.domain.shape})
+    facts = {"format": FORMAT, "attributes": model.domain.attributes, "shape": model.domain.shape}
     arrays: dict[str, Any] = dict(model.to_arrays())
-    np.savez_compressed(path, domain=np.frombuffer(domain.encode(), np.uint8), **arrays)
+    np.savez_compressed(path, domain=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
 
 
 def load_model(path: Path | str) -> Model | EmpiricalModel:
@@ -52,23 +55,26 @@ def load_model(path: Path | str) -> Model | EmpiricalModel:
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     facts = json.loads(arrays.pop("domain").tobytes().decode())
+    check_format(facts, str(path))
     return read_model(Domain(tuple(facts["attributes"]), tuple(facts["shape"])), arrays)
 
 
-def append_line(path: Path, value: Any) -> None:
-    """Adds one line of JSON to a file."""
+def append_line(path: Path, value: Mapping[str, Any]) -> None:
+    """Adds one line of JSON to a file, with the format's version."""
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(value) + "\n")
+        file.write(json.dumps({"format": FORMAT, **value}) + "\n")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes strict JSON; a metric that is not finite must have become null before."""
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes strict JSON, with the format's version; what is not finite must have become null before."""
+    path.write_text(
+        json.dumps({"format": FORMAT, **value}, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+    )
 
 
 def load_metrics(out: Path) -> dict[str, float]:
     """metrics.json of a run directory, with its nulls as infinities."""
-    metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_facts(out / "metrics.json")
     return {name: float("inf") if value is None else value for name, value in metrics.items()}
 
 

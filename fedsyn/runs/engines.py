@@ -63,7 +63,7 @@ def run(
 def _run_in_process(
     config: RunConfig, prepared: Prepared, out: Path, progress: Progress | None, started: float
 ) -> dict[str, float]:
-    from fedsyn.client_app import app
+    from fedsyn.runs.holders import app
 
     nodes = [{"partition-id": k, "num-partitions": prepared.clients} for k in range(prepared.clients)]
     grid = InProcessGrid(
@@ -71,7 +71,7 @@ def _run_in_process(
         nodes,
         run_config_of(config, store=prepared.folder),
         workers=config.runtime.workers,
-        app_path="fedsyn.client_app:app",
+        app_path="fedsyn.runs.holders:app",
     )
     try:
         strategy = serve(config, prepared, grid, out, progress)
@@ -114,6 +114,6 @@ class _Watch:
         if self.progress is not None and self.path.is_file():
             lines = self.path.read_text(encoding="utf-8").splitlines()
             for line in lines[self.seen :]:
-                self.progress(RoundRecord(**json.loads(line)))
+                self.progress(RoundRecord.read(json.loads(line)))
             self.seen = len(lines)
         return any((self.path.parent / name).is_file() for name in ("report.html", "error.json"))

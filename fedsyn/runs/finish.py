@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import RunConfig
-from fedsyn.evaluation import EvaluationInput, evaluate, label_values, scales
+from fedsyn.evaluation import EvaluationInput, column_ranges, evaluate, label_values
 from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.report.html import write_report
@@ -74,7 +74,7 @@ def evaluation_input(
         partition=[np.arange(table.offsets[k], table.offsets[k + 1]) for k in range(table.clients)],
         label=schema.label,
         label_values=None if schema.label is None else label_values(schema, schema.label),
-        scales=scales(schema),
+        ranges=column_ranges(schema),
         test_numbers=np.load(prepared.folder / "test_numbers.npy", allow_pickle=False),
     )
 

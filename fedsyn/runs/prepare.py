@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError, SchemaError
-from fedsyn.evaluation import label_values, raw_numbers, scales, validate_metrics
+from fedsyn.evaluation import column_ranges, label_values, raw_numbers, validate_metrics
 from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, partitioner
@@ -25,6 +25,8 @@ from fedsyn.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedsyn.data.partition import Partitioner
 
 
 def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) -> Prepared:
@@ -117,7 +119,7 @@ def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None
         numeric_label=numeric,
         has_partition=True,
         attributes=len(schema.domain),
-        numeric_attributes=len(scales(schema)),
+        numeric_attributes=len(column_ranges(schema)),
     )
 
 
@@ -180,15 +182,14 @@ def partition(
     native: npt.NDArray[np.int64] | None,
 ) -> list[npt.NDArray[np.int64]]:
     """Row indices of each client; one client with every row for a central mechanism."""
-    from partitioners.base import PartitionInput
+    from fedsyn.data.partition import PartitionInput
 
     if contract_class(config.mechanism.name).central:
         return [np.arange(len(codes))]
     node = config.federation.partition
     table = PartitionInput(codes, schema.domain, schema.label, native)
-    return partitioner(node.name, **node.options).split(
-        table, config.federation.clients, randomness_of(config).ordinary("partition")
-    )
+    chosen: Partitioner = partitioner(node.name, **node.options)
+    return chosen.split(table, config.federation.clients, randomness_of(config).ordinary("partition"))
 
 
 @dataclass(frozen=True, eq=False)

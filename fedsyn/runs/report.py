@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -15,7 +14,7 @@ from fedsyn.counting.marginals import count
 from fedsyn.errors import FedsynError, InputError
 from fedsyn.loading import load_config
 from fedsyn.report import figures
-from fedsyn.report.html import picture, read_rounds, write_report
+from fedsyn.report.html import picture, read_facts, read_rounds, write_report
 from fedsyn.report.tables import latex_table, number
 from fedsyn.runs.prepare import encoded_table, public_schema, split_rows
 from fedsyn.schema import Schema
@@ -33,7 +32,7 @@ def write_full_report(out: Path, *, real: bool = True) -> list[Path]:
     """Rewrites report.html with plots and writes metrics.csv and metrics.tex. Returns the paths."""
     config = load_config(out / "config.yaml")
     page = write_report(out, _rounds(out) + _marginals(config, out, real))
-    metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_facts(out / "metrics.json")
     with (out / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("metric", "value"), *metrics.items()])
     rows = [(name, "not finite" if value is None else number(value)) for name, value in metrics.items()]

@@ -35,6 +35,19 @@ _DRAFT_NOTE = """\
 class Schema(BaseModel):
     """The columns of a table with their public values.
 
+    A value outside the schema gets a code too: the nearest bin, or "other".
+
+    >>> import pandas as pd
+    >>> schema = Schema.loads('''
+    ... columns:
+    ...   age: {kind: numeric, dtype: integer, lower: 0, upper: 99, bins: 10}
+    ...   ward: {kind: categorical, categories: [north, south], other: true}
+    ... ''')
+    >>> schema.domain.shape
+    (10, 3)
+    >>> schema.encode(pd.DataFrame({"age": [7, 63, 140], "ward": ["south", "north", "east"]})).tolist()
+    [[0, 1], [6, 0], [9, 2]]
+
     Attributes:
         columns: column name -> column, in the order of the table.
         label: the column that evaluation predicts, or None.

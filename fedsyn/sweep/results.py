@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.errors import DataError
-from fedsyn.evaluation import METRICS
+from fedsyn.evaluation import all_metrics
 from fedsyn.report.tables import latex_table, plus_minus
 
 SWEEP_FILE = "sweep.json"  # in the sweep's folder: the sweep as given, and its cells
@@ -202,7 +202,7 @@ def summary_table(results: Results) -> tuple[list[str], list[list[str]]]:
 
 def is_quality(metric: str) -> bool:
     """Whether a metric says how good the synthetic table is; the others are costs that every run reports."""
-    return metric in METRICS
+    return metric in all_metrics()
 
 
 def short_names(keys: Sequence[str]) -> list[str]:

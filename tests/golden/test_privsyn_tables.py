@@ -47,11 +47,11 @@ def scores(table: str, projection: Projection) -> np.ndarray:
     """Noise-free InDif2 of every pair from the sums of five clients."""
     domain, codes, _ = encoded(table)
     pairs, n = all_pairs(domain), len(codes)
-    parts = [projection.project(codes[k::5], domain, pairs) for k in range(5)]
+    parts = [projection.apply(codes[k::5], domain, pairs) for k in range(5)]
     ones = {q[0]: Noisy(m / n, 0.0) for q in itertools.combinations(domain, 1) for m in count(codes, domain, [q])}
     squared = []
     for i, pair in enumerate(pairs):
-        summed = Noisy(sum(part[i] for part in parts) / projection.scale / n, 0.0)
+        summed = Noisy(sum(part[i] for part in parts) / projection.unit / n, 0.0)
         squared.append(indif_squared(domain, pair, summed, ones[pair[0]], ones[pair[1]], projection))
     return root(np.array(squared))
 
@@ -136,7 +136,9 @@ def test_range_queries_of_adult(tmp_path, name):
 def test_adaptive_selection_answers_queries_better_than_all_or_random_pairs(tmp_path, table, noise):
     adaptive = query_error(tmp_path / "ada", "ada_fed_privsyn", table, 1.0, noise, 5)
     for select in ("all", "random"):
-        baseline = query_error(tmp_path / select, "fed_privsyn", table, 1.0, noise, 5, f"mechanism.select={select}")
+        baseline = query_error(
+            tmp_path / select, "fed_privsyn", table, 1.0, noise, 5, f"mechanism.ablation.select={select}"
+        )
         assert adaptive < baseline
 
 
@@ -149,6 +151,6 @@ def test_adaptive_selection_has_rows_nearer_to_the_held_out_ones_than_all_or_ran
     common = ("shoppers", 1.0, "distributed", 5)
     adaptive = query_error(tmp_path / "ada", "ada_fed_privsyn", *common, metric="wasserstein_numeric")
     for select in ("all", "random"):
-        option = f"mechanism.select={select}"
+        option = f"mechanism.ablation.select={select}"
         folder = tmp_path / select
         assert adaptive < query_error(folder, "ada_fed_privsyn", *common, option, metric="wasserstein_numeric")

@@ -16,8 +16,7 @@ from fedsyn.privacy import (
     Ledger,
     PrivacyBudget,
     Release,
-    flaim_rho,
-    flaim_scales,
+    Scales,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
@@ -25,6 +24,7 @@ from fedsyn.privacy import (
     zcdp_epsilon,
     zcdp_rho,
 )
+from strategies.flaim import lemma_4_1
 
 
 def _log_range(low: float, high: float) -> st.SearchStrategy[float]:
@@ -169,17 +169,21 @@ def test_no_sequence_of_gaussians_exceeds_the_budget(epsilon: float, delta: floa
     st.integers(1, 5),
     st.integers(1, 60),
     st.floats(0.01, 0.99),
-    st.sampled_from(["naive", "oracle", "private"]),
+    st.booleans(),
 )
-def test_flaim_scales_cost_exactly_rho(
-    rho: float, rounds: int, local_rounds: int, attributes: int, ratio: float, variant: str
+def test_scales_of_lemma_4_1_cost_exactly_rho(
+    rho: float, rounds: int, local_rounds: int, attributes: int, ratio: float, one_way_every_round: bool
 ) -> None:
-    plan = (rounds, local_rounds, attributes)
-    scales = flaim_scales(rho, *plan, ratio, variant)  # type: ignore[arg-type]
-    assert flaim_rho(scales, *plan, variant) == pytest.approx(rho, rel=1e-12)  # type: ignore[arg-type]
-    printed = flaim_scales(rho, *plan, ratio, variant, as_printed=True)  # type: ignore[arg-type]
-    true_cost = flaim_rho(printed, *plan, variant)  # type: ignore[arg-type]
+    """Counted here once more: chosen, local and one-way marginals, and choices, of a client that is always asked."""
+    one_way = attributes * (rounds if one_way_every_round else 1)
+    gaussians = rounds * local_rounds + rounds * (local_rounds - 1) + one_way
+
+    def cost(scales: Scales) -> float:
+        return gaussians / (2 * scales.sigma**2) + rounds * local_rounds * scales.epsilon**2 / 8
+
+    assert cost(lemma_4_1(rho, rounds, local_rounds, one_way, ratio)) == pytest.approx(rho, rel=1e-12)
+    printed = cost(lemma_4_1(rho, rounds, local_rounds, one_way, ratio, as_printed=True))
     if local_rounds == 1:
-        assert true_cost == pytest.approx(rho, rel=1e-12)
+        assert printed == pytest.approx(rho, rel=1e-12)
     else:
-        assert true_cost > rho
+        assert printed > rho

@@ -7,6 +7,7 @@ per figure, about 2e-5 for all of them together, were the seeds to change.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.selection.indif import Noisy, Projection, all_pairs, distance_squared, indif_squared
 from fedsyn.testing.harness import Federation, config_of, execute
 from fedsyn.testing.schemas import AwkwardTable, awkward_table
-from strategies.privsyn import FedPrivSyn
+from strategies.heterofedsyn import FedPrivSyn
 
 LIMIT = 5.0
 DOMAIN = Domain(("a", "b"), (6, 4))
@@ -59,7 +60,7 @@ def draws(number: int, projection: str, clients: int, printed: bool, fixed: bool
     for r in range(number):
         p = Projection(projection, 5, 0 if fixed else r)
         exact = JOINT.ravel() if projection == "none" else JOINT.ravel() @ p.matrix(DOMAIN, PAIR).astype(float)
-        z = noisy(exact / p.scale, clients, sigmas[0], rng)
+        z = noisy(exact / p.unit, clients, sigmas[0], rng)
         a = noisy(JOINT.sum(axis=1).astype(float), clients, sigmas[1], rng)
         b = noisy(JOINT.sum(axis=0).astype(float), clients, sigmas[2], rng)
         estimates[r] = indif_squared(DOMAIN, PAIR, z, a, b, p, printed=printed)
@@ -81,7 +82,7 @@ def test_given_the_matrix_it_is_unbiased_for_the_projected_distance():
     """5,000 draws with ONE public matrix. The mean-over-matrices form of Theorem 5 is off there, by its own design."""
     p = Projection("signs", 5, 0)
     x = (JOINT / ROWS - np.outer(JOINT.sum(1), JOINT.sum(0)) / ROWS**2).ravel()
-    projected = float((((x @ p.matrix(DOMAIN, PAIR)) / p.scale) ** 2).sum())
+    projected = float((((x @ p.matrix(DOMAIN, PAIR)) / p.unit) ** 2).sum())
     ours = draws(5000, "signs", 1, False, fixed=True)
     assert_mean(ours, projected)
     theirs = draws(5000, "signs", 1, True, fixed=True)
@@ -96,7 +97,7 @@ def test_the_distance_to_a_table_is_unbiased():
     estimates = np.empty(5000)
     for r in range(5000):
         p = Projection("signs", 5, r)
-        z = noisy(JOINT.ravel() @ p.matrix(DOMAIN, PAIR) / p.scale, 3, 4.0, rng)
+        z = noisy(JOINT.ravel() @ p.matrix(DOMAIN, PAIR) / p.unit, 3, 4.0, rng)
         estimates[r] = distance_squared(DOMAIN, PAIR, z, table, p)
     assert_mean(estimates, truth)
 
@@ -104,16 +105,12 @@ def test_the_distance_to_a_table_is_unbiased():
 class ScoresOnly(FedPrivSyn):
     """FedPrivSyn up to its scores: keeps the squares before they are clipped, measures and synthesises nothing."""
 
-    squared: list[float]
+    squared: Sequence[float]
 
-    def measure_pairs(self) -> Any:
-        yield from self.scores()
-        ones = self.cells_of_one_way()
-        self.squared = [
-            indif_squared(self.domain, q, z, ones[q[0]], ones[q[1]], self.projection)
-            for q, z in zip(self.pairs, self.projected, strict=True)
-        ]
-        return self.pairs
+    def distances(self, squared: Sequence[float], which: Any = slice(None)) -> np.ndarray:
+        """Nothing depends on anything: no pair is selected."""
+        self.squared = squared
+        return np.zeros(len(squared))
 
     def synthesise(self, *, last: bool) -> None:
         pass
@@ -145,7 +142,7 @@ def test_the_scores_of_a_run_are_unbiased(made, noise, monkeypatch):
     Integers are summed, divided by their scale, and debiased with the sums' own sigmas: one noise for `server`, sqrt(c)
     times as much for `local`, and whatever the shares add up to for `distributed`.
     """
-    entry = Entry(f"{__name__}:ScoresOnly", "clients.privsyn:FedPrivSynClient", "", "")
+    entry = Entry(f"{__name__}:ScoresOnly", "clients.heterofedsyn:FedPrivSynClient", "", "")
     monkeypatch.setitem(MECHANISMS, "scores_only", entry)
     table = made()
     codes, domain = table.encode(), table.schema.domain
@@ -155,7 +152,12 @@ def test_the_scores_of_a_run_are_unbiased(made, noise, monkeypatch):
         config = config_of(
             "scores_only",
             4,
-            {"k": 4, "projection_seed": r, "one_way_share": 0.45, "score_share": 0.45},
+            {
+                "k": 4,
+                "one_way_share": 0.45,
+                "score_share": 0.45,
+                "ablation": {"projection_seed": r, "rest": "unspent"},
+            },
             privacy={"epsilon": 10.0, "delta": 1e-5},
             aggregation={"noise": noise},
             runtime={"seed": r},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from math import pi, sqrt
 from typing import Any
@@ -12,11 +13,14 @@ import pytest
 from fedsyn.counting.candidates import Candidates
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.flower import ConfigRecord
+from fedsyn.inference import estimate
+from fedsyn.inference.fitting import estimate_config
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.messages import Reply
-from strategies.aim import Aim
+from fedsyn.wire.envelope import ANSWER, Reply, to_json
+from strategies.aim import annealing_start, choice, fixed_scales
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain
@@ -73,12 +77,32 @@ def test_the_choice_has_the_sensitivity_of_the_largest_eligible_weight():
     assert {r.sensitivity for r in outcome.ledgers[0].releases if r.name == "select"} == largest
 
 
+def test_fixed_scales_spend_everything():
+    scales = fixed_scales(0.4, rounds=10, attributes=14, ratio=0.9)
+    assert scales.sigma == pytest.approx(sqrt(24 / (2 * 0.9 * 0.4)), rel=1e-14)
+    assert scales.epsilon == pytest.approx(sqrt(8 * 0.1 * 0.4 / 10), rel=1e-14)
+    assert scales.rho == pytest.approx(0.4, rel=1e-14)
+
+
+@pytest.mark.parametrize("options", [{"rounds": 0}, {"rounds": -1}, {"rounds": 1.5}, {"ratio": 0.0}, {"ratio": 1.0}])
+def test_bad_divisions_are_refused(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        config_of("aim", 1, options)
+
+
 # Annealing -----------------------------------------------------------------------------------------------------------
+
+
+def test_annealing_starts_as_in_aim_and_as_printed_in_flaim():
+    scales, printed = annealing_start(0.4, 14), annealing_start(0.4, 14, as_printed=True)
+    assert scales.sigma**2 == pytest.approx(16 * 14 / (2 * 0.9 * 0.4), rel=1e-14)
+    assert printed.sigma**2 == pytest.approx(16 * 14 / (0.9 * 0.4), rel=1e-14)
+    assert scales.epsilon == printed.epsilon == pytest.approx(sqrt(8 * 0.1 * 0.4 / (16 * 14)), rel=1e-14)
 
 
 @pytest.mark.parametrize("as_printed", [False, True])
 def test_annealing_starts_as_algorithm_2_says(as_printed):
-    outcome = finished(run(rounds=None, as_printed=as_printed))
+    outcome = finished(run(rounds=None, ablation={"printed_start": as_printed}))
     variance = 16 * D / (2 * 0.9 * RHO) * (2 if as_printed else 1)
     (start,) = releases(outcome, "one-way")
     assert start.sigma == pytest.approx(sqrt(variance), rel=1e-12) and start.count == D
@@ -88,7 +112,7 @@ def test_annealing_starts_as_algorithm_2_says(as_printed):
 @pytest.mark.parametrize("as_printed", [False, True])
 @pytest.mark.parametrize("epsilon", [0.5, 20.0])
 def test_annealing_halves_only_when_a_round_changed_too_little_and_ends_with_all_that_is_left(as_printed, epsilon):
-    outcome = finished(run(epsilon=epsilon, rounds=None, as_printed=as_printed))
+    outcome = finished(run(epsilon=epsilon, rounds=None, ablation={"printed_start": as_printed}))
     ledger = outcome.strategy.ledger
     rho = PrivacyBudget(epsilon, 1e-5).rho
     measured, chosen = releases(outcome, "measure"), releases(outcome, "select")
@@ -118,24 +142,20 @@ def test_annealing_halves_only_when_a_round_changed_too_little_and_ends_with_all
     assert ledger.epsilon() <= epsilon * (1 + 1e-9)
 
 
-def test_a_round_halves_the_noise_exactly_if_its_marginal_moved_less_than_the_noise():
+def test_a_round_halves_the_noise_exactly_if_its_marginal_moved_less_than_the_noise(measured):
     """Recomputed from outside: the model before and after each round, at the clique that was measured."""
     outcome = finished(run(rounds=None, epsilon=5.0))
-    strategy = outcome.strategy
-    assert isinstance(strategy, Aim)
-    from fedsyn.inference import estimate
-    from fedsyn.inference.fitting import estimate_config
-
+    strategy, measurements = outcome.strategy, measured(outcome.strategy)
     model, settled = None, []
-    for n in range(D, len(strategy.measurements) + 1):
+    for n in range(D, len(measurements) + 1):
         if n > D:
-            clique, sigma = strategy.measurements[n - 1].clique, strategy.measurements[n - 1].sigma
+            clique, sigma = measurements[n - 1].clique, measurements[n - 1].sigma
             before = model.project(clique)
         model = estimate(
             DOMAIN,
-            strategy.measurements[:n],
+            measurements[:n],
             total=float(len(CODES)),
-            config=estimate_config(strategy.run.inference, strategy.config.iterations),
+            config=estimate_config(strategy.config.inference, strategy.options.iterations),
             warm_start=model,
         )
         if n > D:
@@ -150,27 +170,25 @@ def test_a_round_halves_the_noise_exactly_if_its_marginal_moved_less_than_the_no
 # Result --------------------------------------------------------------------------------------------------------------
 
 
-def test_without_noise_the_model_reproduces_what_was_measured():
+def test_without_noise_the_model_reproduces_what_was_measured(measured):
     codes = np.repeat(CODES, 1000, axis=0)
     outcome = finished(run(codes, epsilon=1000.0, rounds=6, iterations=300, final_iterations=500))
     strategy = outcome.strategy
-    assert isinstance(strategy, Aim) and strategy.model is not None
-    assert strategy.model.total == len(codes)
-    for measurement in strategy.measurements:
+    assert strategy.model is not None and strategy.model.total == len(codes)
+    for measurement in measured(strategy):
         exact = count(codes, DOMAIN, [measurement.clique])[0]
         assert np.abs(measurement.values - exact).max() < 8 * measurement.sigma
         assert np.abs(strategy.model.project(measurement.clique) - exact).sum() / len(codes) < 0.02
-    assert any(len(m.clique) == 2 for m in strategy.measurements)
+    assert any(len(m.clique) == 2 for m in measured(strategy))
 
 
-def test_selected_cliques_are_those_that_the_holder_chose():
+def test_selected_cliques_are_those_that_the_holder_chose(measured):
     outcome = finished(run(rounds=3))
     strategy = outcome.strategy
-    assert isinstance(strategy, Aim)
-    chosen = [e.reply["params"]["chosen"][0] for e in outcome.tape.exchanges if "chosen" in e.reply["params"]]
-    measured = [m.clique for m in strategy.measurements[D:]]
-    assert measured == [strategy.candidates.cliques[i] for i in chosen]
-    assert [record.selected for record in strategy.records[1:]] == [[" × ".join(q)] for q in measured]
+    chosen = [e.reply["params"]["chosen"] for e in outcome.tape.exchanges if "chosen" in e.reply["params"]]
+    cliques = [m.clique for m in measured(strategy)[D:]]
+    assert cliques == [strategy.candidates.cliques[i] for i in chosen]
+    assert [record.selected for record in strategy.records[1:]] == [[" × ".join(q)] for q in cliques]
 
 
 def test_early_rounds_may_use_a_share_of_the_model_only():
@@ -184,10 +202,9 @@ def test_early_rounds_may_use_a_share_of_the_model_only():
 # The holder ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_holder_gone_in_the_middle_leaves_what_was_measured():
+def test_the_holder_gone_in_the_middle_leaves_what_was_measured(measured):
     outcome = finished(run(rounds=5, faults={0: vanish(4)}))  # join, one-way, select, measure
-    strategy = outcome.strategy
-    assert isinstance(strategy, Aim) and len(strategy.measurements) == D + 1
+    assert len(measured(outcome.strategy)) == D + 1
     # Round 2's choice was asked for, and may have been released.
     assert [r.round for r in releases(outcome, "select")] == [1, 2]
 
@@ -197,15 +214,31 @@ def test_a_holder_that_never_measures_ends_the_run_with_an_error():
     assert outcome.error is not None and outcome.strategy.model is None
 
 
-@pytest.mark.parametrize("chosen", [[], [0, 1], [3], [10**6], "0", None, [-1], [True]])
+@pytest.mark.parametrize("chosen", [[], [2], 3, 10**6, "0", None, -1, True, 1.0])
 def test_a_reply_that_does_not_choose_one_eligible_clique_is_refused(chosen):
-    outcome = finished(run(rounds=1))
-    strategy = outcome.strategy
-    assert isinstance(strategy, Aim)
-    strategy.open = frozenset([0, 1, 2])
     with pytest.raises(ProtocolError):
-        strategy.read_choice(Reply(0, [], {"chosen": chosen}))
-    assert strategy.read_choice(Reply(0, [], {"chosen": [2]})) == 2
+        choice(Reply(0, [], {"chosen": chosen}), [0, 1, 2])
+    assert choice(Reply(0, [], {"chosen": 2}), [0, 1, 2]) == 2
+
+
+def test_a_holder_that_chooses_what_was_not_offered_leaves_the_one_way_model(measured):
+    outcome = finished(run(rounds=3, faults={0: choosing(10**6)}))
+    assert set(outcome.strategy.record.dropped) == {0} and outcome.strategy.round == 1
+    assert [m.clique for m in measured(outcome.strategy)] == [(name,) for name in DOMAIN]
+    assert not releases(outcome, "measure")
+
+
+def choosing(index: int) -> Any:
+    """Whatever the holder chose, its reply says `index`."""
+
+    def fault(reply: Any, earlier: int) -> Any:
+        answer = json.loads(reply.content["config"][ANSWER])
+        if "chosen" in answer.get("params", {}):
+            answer["params"]["chosen"] = index
+            reply.content["config"] = ConfigRecord({ANSWER: to_json(answer)})
+        return reply
+
+    return fault
 
 
 def test_participation_below_one_is_refused():

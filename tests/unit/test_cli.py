@@ -232,6 +232,7 @@ def test_a_failed_run_leaves_nothing_of_an_earlier_one(fedsyn: Fedsyn, project: 
 RUN_FILES = {"config.yaml", "synthetic.csv", "model.npz", "ledger.json", "metrics.json", "rounds.jsonl", "report.html"}
 
 
+@pytest.mark.thorough
 def test_from_a_csv_to_a_synthetic_table_in_an_empty_folder(tmp_path: Path) -> None:
     """The installed command, as its user types it: draft a schema, look at it, approve it, run."""
     rng = np.random.default_rng(1)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from fedsyn.client_app import _real_holder, app, client_fn
 from fedsyn.config import AggregationNode, RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.flower import Context, RecordDict
@@ -21,6 +20,7 @@ from fedsyn.loading import parse_config
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.randomness import OS_LABEL
 from fedsyn.runs import run_config as run_config_module
+from fedsyn.runs.holders import _real_holder, app, client_fn
 from fedsyn.runs.run_config import config_of
 from fedsyn.schema import Schema
 from fedsyn.wire.envelope import ANSWER, Envelope

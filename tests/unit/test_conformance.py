@@ -35,10 +35,12 @@ VARIANTS: list[tuple[str, dict[str, Any], list[str]]] = [
 ]
 
 
-# The dearest checks on the two widest tables: every mechanism passes them, in `make test-all`.
+# `make check` runs every mechanism on these two tables only, and the costly checks on the second of them.
+QUICK = ("two_rows", "missing_values")
+# On the two widest tables `make test-all` runs them.
 WIDE = ("sixty_columns", "more_categories_than_rows")
 PAIRWISE = ("privsyn", "fed_privsyn", "ada_fed_privsyn")  # 1,770 pairs of sixty columns: minutes a run
-DEAR = (
+COSTLY = (
     "sensitivity",
     "malformed_client",
     "released_values_only",
@@ -53,7 +55,9 @@ def _every_check() -> Iterator[Any]:
         for check in mechanism_checks(name):
             table = check.bench.table.name
             marks = [pytest.mark.xdist_group(f"conformance-{name}-{table}")]
-            if table in WIDE and (check.name in DEAR or name in PAIRWISE):
+            if table not in QUICK or (check.name in COSTLY and table != QUICK[-1]):
+                marks.append(pytest.mark.thorough)
+            if table in WIDE and (check.name in COSTLY or name in PAIRWISE):
                 marks.append(pytest.mark.slow)
             yield pytest.param(check, id=f"{name}-{check}".replace(": ", "-"), marks=marks)
 
@@ -66,6 +70,7 @@ def test_mechanism_conforms(check: ConformanceCheck) -> None:
         pytest.skip(str(reason))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "options", "tables"), VARIANTS, ids=lambda value: str(value))
 def test_variant_conforms(name: str, options: dict[str, Any], tables: list[str]) -> None:
     check_mechanism(name, options=options, tables=tables)
@@ -110,6 +115,7 @@ def test_the_sound_ones_pass(halves: tuple[type, type], register: Any) -> None:
     assert report.passed["contributions"] == ["missing_values", "two_rows"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_mechanism_is_found(broken: str, register: Any) -> None:
     strategy, client, finding = BROKEN[broken]

@@ -7,26 +7,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedsyn.wire.messages import Summed
+from halves import asked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.distributed_aim import DistributedAimClient
+from clients.distributed_aim import DistributedAimClient, Scores
 from fedsyn.aggregation.fixed_point import LARGEST, decode, encode, encoded_moves
 from fedsyn.config import InferenceNode
 from fedsyn.counting.candidates import Candidates, build_workload
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
+from fedsyn.inference.capacity import Capacity
 from fedsyn.privacy import PrivacyBudget
+from fedsyn.protocol.client import Marginals
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.views import ModelView, pack_model
 from fedsyn.testing import check_mechanism
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished, vanish
 from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.holder import Call, Holder
-from strategies.distributed_aim import DistributedAim, Plan
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.requests import Summed
+from strategies.distributed_aim import DistributedAim, Sigmas
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain
@@ -67,7 +70,7 @@ def client(codes: np.ndarray, released_size: float | None = None, **options: Any
 
 
 def contribution(holder: DistributedAimClient, model: Model, eligible: list[int]) -> Any:
-    return holder.scores(Call(1, {"eligible": eligible}, pack_model(model), lambda: np.random.default_rng(0)))
+    return holder.scores(asked(holder, (Scores, {"eligible": eligible}), pack_model(model)))
 
 
 def all_candidates() -> Candidates:
@@ -132,14 +135,14 @@ def test_one_row_moves_the_scores_by_their_sensitivity_at_most(scale: int) -> No
     largest = 0.0
     for rows, size in ((0, 1.0), (1, 1.0), (20, 17.3), (60, 60.0)):
         codes, model = CODES[:rows], a_model(rows)
-        first = contribution(client(codes, size, scale=scale), model, eligible)
-        assert first.sensitivity == pytest.approx(bound, rel=1e-12)
+        first = contribution(client(codes, size, resolution=scale), model, eligible)
+        assert first.layout.sensitivity == pytest.approx(bound, rel=1e-12)
         assert first.count == 1 and first.length == len(eligible)
         neighbours = [np.concatenate([codes, CODES[[rng.integers(60)]]]) for _ in range(12)]
         neighbours += [np.concatenate([codes, np.array([DOMAIN.shape]).astype(codes.dtype) - 1])]
         neighbours += [np.delete(codes, i, axis=0) for i in range(min(rows, 6))]
         for codes_ in neighbours:
-            other = contribution(client(codes_, size, scale=scale), model, eligible)
+            other = contribution(client(codes_, size, resolution=scale), model, eligible)
             moved = np.linalg.norm((other.dense() - first.dense()).astype(float))
             assert moved <= bound
             largest = max(largest, float(moved))
@@ -149,12 +152,15 @@ def test_one_row_moves_the_scores_by_their_sensitivity_at_most(scale: int) -> No
 
 def test_no_score_exceeds_what_the_ring_is_checked_for() -> None:
     candidates, eligible = all_candidates(), list(range(len(all_candidates())))
-    sums = strategy_of(finished(run(rounds=1))).score_sum((0,), eligible, Plan(1.0, 1.0))
+    strategy = strategy_of(finished(run(rounds=1)))
+    yielded = strategy.score_sum((0,), eligible, Sigmas(1.0, 1.0))
+    sums = yielded.request.layout(strategy.contract, yielded.arrays)
     for seed in range(3):
         one = CODES[[7] * 40]  # all rows alike, against models that expect them elsewhere
         assert contribution(client(one), a_model(seed), eligible).values.max() <= 40 * sums.magnitude
         assert contribution(client(one), a_model(seed), eligible).values.max() > 40 * sums.magnitude / 4
-    assert sums.sensitivity == contribution(client(CODES), a_model(), eligible).sensitivity
+    assert sums == contribution(client(CODES), a_model(), eligible).layout
+    assert yielded.sigma == sums.sensitivity
     assert candidates.weights.max() * 2000 <= sums.magnitude <= candidates.weights.max() * 2000 + 2
 
 
@@ -183,16 +189,16 @@ def test_a_client_refuses_what_it_could_not_compute_exactly() -> None:
         contribution(client(CODES), a_model(), [])
     most = LARGEST / (2 * 1000 * float(all_candidates().weights.max()))
     contribution(client(CODES, 0.99 * most), a_model(), [0, len(all_candidates()) - 1])
-    with pytest.raises(ProtocolError, match=r"mechanism\.scale"):
+    with pytest.raises(ProtocolError, match=r"mechanism\.resolution"):
         contribution(client(CODES, 1.01 * most), a_model(), list(range(len(all_candidates()))))
 
 
 def test_measured_marginals_are_exact_counts() -> None:
     candidates = all_candidates()
-    asked = [0, len(candidates) - 1]
-    part = client(CODES).measure(Call(1, {"cliques": asked}, [], lambda: np.random.default_rng(0)))
-    exact = np.concatenate([m.ravel() for m in count(CODES, DOMAIN, [candidates.cliques[i] for i in asked])])
-    assert np.array_equal(part.dense(), exact) and part.sensitivity == 1.0 and part.count == 2
+    wanted, holder = [0, len(candidates) - 1], client(CODES)
+    part = holder.measure(asked(holder, Marginals(cliques=wanted)))
+    exact = np.concatenate([m.ravel() for m in count(CODES, DOMAIN, [candidates.cliques[i] for i in wanted])])
+    assert np.array_equal(part.dense(), exact) and part.layout.sensitivity == 1.0 and part.count == 2
 
 
 # Protocol 1: top-k ---------------------------------------------------------------------------------------------------
@@ -200,12 +206,12 @@ def test_measured_marginals_are_exact_counts() -> None:
 
 def selecting(gains: np.ndarray, top: int = 1, remeasure: bool = True) -> list[int]:
     """What the server selects from noisy scores whose gains are these."""
-    strategy = strategy_of(finished(run(rounds=1, top=top, remeasure=remeasure)))
-    strategy.structure = type(strategy.structure)(DOMAIN, strategy.run.inference)
-    plan = Plan.of(strategy.ledger.budget.rho, strategy.config, D)
+    strategy = strategy_of(finished(run(rounds=1, top=top, ablation={"remeasure": remeasure})))
+    strategy.capacity = Capacity(DOMAIN, strategy.config.inference)
+    sigmas = Sigmas.of(strategy.ledger.budget.rho, strategy.options, D)
     eligible = list(range(len(strategy.candidates)))
-    scores = (gains + strategy.penalty(eligible, plan.sigma)) * strategy.config.scale
-    return strategy.select(Summed([scores], (1.0,), (0,)), eligible, plan)
+    scores = (gains + strategy.penalty(eligible, sigmas.marginal)) * strategy.options.resolution
+    return strategy.select(Summed([scores], (1.0,), (0,)), eligible, sigmas)
 
 
 def test_the_best_are_selected_and_ties_go_to_the_smaller_index() -> None:
@@ -227,7 +233,7 @@ def test_a_clique_inside_a_better_one_is_left_out_unless_it_may_be_measured_agai
 
 @pytest.mark.parametrize("remeasure", [False, True])
 def test_nothing_inside_a_measured_clique_is_scored_again_while_there_is_something_else(remeasure: bool) -> None:
-    outcome = finished(run(rounds=9, top=2, remeasure=remeasure))
+    outcome = finished(run(rounds=9, top=2, ablation={"remeasure": remeasure}))
     cliques = strategy_of(outcome).candidates.cliques
     measured = {(name,) for name in DOMAIN}
     exhausted = 0
@@ -248,10 +254,10 @@ def test_a_clique_that_the_model_cannot_take_leaves_its_place_to_the_next() -> N
     strategy = strategy_of(finished(run(rounds=1, top=2)))
     cells = strategy.candidates.cells
     largest = int(np.argmax(cells))
-    strategy.structure = type(strategy.structure)(DOMAIN, strategy.run.inference.model_copy(update={"max_cells": 30}))
+    strategy.capacity = Capacity(DOMAIN, InferenceNode(max_cells=30))
     eligible = list(range(len(cells)))
     scores = np.where(np.arange(len(cells)) == largest, 1e9, np.arange(len(cells))[::-1] * 1e6)
-    assert strategy.select(Summed([scores], (1.0,), (0,)), eligible, Plan(1e-9, 1.0)) == [0, 1]
+    assert strategy.select(Summed([scores], (1.0,), (0,)), eligible, Sigmas(1e-9, 1.0)) == [0, 1]
 
 
 def test_the_penalty_is_subtracted_once_however_many_clients_there_are() -> None:
@@ -265,7 +271,7 @@ def test_the_penalty_is_subtracted_once_however_many_clients_there_are() -> None
 
 def test_penalties_in_cells_in_effective_cells_and_as_printed() -> None:
     kinds = {}
-    for name, options in (("cells", {}), ("effective", {}), ("printed", {"as_printed": True})):
+    for name, options in (("cells", {}), ("effective", {}), ("printed", {"ablation": {"printed_scores": True}})):
         penalty = name if name != "printed" else "cells"
         strategy = strategy_of(finished(run(rounds=1, penalty=penalty, **options)))
         strategy.model = a_model()
@@ -282,19 +288,19 @@ def test_penalties_in_cells_in_effective_cells_and_as_printed() -> None:
 
 
 @pytest.mark.parametrize("top", [1, 3])
-def test_with_hardly_any_noise_the_largest_sums_of_local_scores_are_measured(top: int) -> None:
+def test_with_hardly_any_noise_the_largest_sums_of_local_scores_are_measured(top: int, measured: Any) -> None:
     """Recomputed from outside: the model of the exact one-way marginals, scored by every client."""
     parts = tuple(np.repeat(CODES[k::3], 500, axis=0) for k in range(3))
     outcome = finished(run(Federation(TABLE, parts), epsilon=900.0, rounds=1, top=top, iterations=400))  # pairs only
-    strategy = strategy_of(outcome)
-    start = estimate(DOMAIN, strategy.measurements[:D], total=30_000.0, config=EstimateConfig(iterations=400))
+    strategy, measurements = strategy_of(outcome), measured(outcome.strategy)
+    start = estimate(DOMAIN, measurements[:D], total=30_000.0, config=EstimateConfig(iterations=400))
     view, cliques = ModelView(start), strategy.candidates.cliques
     local = sum(l1_distances(part, DOMAIN, cliques, view, float(len(part))) for part in parts)
     gains = strategy.candidates.weights * local
     gains[[len(q) == 1 for q in cliques]] = -np.inf  # measured already
     expected = set(np.argsort(-gains)[:top].tolist())
-    assert {cliques.index(m.clique) for m in strategy.measurements[D:]} == expected
-    assert len(strategy.measurements) == D + top
+    assert {cliques.index(m.clique) for m in measurements[D:]} == expected
+    assert len(measurements) == D + top
 
 
 # The budget ----------------------------------------------------------------------------------------------------------
@@ -304,9 +310,8 @@ def test_with_hardly_any_noise_the_largest_sums_of_local_scores_are_measured(top
 @pytest.mark.parametrize(("rounds", "top", "ratio"), [(1, 1, 0.5), (3, 1, 0.9), (2, 3, 0.5)])
 @pytest.mark.parametrize("sizes", ["public", "private"])
 def test_the_ledger_adds_up_to_the_budget(rounds: int, top: int, ratio: float, initial: str, sizes: str) -> None:
-    outcome = finished(
-        run(rounds=rounds, top=top, ratio=ratio, initial=initial, nodes={"privacy": {"client_sizes": sizes}})
-    )
+    options = {"rounds": rounds, "top": top, "ratio": ratio, "ablation": {"initial": initial}}
+    outcome = finished(run(nodes={"privacy": {"client_sizes": sizes}}, **options))
     ledger = outcome.strategy.ledger
     assert ledger.accountant.name == "one Gaussian mechanism"
     assert ledger.spent == pytest.approx(MU**2, rel=1e-8)
@@ -321,7 +326,7 @@ def test_the_ledger_adds_up_to_the_budget(rounds: int, top: int, ratio: float, i
 
 
 def test_fewer_cliques_than_k_share_the_rounds_budget() -> None:
-    outcome = finished(run(rounds=2, top=50, ratio=0.5, initial="none", remeasure=True))
+    outcome = finished(run(rounds=2, top=50, ratio=0.5, ablation={"initial": "none", "remeasure": True}))
     candidates = len(strategy_of(outcome).candidates)
     assert candidates < 50
     for release in releases(outcome, "measure"):
@@ -344,8 +349,8 @@ def test_scores_are_one_vector_with_the_norm_of_the_weights_as_sensitivity() -> 
 
 
 def test_the_printed_noise_is_larger_and_leaves_budget() -> None:
-    ours = finished(run(rounds=2, ratio=0.5, initial="none"))
-    printed = finished(run(rounds=2, ratio=0.5, initial="none", as_printed=True))
+    ours = finished(run(rounds=2, ratio=0.5, ablation={"initial": "none"}))
+    printed = finished(run(rounds=2, ratio=0.5, ablation={"initial": "none", "printed_scores": True}))
     weights = strategy_of(ours).candidates.weights
     factor = sqrt(len(weights)) * weights.max() / np.linalg.norm(weights)
     assert factor > 1.05
@@ -360,28 +365,28 @@ def test_the_printed_noise_is_larger_and_leaves_budget() -> None:
 
 @pytest.mark.parametrize("initial", ["one_way", "none"])
 def test_clients_answer_sums_only(initial: str) -> None:
-    outcome = finished(run(rounds=2, top=2, initial=initial))
+    outcome = finished(run(rounds=2, top=2, ablation={"initial": initial}))
     names = [(e.envelope["request"], e.envelope["kind"]) for e in outcome.tape.exchanges if e.partition == 0]
     start = [("one-way", "sum")] if initial == "one_way" else []
     assert names == [("join", "ask"), *start, *[("scores", "sum"), ("measure", "sum")] * 2]
 
 
 def test_without_one_way_marginals_the_first_scores_are_taken_against_the_uniform_distribution() -> None:
-    outcome = finished(run(rounds=1, initial="none"))
+    outcome = finished(run(rounds=1, ablation={"initial": "none"}))
     (first,) = [e for e in outcome.tape.exchanges if e.partition == 0 and e.envelope["request"] == "scores"]
     view = ModelView.of(DOMAIN, list(first.arrays), InferenceNode())
     for clique, p in zip(all_candidates().cliques, view.probabilities(all_candidates().cliques), strict=True):
         assert p == pytest.approx(np.full(DOMAIN.size(clique), 1 / DOMAIN.size(clique)))
 
 
-def test_a_sum_over_some_clients_stands_for_all_of_them() -> None:
+def test_a_sum_over_some_clients_stands_for_all_of_them(measured: Any) -> None:
     """A client that leaves after the scores: the others' marginals are scaled up, and their noise with them."""
     federation = federation_of(TABLE, False)
     config = config_of(NAME, len(federation.parts), {"rounds": 1, "top": 1})
     outcome = finished(execute(config, federation, faults={0: vanish(3)}))  # join, one-way, scores
-    strategy = strategy_of(outcome)
+    measurements = measured(outcome.strategy)
     scale = len(CODES) / (len(CODES) - len(federation.parts[0]))
-    one_way, chosen = strategy.measurements[0], strategy.measurements[-1]
+    one_way, chosen = measurements[0], measurements[-1]
     assert chosen.sigma / one_way.sigma == pytest.approx(scale) and scale > 1.4
     (released,) = [d for d in outcome.tape.draws["server"] if d.name == "measure"]
     assert chosen.values.ravel() == pytest.approx(np.concatenate([a.ravel() for a in released.output]) * scale)
@@ -396,10 +401,10 @@ def test_a_sum_over_some_clients_stands_for_all_of_them() -> None:
         {"top": 1.5},
         {"ratio": 0.0},
         {"ratio": 1.0},
-        {"scale": 0},
-        {"scale": 2**20 + 1},
+        {"resolution": 0},
+        {"resolution": 2**20 + 1},
         {"penalty": "some"},
-        {"initial": "two_way"},
+        {"ablation": {"initial": "two_way"}},
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any]) -> None:
@@ -407,15 +412,14 @@ def test_bad_options_are_refused(options: dict[str, Any]) -> None:
         config_of(NAME, 4, options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("penalty", ["cells", "effective"])
 def test_conformance_of_the_printed_variant(penalty: str) -> None:
     options = {
         "rounds": 2,
         "top": 3,
-        "initial": "none",
         "ratio": 0.5,
         "penalty": penalty,
-        "as_printed": True,
-        "remeasure": True,
+        "ablation": {"initial": "none", "printed_scores": True, "remeasure": True},
     }
     check_mechanism(NAME, tables=["missing_values"], options=options)

@@ -14,12 +14,13 @@ import yaml
 from fedsyn.cli import app
 from fedsyn.config import RunConfig
 from fedsyn.loading import load_config
-from fedsyn.registry import MECHANISMS
+from fedsyn.registry import MECHANISMS, contract_class
 from fedsyn.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "experiments").glob("**/*.md")])
-FILES = sorted((ROOT / "configs").glob("*.yaml"))
+PRINTED = sorted((ROOT / "configs" / "printed").glob("*.yaml"))
+FILES = sorted([*(ROOT / "configs").glob("*.yaml"), *PRINTED])
 SCHEMAS = [path for path in FILES if "columns" in yaml.safe_load(path.read_text(encoding="utf-8"))]
 CONFIGS = [path for path in FILES if path not in SCHEMAS]
 
@@ -151,22 +152,34 @@ def test_every_mechanism_is_described_and_configured() -> None:
             assert name in configured, f"no configuration in configs/ runs '{name}'"
 
 
-def test_mechanism_options_are_documented() -> None:
-    """Each option stands in the section of its mechanism, or of another one whose options are, or extend, the same."""
-    from fedsyn.registry import strategy_class
-
+def mechanism_sections() -> dict[str, str]:
     text = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    return dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+
+
+def test_mechanism_options_are_documented() -> None:
+    """Each option, also below `ablation`, stands in its section, or in one whose options are, or extend, the same."""
+    sections = mechanism_sections()
     shipped = [name for name, entry in MECHANISMS.items() if entry.strategy.startswith("strategies.")]
     for name in shipped:
-        options = strategy_class(name).Config
-        alike = [
-            other
-            for other in shipped
-            if issubclass(options, strategy_class(other).Config) or issubclass(strategy_class(other).Config, options)
-        ]
-        for option in options.model_fields:
-            assert any(f"`{option}`" in sections[other] for other in alike), f"{name}: option '{option}'"
+        options = contract_class(name).Options
+        alike = [other for other in shipped if related(options, contract_class(other).Options)]
+        described = "".join(sections[other] for other in alike)
+        fields = dict(options.model_fields)
+        ablation = fields.pop("ablation", None)
+        inner = [] if ablation is None else [f"ablation.{key}" for key in ablation.annotation.model_fields]
+        for option in [*fields, *inner]:
+            assert f"`{option}`" in described, f"{name}: option '{option}'"
+
+
+def related(one: type, other: type) -> bool:
+    return issubclass(one, other) or issubclass(other, one)
+
+
+def test_what_is_printed_is_named_where_its_mechanism_is_described() -> None:
+    sections = mechanism_sections()
+    for path in PRINTED:
+        assert f"(../{name_of(path)})" in sections[path.stem], f"docs/mechanisms.md does not link {name_of(path)}"
 
 
 def test_the_shipped_deployment_is_private_and_asks_for_no_metric() -> None:

@@ -11,12 +11,14 @@ import pytest
 from fedsyn.config import RunConfig
 from fedsyn.counting.candidates import Candidates
 from fedsyn.counting.marginals import count
-from fedsyn.errors import ProtocolError
+from fedsyn.inference import model_size
 from fedsyn.privacy import PrivacyBudget
+from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.messages import Ask, Reply, Sum, Summed
+from fedsyn.wire.envelope import Reply
+from fedsyn.wire.requests import Ask, Sum, Summed
 from strategies.flaim import AugFlaim
 
 TABLE = awkward_table("missing_values")
@@ -26,7 +28,11 @@ D = len(DOMAIN)
 
 
 def config(
-    clients: int = 3, epsilon: float = 1.0, federation: dict[str, Any] | None = None, **options: Any
+    clients: int = 3,
+    epsilon: float = 1.0,
+    federation: dict[str, Any] | None = None,
+    inference: dict[str, Any] | None = None,
+    **options: Any,
 ) -> RunConfig:
     return config_of(
         "augflaim",
@@ -34,6 +40,7 @@ def config(
         {"rounds": 3, **options},
         privacy={"epsilon": epsilon, "delta": 1e-5},
         federation=federation or {},
+        inference=inference or {},
     )
 
 
@@ -41,8 +48,21 @@ def run(config: RunConfig, parts: tuple[np.ndarray, ...] = PARTS, **named: Any) 
     return execute(config, Federation(TABLE, parts), **named)
 
 
-def strategy_of(config: RunConfig) -> AugFlaim:
-    return AugFlaim(config, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
+def strategy_of(config: RunConfig, *rows: float) -> AugFlaim:
+    """A server whose clients, of so many rows, have joined."""
+    strategy = AugFlaim(config, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
+    strategy.clients = {k: Participant(k, k + 1, n) for k, n in enumerate(rows)}
+    return strategy
+
+
+def asked_to_choose(strategy: AugFlaim) -> tuple[Any, Ask]:
+    """The body of the mechanism, after its first sum, and what it asks then."""
+    body = strategy.protocol()
+    first = next(body)
+    shapes = first.request.layout(strategy.contract, ()).shapes
+    everyone = strategy.everyone()
+    noisy = [np.full(shape, strategy.total / np.prod(shape)) for shape in shapes]
+    return body, body.send(Summed(noisy, (first.sigma,) * D, everyone))
 
 
 def sigma_of(outcome: Outcome) -> float:
@@ -76,7 +96,7 @@ def test_scales_and_releases_are_those_of_lemma_4_1(s):
             assert release.epsilon == pytest.approx(epsilon, rel=1e-12)
             choices[release.round] = choices.get(release.round, 0) + release.count
     assert choices == {1: s, 2: s, 3: s}
-    # A union smaller than s makes a round cheaper, never dearer.
+    # A union smaller than s makes a round cheaper, never more costly.
     assert set(gaussians) == {1, 2, 3} and max(gaussians.values()) == 2 * s - 1 + D
     assert [r.count for r in of_kind(outcome, "local measure")] == ([s - 1] * rounds if s > 1 else [])
 
@@ -157,16 +177,15 @@ def test_each_local_round_chooses_another_clique():
 
 
 @pytest.mark.parametrize("totals", ["sizes", "marginal"])
-def test_measurements_are_the_cohorts_sums_scaled_to_the_federation(totals):
+def test_measurements_are_the_cohorts_sums_scaled_to_the_federation(totals, measured):
     """Noise is negligible at epsilon = 1000 on tables 1,000 times as large: every measurement is a known sum."""
     parts = tuple(np.repeat(part, 1000, axis=0) for part in PARTS)
     # Partition 2 answers 'join' and no more: a sum over clients 0 and 1 stands for 3 clients.
-    outcome = finished(run(config(epsilon=1000, totals=totals), parts, faults={2: vanish(1)}))
-    strategy = outcome.strategy
-    assert isinstance(strategy, AugFlaim)
+    outcome = finished(run(config(epsilon=1000, ablation={"totals": totals}), parts, faults={2: vanish(1)}))
+    measurements = measured(outcome.strategy)
     federation = sum(len(part) for part in parts)
     sigma = sigma_of(outcome)
-    one_way = [m for m in strategy.measurements if len(m.clique) == 1]
+    one_way = [m for m in measurements if len(m.clique) == 1]
     assert len(one_way) == 3 * D
     behind = len(parts[0]) + len(parts[1])
     for measurement in one_way:
@@ -177,7 +196,7 @@ def test_measurements_are_the_cohorts_sums_scaled_to_the_federation(totals):
         assert measurement.sigma == pytest.approx(
             sigma * federation / behind, rel=1e-3 if totals == "marginal" else 1e-12
         )
-    chosen = [m for m in strategy.measurements if len(m.clique) > 1]
+    chosen = [m for m in measurements if len(m.clique) > 1]
     sets = [(0,), (1,), (0, 1)]
     for measurement in chosen:
         fits = []
@@ -190,7 +209,7 @@ def test_measurements_are_the_cohorts_sums_scaled_to_the_federation(totals):
         assert sum(fits) == 1, f"{measurement.clique} is the sum of no set of its choosers"
 
 
-def test_without_noise_the_model_reproduces_the_federations_marginals():
+def test_without_noise_the_model_reproduces_the_federations_marginals(measured):
     parts = tuple(np.repeat(part, 1000, axis=0) for part in PARTS)
     outcome = finished(run(config(epsilon=1000, rounds=4, iterations=200, final_iterations=400), parts))
     pooled, model = np.concatenate(parts), outcome.strategy.model
@@ -199,61 +218,46 @@ def test_without_noise_the_model_reproduces_the_federations_marginals():
         exact = count(pooled, DOMAIN, [(name,)])[0]
         assert np.abs(model.project((name,)) - exact).sum() / len(pooled) < 0.01
     # Cliques chosen by every client are sums over the whole federation.
-    strategy = outcome.strategy
-    assert isinstance(strategy, AugFlaim)
     sigma = sigma_of(outcome)
-    everyones = [m for m in strategy.measurements if len(m.clique) > 1 and m.sigma < sigma * (1 + 1e-9)]
+    everyones = [m for m in measured(outcome.strategy) if len(m.clique) > 1 and m.sigma < sigma * (1 + 1e-9)]
     for measurement in everyones:
         exact = count(pooled, DOMAIN, [measurement.clique])[0]
         assert np.abs(model.project(measurement.clique) - exact).sum() / len(pooled) < 0.05
 
 
-def test_the_marginal_option_skips_a_sum_without_a_positive_total():
-    strategy = strategy_of(config(totals="marginal"))
-    strategy.clients = {0: client_with(0, 60.0)}
-    strategy.asked = [("age",)]
-    noise = -np.ones(DOMAIN.shape_of(("age",)))
-    strategy.measured(Summed([noise], (1.0,), (0,)), [], {})
-    assert strategy.measurements == []
+def test_the_marginal_option_skips_a_sum_without_a_positive_total(measured):
+    """What noise alone can do: the sum of one attribute's marginal is negative. The others are fitted."""
+    strategy = strategy_of(config(ablation={"totals": "marginal"}), 60.0)
+    body = strategy.protocol()
+    first = next(body)
+    shapes = first.request.layout(strategy.contract, ()).shapes
+    noisy = [np.full(shape, -1.0 if name == "age" else 1.0) for name, shape in zip(DOMAIN, shapes, strict=True)]
+    body.send(Summed(noisy, (first.sigma,) * D, (0,)))
+    assert [m.clique for m in measured(strategy)] == [(name,) for name in DOMAIN if name != "age"]
 
 
 # Sizes of the model -----------------------------------------------------------------------------------------------
 
 
 def test_a_union_that_does_not_fit_is_not_measured():
-    from fedsyn.inference.capacity import Structure
-
-    strategy = strategy_of(config())
-    candidates = strategy.candidates.cliques
+    candidates = strategy_of(config()).candidates.cliques
     pairs = [i for i, q in enumerate(candidates) if len(q) == 2]
     one, other = pairs[0], pairs[1]
-    strategy.structure = Structure(DOMAIN, strategy.run.inference)
-    strategy.structure.max_cells = 10_000
-    # Bound the cells so that either clique fits alone, but not both.
-    from fedsyn.inference import model_size
-
+    # Either clique fits alone, but not both.
     both = model_size(DOMAIN, [candidates[one], candidates[other]])
-    strategy.structure.max_cells = both - 1
-    assert strategy.structure.which_fit([candidates[one], candidates[other]]) == [0, 1]
-    strategy.clients = {0: client_with(0, 5.0), 1: client_with(1, 50.0)}
+    strategy = strategy_of(config(inference={"max_cells": both - 1}), 5.0, 50.0)
+    body, select = asked_to_choose(strategy)
+    assert {one, other} <= set(select.request.eligible)
+    measure = body.send({0: Reply(0, [], {"chosen": [one]}), 1: Reply(1, [], {"chosen": [other]})})
     # Client 1 has more records behind its choice.
-    assert strategy.fitting_union({0: [one], 1: [other]}) == [other]
-    assert strategy.structure.cliques == (candidates[other],)
+    assert measure.request.cliques == [other] and measure.cohort == (0, 1)
+    assert strategy.capacity.cliques == (candidates[other],)
 
 
-def client_with(partition: int, rows: float) -> Any:
-    from fedsyn.protocol.strategy import Client
-
-    return Client(partition, partition + 1, rows)
-
-
-def test_a_model_that_takes_no_pair_is_made_of_one_way_marginals():
-    small = config(rounds=2)
-    small = small.model_copy(update={"inference": small.inference.model_copy(update={"max_cells": 1})})
-    outcome = finished(run(small))
+def test_a_model_that_takes_no_pair_is_made_of_one_way_marginals(measured):
+    outcome = finished(run(config(rounds=2, inference={"max_cells": 1})))
     assert not of_kind(outcome, "select")
-    strategy = outcome.strategy
-    assert isinstance(strategy, AugFlaim) and {len(m.clique) for m in strategy.measurements} == {1}
+    assert {len(m.clique) for m in measured(outcome.strategy)} == {1}
 
 
 # Rounds and replies ----------------------------------------------------------------------------------------------
@@ -286,11 +290,14 @@ def test_too_small_a_first_cohort_starts_again_in_the_next_round():
 
 @pytest.mark.parametrize("chosen", [[], [0], "everything", [10**6], [5, 5], None, [True]])
 def test_a_choice_that_was_not_offered_is_refused(chosen):
-    strategy = strategy_of(config())
-    strategy.open = frozenset(i for i, q in enumerate(strategy.candidates.cliques) if len(q) > 1)
-    assert 0 not in strategy.open
-    with pytest.raises(ProtocolError):
-        strategy.read_choices(Reply(0, [], {"chosen": chosen}))
+    strategy = strategy_of(config(), 20.0, 40.0)
+    body, select = asked_to_choose(strategy)
+    assert select.request.eligible == [i for i, q in enumerate(strategy.candidates.cliques) if len(q) > 1]
+    assert 0 not in select.request.eligible
+    good = select.request.eligible[1]
+    measure = body.send({0: Reply(0, [], {"chosen": chosen}), 1: Reply(1, [], {"chosen": [good]})})
+    assert set(strategy.record.dropped) == {0}
+    assert measure.request.cliques == [good] and measure.cohort == (1,)
 
 
 def test_the_cohort_is_a_sample_and_the_same_for_every_engine():
@@ -305,18 +312,19 @@ def test_the_cohort_is_a_sample_and_the_same_for_every_engine():
 
 def test_the_body_asks_in_the_order_of_algorithm_1():
     """The generator alone, without any Grid: what it yields is what the paper's lines say."""
-    strategy = strategy_of(config(rounds=1))
-    strategy.clients = {0: client_with(0, 60.0)}
+    strategy = strategy_of(config(rounds=1), 60.0)
     body = strategy.protocol()
     first = next(body)
-    assert isinstance(first, Sum) and first.name == "one-way" and first.count == D
-    noisy = [np.full(shape, 60.0 / np.prod(shape)) for shape in first.shapes]
+    layout = first.request.layout(strategy.contract, ())
+    assert isinstance(first, Sum) and first.request.name == "one-way" and layout.count == D
+    noisy = [np.full(shape, 60.0 / np.prod(shape)) for shape in layout.shapes]
     second = body.send(Summed(noisy, (first.sigma,) * D, (0,)))
-    assert isinstance(second, Ask) and second.name == "select" and second.params["sigma"] == first.sigma
-    choice = second.params["eligible"][2]
+    assert isinstance(second, Ask) and second.request.name == "select" and second.request.sigma == first.sigma
+    choice = second.request.eligible[2]
     third = body.send({0: Reply(0, [], {"chosen": [choice]})})
-    assert isinstance(third, Sum) and third.count == 1 and third.params["cliques"] == [choice]
-    assert third.shapes == (DOMAIN.shape_of(strategy.candidates.cliques[choice]),)
+    layout = third.request.layout(strategy.contract, ())
+    assert isinstance(third, Sum) and layout.count == 1 and third.request.cliques == [choice]
+    assert layout.shapes == (DOMAIN.shape_of(strategy.candidates.cliques[choice]),)
     with pytest.raises(StopIteration):
-        body.send(Summed([np.full(third.shapes[0], 1.0)], (third.sigma,), (0,)))
+        body.send(Summed([np.full(layout.shapes[0], 1.0)], (third.sigma,), (0,)))
     assert strategy.model is not None

@@ -117,6 +117,7 @@ def test_a_late_reply_is_not_delivered_but_remembered_by_its_client(
     assert after == before + 2
 
 
+@pytest.mark.thorough
 def test_each_client_has_the_whole_timeout_for_itself(pool: InProcessGrid) -> None:
     """Two workers answer three sleepers one after the other: nobody is late by waiting for a free worker."""
     assert sorted(send(pool, {1: "sleep", 2: "sleep", 3: "sleep"}, timeout=1.9)) == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Projections, dependency scores, and the greedy choice: exact where they can be, and against brute force."""
+"""Projections and dependency scores: exact where they can be, and against brute force."""
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ from fedsyn.errors import ConfigError
 from fedsyn.selection.indif import (
     KINDS,
     Noisy,
-    Plan,
     Projection,
     all_pairs,
-    choose_greedily,
     distance_squared,
     expected_l1,
     expected_l2,
     indif,
     indif_squared,
-    integer_weights,
     root,
 )
 from fedsyn.selection.sketches import Sketcher
@@ -43,10 +40,10 @@ def some_codes(rows: int = 60, seed: int = 0) -> np.ndarray:
 
 def noise_free(codes: np.ndarray, pair: tuple[str, str], projection: Projection) -> tuple[Noisy, Noisy, Noisy]:
     """Projection and one-way marginals of a table as the estimator gets them, without noise."""
-    (values,) = projection.project(codes, DOMAIN, [pair])
+    (values,) = projection.apply(codes, DOMAIN, [pair])
     one, two = count(codes, DOMAIN, [(pair[0],), (pair[1],)])
     n = len(codes)
-    return Noisy(values / projection.scale / n, 0.0), Noisy(one / n, 0.0), Noisy(two / n, 0.0)
+    return Noisy(values / projection.unit / n, 0.0), Noisy(one / n, 0.0), Noisy(two / n, 0.0)
 
 
 # Projection ----------------------------------------------------------------------------------------------------------
@@ -94,7 +91,7 @@ def test_projecting_is_the_matrix_product(kind):
     codes = some_codes()
     pairs = all_pairs(DOMAIN)
     for pair, vector, table in zip(
-        pairs, projection.project(codes, DOMAIN, pairs), count(codes, DOMAIN, pairs), strict=True
+        pairs, projection.apply(codes, DOMAIN, pairs), count(codes, DOMAIN, pairs), strict=True
     ):
         expected = table.ravel() if kind == "none" else table.ravel() @ projection.matrix(DOMAIN, pair).astype(np.int64)
         assert vector.dtype == np.int64 and np.array_equal(vector, expected)
@@ -104,8 +101,8 @@ def test_projecting_is_the_matrix_product(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_of_clients_are_the_projection_of_the_pooled_table(kind):
     projection, codes, pairs = Projection(kind, 6, 1), some_codes(), all_pairs(DOMAIN)
-    parts = [projection.project(part, DOMAIN, pairs) for part in (codes[:7], codes[7:7], codes[7:])]
-    for i, whole in enumerate(projection.project(codes, DOMAIN, pairs)):
+    parts = [projection.apply(part, DOMAIN, pairs) for part in (codes[:7], codes[7:7], codes[7:])]
+    for i, whole in enumerate(projection.apply(codes, DOMAIN, pairs)):
         assert np.array_equal(sum(part[i] for part in parts), whole)
 
 
@@ -116,10 +113,8 @@ def test_sensitivity_by_brute_force(kind):
     for seed in range(5):
         projection, pairs = Projection(kind, 4, seed), all_pairs(DOMAIN)
         for table in (some_codes(20, seed), np.zeros((0, 3), np.uint8)):
-            before = np.concatenate(projection.project(table, DOMAIN, pairs))
-            moves = [
-                np.concatenate(projection.project(np.vstack([table, row]), DOMAIN, pairs)) - before for row in rows
-            ]
+            before = np.concatenate(projection.apply(table, DOMAIN, pairs))
+            moves = [np.concatenate(projection.apply(np.vstack([table, row]), DOMAIN, pairs)) - before for row in rows]
             largest = max(float(np.linalg.norm(move)) for move in moves)
             stated = projection.sensitivity(DOMAIN, pairs)
             assert largest <= stated * (1 + 1e-12)
@@ -170,7 +165,7 @@ def test_without_noise_the_score_is_the_distance_of_the_projections(kind, printe
     squared = indif_squared(DOMAIN, PAIR, *noise_free(codes, PAIR, projection), projection, printed=printed)
     (joint,) = count(codes, DOMAIN, [PAIR])
     x = (joint / 60 - np.outer(joint.sum(1), joint.sum(0)) / 3600).ravel()
-    expected = np.sum((x @ (projection.matrix(DOMAIN, PAIR) / projection.scale)) ** 2)
+    expected = np.sum((x @ (projection.matrix(DOMAIN, PAIR) / projection.unit)) ** 2)
     assert squared == pytest.approx(float(expected), rel=1e-9)
 
 
@@ -218,7 +213,7 @@ def test_privsyns_indif_is_the_l1_distance_in_records():
     assert indif(np.zeros((3, 3), np.int64)) == 0.0
 
 
-# Selection -----------------------------------------------------------------------------------------------------------
+# Noise ---------------------------------------------------------------------------------------------------------------
 
 
 def test_expected_norms_of_noise():
@@ -232,115 +227,3 @@ def test_expected_norms_of_noise():
         assert float(formula(np.array([3.0]))[0]) == pytest.approx(norms.mean(), abs=error)
         assert float(formula(np.array([1.0]))[0]) == pytest.approx(math.sqrt(2 / math.pi))
     assert float(expected_l2(np.array([1e4]))[0]) == pytest.approx(100.0, rel=1e-4)
-
-
-def total_error(chosen: list[int], scores: np.ndarray, unit: np.ndarray, shares: np.ndarray) -> float:
-    """Equation 1 with a divided budget, from its definition."""
-    noise = sum(unit[i] / math.sqrt(share) for i, share in zip(chosen, shares, strict=True))
-    return noise + sum(scores[j] for j in range(len(scores)) if j not in chosen)
-
-
-FIXED = np.array([0.4, 0.2, 0.3, 0.25, 0.1, 0.25, 0.15, 0.3])
-
-
-def shares_of(kind: str, chosen: list[int], unit: np.ndarray) -> np.ndarray:
-    if kind == "fixed":
-        return FIXED[chosen]
-    if kind == "even":
-        return np.full(len(chosen), 1 / max(1, len(chosen)))
-    parts = np.array([unit[i] ** (2 / 3) for i in chosen])
-    return parts / parts.sum()
-
-
-@pytest.mark.parametrize("kind", ["cells", "even", "fixed"])
-@pytest.mark.parametrize("seed", range(8))
-def test_greedy_selection_against_brute_force(kind, seed):
-    """Eight pairs: each step is the best of all next steps, and it stops when none helps. 24 instances."""
-    rng = np.random.default_rng(seed)
-    scores, unit = rng.random(8), rng.random(8) * rng.choice([0.05, 0.2, 0.6])
-    plan = Plan(unit, even=kind == "even", fixed=FIXED if kind == "fixed" else None)
-    expected: list[int] = []
-    while len(expected) < 6:
-        error = total_error(expected, scores, unit, shares_of(kind, expected, unit))
-        options = {
-            i: total_error([*expected, i], scores, unit, shares_of(kind, [*expected, i], unit))
-            for i in range(8)
-            if i not in expected
-        }
-        best = min(options, key=lambda i: options[i])
-        if options[best] >= error:
-            break
-        expected.append(best)
-    assert choose_greedily(scores, plan, 6) == expected
-    start = expected[:2]
-    assert choose_greedily(scores, plan, 6, start) == expected[2:]
-    assert plan.error(expected) == pytest.approx(
-        total_error(expected, np.zeros(8), unit, shares_of(kind, expected, unit))
-    )
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_with_a_fixed_cost_per_pair_greedy_is_optimal(seed):
-    """Then equation 1 falls apart into pairs: the best of all 256 selections is what greedy finds."""
-    rng = np.random.default_rng(seed)
-    scores, unit = rng.random(8), 0.3 * rng.random(8)
-    best = min(
-        (list(subset) for r in range(9) for subset in itertools.combinations(range(8), r)),
-        key=lambda chosen: total_error(chosen, scores, unit, shares_of("fixed", chosen, unit)),
-    )
-    assert sorted(choose_greedily(scores, Plan(unit, fixed=FIXED), 8)) == best
-
-
-@pytest.mark.parametrize("even", [True, False])
-def test_costs_of_any_selection_stay_within_the_budget(even):
-    """Of all selections of at most three of eight pairs: within 1, reached by the dearest, never above their shares."""
-    unit = np.random.default_rng(4).random(8)
-    plan = Plan(unit, even=even)
-    costs = plan.costs(3)
-    subsets = [list(subset) for r in (1, 2, 3) for subset in itertools.combinations(range(8), r)]
-    assert max(costs[subset].sum() for subset in subsets) == pytest.approx(1.0)
-    for subset in subsets:
-        assert (costs[subset] <= plan.shares(subset) * (1 + 1e-12)).all()
-    assert plan.costs(20).sum() == pytest.approx(1.0)  # there are only eight
-
-
-@pytest.mark.parametrize("even", [True, False])
-def test_greedy_comes_near_the_best_selection_of_a_shared_budget(even):
-    """20 instances of 8 pairs: never worse than 5% above the best of all 256 selections."""
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        scores, unit = rng.random(8), 0.3 * rng.random(8)
-        kind = "even" if even else "cells"
-
-        def error(chosen, scores=scores, unit=unit, kind=kind):
-            return total_error(list(chosen), scores, unit, shares_of(kind, list(chosen), unit))
-
-        best = min(error(subset) for r in range(9) for subset in itertools.combinations(range(8), r))
-        assert error(choose_greedily(scores, Plan(unit, even=even), 8)) <= 1.05 * best
-
-
-def test_nothing_is_chosen_where_noise_exceeds_every_dependency():
-    assert choose_greedily(np.full(4, 0.1), Plan(np.full(4, 0.2)), 4) == []
-    assert choose_greedily(np.zeros(3), Plan(np.full(3, 1e-9)), 3) == []
-    assert choose_greedily(np.ones(3), Plan(np.full(3, 1e-9)), 2) == [0, 1]
-
-
-def test_shares_minimise_the_sum_of_noise_errors():
-    """No division of 500 random ones has a smaller error than the plan's."""
-    rng = np.random.default_rng(0)
-    plan = Plan(rng.random(5))
-    shares = plan.shares(range(5))
-    assert shares.sum() == pytest.approx(1.0)
-    for other in rng.dirichlet(np.ones(5), 500):
-        assert (plan.unit / np.sqrt(other)).sum() > plan.error(range(5))
-    near = shares * (1 + 1e-3 * rng.standard_normal(5))
-    assert (plan.unit / np.sqrt(near / near.sum())).sum() > plan.error(range(5))
-
-
-def test_integer_weights_follow_the_shares():
-    assert integer_weights(np.full(4, 0.25)) == [1, 1, 1, 1]
-    shares = np.array([0.01, 0.04, 0.2, 0.75])
-    weights = np.array(integer_weights(shares), float)
-    wanted = np.sqrt(shares / shares.min())
-    assert np.all(np.abs(weights / weights[0] / wanted - 1) < 1 / 15)
-    assert min(integer_weights(np.array([1e-12, 1.0]))) >= 1 and max(integer_weights(np.array([1e-12, 1.0]))) <= 1 << 16

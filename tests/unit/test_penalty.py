@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from halves import asked
 
 from clients.aim import AimClient
+from clients.aim import Select as AimSelect
 from clients.flaim import FlaimClient
-from fedsyn.counting.candidates import Candidates
+from clients.flaim import Select as FlaimSelect
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference import Measurement, Model, estimate
@@ -19,7 +21,7 @@ from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, effective_cells, pack_model
 from fedsyn.testing.harness import Federation, config_of, execute, finished
 from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.holder import Holder
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain
@@ -74,8 +76,16 @@ class _Ledger:
         return 0
 
 
-@pytest.mark.parametrize(("name", "kind"), [("aim", AimClient), ("naive_flaim", FlaimClient)])
-def test_scores_subtract_the_penalty_that_is_configured(name: str, kind: type[Any]) -> None:
+SHOWN = len(pack_model(model()))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "select", "more"),
+    [("aim", AimClient, AimSelect, {}), ("naive_flaim", FlaimClient, FlaimSelect, {"model_arrays": SHOWN})],
+)
+def test_scores_subtract_the_penalty_that_is_configured(
+    name: str, kind: type[Any], select: type[Any], more: dict[str, int]
+) -> None:
     fitted = model()
     candidates = None
     found: dict[str, tuple[np.ndarray, float]] = {}
@@ -83,11 +93,11 @@ def test_scores_subtract_the_penalty_that_is_configured(name: str, kind: type[An
         client = kind(
             config_of(name, 1, {"penalty": penalty}), Holder(0, CODES, DOMAIN, TABLE.schema.sha256, Randomness(0))
         )
-        candidates = Candidates.of(client.workload, DOMAIN)
+        candidates = client.candidates
         client.ledger = _Ledger()
         eligible = list(range(0, len(candidates), 2))
-        params = {"eligible": eligible, "epsilon": 1.0, "sigma": 3.0, "model_arrays": len(pack_model(fitted))}
-        client.select(Call(1, params, pack_model(fitted), lambda: Randomness(0).generator("t")))
+        request = select(eligible=eligible, epsilon=1.0, sigma=3.0, **more)
+        client.select(asked(client, request, pack_model(fitted)))
         (found[penalty],) = client.ledger.seen
     assert candidates is not None
     cliques = [candidates.cliques[i] for i in eligible]
@@ -120,10 +130,10 @@ def test_the_penalty_depends_on_no_row() -> None:
     gaps = []
     for rows in (CODES, other):
         client = AimClient(config_of("aim", 1, {"penalty": "effective"}), Holder(0, rows, DOMAIN, "", Randomness(0)))
-        candidates = Candidates.of(client.workload, DOMAIN)
+        candidates = client.candidates
         client.ledger = _Ledger()
-        params = {"eligible": list(range(len(candidates))), "epsilon": 1.0, "sigma": 3.0}
-        client.select(Call(1, params, pack_model(fitted), lambda: Randomness(0).generator("t")))
+        request = AimSelect(eligible=list(range(len(candidates))), epsilon=1.0, sigma=3.0)
+        client.select(asked(client, request, pack_model(fitted)))
         distances = l1_distances(rows, DOMAIN, candidates.cliques, ModelView(fitted), float(len(rows)))
         gaps.append(candidates.weights * distances - client.ledger.seen[0][0])
     assert np.allclose(gaps[0], gaps[1]) and (gaps[0] > 0).all()

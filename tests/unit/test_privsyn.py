@@ -1,141 +1,56 @@
-"""PrivSyn, FedPrivSyn and AdaFedPrivSyn: budgets, messages, selections, and what they make of a table."""
+"""Central PrivSyn, and what HeteroFedSyn shares with it: one-way marginals, weighted pairs, the greedy choice."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
+from halves import asked
+from pair_runs import (
+    CHAIN,
+    DELTA,
+    NUMBERS,
+    assert_the_ledger_adds_up,
+    pair_error,
+    releases,
+    run,
+    selected,
+    table_of,
+)
 
+from clients.privsyn import Resolutions, WeightedPairs
 from fedsyn.counting.marginals import count
-from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.loading import parse_config
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
-from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
-from fedsyn.selection.indif import INDIF_UNIT, Projection, all_pairs, indif
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
-from fedsyn.testing.schemas import AwkwardTable, awkward_table
-from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.messages import ANSWER, ENVELOPE
-
-FEDERATED = ("fed_privsyn", "ada_fed_privsyn")
-DELTA = 1e-5
+from fedsyn.selection.indif import INDIF_UNIT, all_pairs, indif
+from fedsyn.testing.harness import config_of, finished, vanish
+from fedsyn.testing.schemas import AwkwardTable
+from fedsyn.wire.envelope import ANSWER, ENVELOPE
+from fedsyn.wire.holder import Holder
+from strategies.privsyn import Allocation, choose_greedily, integer_weights
 
 
-def table_of(codes: np.ndarray, shape: tuple[int, ...]) -> AwkwardTable:
-    columns = {f"x{i}": CategoricalColumn(categories=tuple(range(size))) for i, size in enumerate(shape)}
-    schema = Schema(columns=columns)
-    return AwkwardTable("made", schema, schema.decode(codes.astype(schema.dtype), np.random.default_rng(0)))
+def a_client(table: AwkwardTable = CHAIN) -> Any:
+    """The first of five clients of a federation over the table."""
+    codes = table.encode()[::5]
+    holder = Holder(0, codes, table.schema.domain, "", Randomness(0))
+    return client_class("fed_privsyn")(config_of("fed_privsyn", 5, {}), holder)
 
 
-def chain(rows: int = 2000) -> AwkwardTable:
-    """x0 - x1 - x2 - x3 copy each other nine times out of ten; x4 copies x5 seven times out of ten; x6 is alone."""
-    rng = np.random.default_rng(2)
-    codes = rng.integers(0, 4, (rows, 7))
-    for target, origin, kept in ((1, 0, 0.9), (2, 1, 0.9), (3, 2, 0.9), (5, 4, 0.7)):
-        copy = rng.random(rows) < kept
-        codes[copy, target] = codes[copy, origin]
-    return table_of(codes, (4,) * 7)
+# Budget ---------------------------------------------------------------------------------------------------------------
 
 
-CHAIN = chain()
-
-
-def run(
-    name: str,
-    table: AwkwardTable = CHAIN,
-    clients: int = 5,
-    epsilon: float = 1.0,
-    faults: Any = None,
-    nodes: Any = None,
-    **options: Any,
-) -> Outcome:
-    codes = table.encode()
-    clients = 1 if name == "privsyn" else clients
-    federation = Federation(table, tuple(codes[k::clients] for k in range(clients)))
-    config = config_of(name, clients, options, **{"privacy": {"epsilon": epsilon, "delta": DELTA}, **(nodes or {})})
-    return execute(config, federation, faults=faults)
-
-
-def selected(outcome: Outcome) -> list[tuple[int, ...]]:
-    """The selected pairs by the numbers of their attributes, in order, each once."""
-    texts = [text for record in outcome.strategy.records for text in record.selected]
-    return [tuple(int(name[1:]) for name in text.split(" × ")) for text in dict.fromkeys(texts)]
-
-
-def releases(outcome: Outcome, name: str) -> list[Any]:
-    return [release for release in outcome.strategy.ledger.releases if release.name == name]
-
-
-def pair_error(outcome: Outcome) -> float:
-    """Mean L1 distance between the normalised pairs of the table and of the synthetic rows."""
-    domain, real = outcome.federation.domain, np.concatenate(outcome.federation.parts)
-    pairs = all_pairs(domain)
-    both = zip(count(real, domain, pairs), count(outcome.synthetic, domain, pairs), strict=True)
-    return float(np.mean([np.abs(a / len(real) - b / len(outcome.synthetic)).sum() for a, b in both]))
-
-
-def client_and_call(params: dict[str, Any], table: AwkwardTable = CHAIN) -> tuple[Any, Call]:
-    """The first client of a federation over the table, and a call with these parameters."""
-    federation = Federation(table, tuple(table.encode()[k::5] for k in range(5)))
-    holder = Holder(0, federation.parts[0], federation.domain, "", Randomness(0))
-    client = client_class("fed_privsyn")(config_of("fed_privsyn", 5, {}), holder)
-    return client, Call(1, params, [], lambda: Randomness(0).generator("test"))
-
-
-# Budget --------------------------------------------------------------------------------------------------------------
-
-
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", ["server", "local", "distributed"])
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("privsyn", {}),
-        ("privsyn", {"select": "random"}),
-        ("fed_privsyn", {}),
-        ("fed_privsyn", {"select": "all", "allocation": "even"}),
-        ("fed_privsyn", {"projection": "none", "one_way_share": 0.2, "score_share": 0.3}),
-        ("fed_privsyn", {"projection": "gaussian"}),
-        ("ada_fed_privsyn", {}),
-        ("ada_fed_privsyn", {"fraction": 1.0, "every": 1}),
-        ("ada_fed_privsyn", {"fraction": 0.25, "allocation": "even"}),
-    ],
-)
-def test_the_ledger_adds_up_to_the_budget(name, options, noise):
-    outcome = finished(run(name, nodes={"aggregation": {"noise": noise}}, **options))
-    ledger = outcome.strategy.ledger
-    scored = options.get("select") not in ("all", "random")
-    # Shares of a distributed noise are a little larger than asked for, and cost a little less.
-    room = 0.02 if noise == "distributed" else 1e-6
-    assert ledger.accountant.name == "one Gaussian mechanism"
-    assert ledger.epsilon() <= 1.0 + 1e-9 and ledger.spent == pytest.approx(ledger.accountant.capacity, rel=room)
-    shares = {key: sum(r.rho for r in releases(outcome, key)) for key in {r.name for r in ledger.releases}}
-    total = 0.5 * ledger.accountant.capacity
-    one_way = options.get("one_way_share", 0.5)
-    assert shares["one-way"] == pytest.approx(one_way * total, rel=room)
-    scores = shares.get("project", 0.0) + shares.get("indif", 0.0)
-    assert scores == pytest.approx(options.get("score_share", 0.1) * total if scored else 0.0, rel=room)
-    for client in outcome.ledgers.values():
-        assert client.spent == pytest.approx(ledger.spent, rel=room) and client.epsilon() <= 1.0 + 1e-9
-
-
-def test_the_scale_of_the_noise_is_that_of_one_exact_gaussian_mechanism():
-    """Balle & Wang's mu at (1, 1e-5), divided 0.5 : 0.1 : 0.4, from scratch."""
-    mu = PrivacyBudget(1.0, DELTA).mu
-    outcome = finished(run("fed_privsyn", k=10))
-    (one_way,), (project,) = releases(outcome, "one-way"), releases(outcome, "project")
-    assert one_way.sigma == pytest.approx(math.sqrt(7) / (mu * math.sqrt(0.5)), rel=1e-9)
-    # 21 pairs of 10 signs: one row moves the integers by sqrt(210).
-    assert project.sensitivity == pytest.approx(math.sqrt(210)) and project.count == 1
-    assert project.sigma == pytest.approx(math.sqrt(210) / (mu * math.sqrt(0.1)), rel=1e-9)
-    precisions = [m.sigma**-2 for m in outcome.strategy.measurements if len(m.clique) == 2]
-    assert sum(precisions) == pytest.approx(0.4 * mu**2, rel=1e-9)  # sensitivity 1 each
+@pytest.mark.parametrize("options", [{}, {"ablation": {"select": "random"}}])
+def test_the_ledger_adds_up_to_the_budget(options, noise):
+    assert_the_ledger_adds_up("privsyn", options, noise)
 
 
 @pytest.mark.parametrize(("norm", "power"), [("l2", 1 / 6), ("l1", 1 / 3)])
@@ -147,7 +62,7 @@ def test_pairs_of_other_sizes_get_other_noise_and_come_back_as_counts(norm, powe
     """
     rng = np.random.default_rng(1)
     table = table_of((rng.random((3000, 4)) ** 2 * (2, 24, 3, 30)).astype(int), (2, 24, 3, 30))
-    outcome = finished(run("fed_privsyn", table, select="all", norm=norm, penalty="cells"))
+    outcome = finished(run("fed_privsyn", table, penalty="cells", ablation={"select": "all", "norm": norm}))
     pairs = [m for m in outcome.strategy.measurements if len(m.clique) == 2]
     exact = count(table.encode(), outcome.federation.domain, [m.clique for m in pairs])
     standard = np.concatenate([((m.values - e) / m.sigma).ravel() for m, e in zip(pairs, exact, strict=True)])
@@ -158,24 +73,6 @@ def test_pairs_of_other_sizes_get_other_noise_and_come_back_as_counts(norm, powe
     assert sum(s**-2 for s in sigmas.values()) == pytest.approx(0.5 * PrivacyBudget(1.0, DELTA).mu ** 2, rel=1e-9)
 
 
-def numbers(rows: int = 3000) -> AwkwardTable:
-    """Two skewed numeric attributes of 40 bins, one of them with missing values, and a category."""
-    rng = np.random.default_rng(5)
-    skewed = {"u": rng.exponential(8.0, rows), "v": rng.exponential(3.0, rows)}
-    frame = pd.DataFrame({**skewed, "w": rng.integers(0, 3, rows)})
-    frame.loc[rng.random(rows) < 0.1, "v"] = np.nan
-    numeric = {"lower": 0.0, "upper": 40.0, "bins": 40}
-    columns = {
-        "u": NumericColumn(**numeric),
-        "v": NumericColumn(**numeric, missing=True),
-        "w": CategoricalColumn(categories=(0, 1, 2)),
-    }
-    return AwkwardTable("numbers", Schema(columns=columns), frame)
-
-
-NUMBERS = numbers()
-
-
 @pytest.mark.parametrize("noise", ["server", "local", "distributed"])
 def test_ordered_attributes_are_measured_at_several_resolutions(noise):
     """Blocks come back as counts with the noise that they say they have, and all cost what one share of mu^2 buys.
@@ -183,7 +80,9 @@ def test_ordered_attributes_are_measured_at_several_resolutions(noise):
     164 blocks: none is off by 6 of its standard deviations (chance 4e-7, and the seed is fixed), and they scatter by
     one of them on average, to 5 standard errors.
     """
-    outcome = finished(run("fed_privsyn", NUMBERS, rest="unspent", nodes={"aggregation": {"noise": noise}}))
+    outcome = finished(
+        run("fed_privsyn", NUMBERS, nodes={"aggregation": {"noise": noise}}, ablation={"rest": "unspent"})
+    )
     assert outcome.federation.domain.ordered == {"u": 40, "v": 40}
     exact = dict(zip("uvw", count(NUMBERS.encode(), outcome.federation.domain, [("u",), ("v",), ("w",)]), strict=True))
     standard = []
@@ -205,7 +104,7 @@ def test_ranges_are_closer_than_from_cells_alone():
     exact = count(NUMBERS.encode(), NUMBERS.schema.domain, [("u",), ("v",)])
 
     def error(seed: int, one_way: str) -> float:
-        options = {"one_way": one_way, "noise_weight": 1e6, "rest": "unspent"}
+        options = {"noise_weight": 1e6, "ablation": {"one_way": one_way, "rest": "unspent"}}
         outcome = finished(run("fed_privsyn", NUMBERS, nodes={"runtime": {"seed": seed}}, **options))
         made = count(outcome.synthetic, NUMBERS.schema.domain, [("u",), ("v",)])
         return float(np.mean([np.abs(np.cumsum(a) - np.cumsum(b)).mean() for a, b in zip(made, exact, strict=True)]))
@@ -229,75 +128,14 @@ def test_one_way_marginals_that_are_measured_twice_count_twice(synthesizer):
     )
 
 
-def test_adaptive_pairs_cost_what_the_corrected_algorithm_5_says():
-    """A third of all pairs: each costs 6 rho_3 / (d (d - 1)), and what is left over is unspent."""
-    outcome = finished(run("ada_fed_privsyn", rest="unspent", every=3, noise_weight=8.0, allocation="even"))
-    rho = PrivacyBudget(1.0, DELTA).mu ** 2 / 2
-    chosen = selected(outcome)
-    assert 0 < len(chosen) < 7
-    spent = sum(r.rho for r in releases(outcome, "measure"))
-    assert spent == pytest.approx(len(chosen) * 6 * 0.4 * rho / (7 * 6), rel=1e-9)
-    for m in outcome.strategy.measurements:
-        if len(m.clique) == 2:
-            assert 1 / (2 * m.sigma**2) == pytest.approx(6 * 0.4 * rho / (7 * 6), rel=1e-9)
-
-
-def test_the_rest_of_an_adaptive_run_measures_the_selected_pairs_again():
-    outcome = finished(run("ada_fed_privsyn", noise_weight=8.0))
-    rho = PrivacyBudget(1.0, DELTA).mu ** 2 / 2
-    chosen = selected(outcome)
-    assert 0 < len(chosen) < 7
-    pairs = [m for m in outcome.strategy.measurements if len(m.clique) == 2]
-    assert len(pairs) > len(chosen) and {m.clique for m in pairs} == {tuple(f"x{i}" for i in q) for q in chosen}
-    assert sum(1 / (2 * m.sigma**2) for m in pairs) == pytest.approx(0.4 * rho, rel=1e-9)
-
-
 def test_a_budget_that_selects_nothing_improves_the_one_way_marginals():
     for rest, times in (("remeasure", 2), ("unspent", 1)):
-        outcome = finished(run("fed_privsyn", noise_weight=1e6, rest=rest))
+        outcome = finished(run("fed_privsyn", noise_weight=1e6, ablation={"rest": rest}))
         assert selected(outcome) == [] and len(releases(outcome, "one-way")) == times
         assert not releases(outcome, "measure")
 
 
-def test_private_sizes_leave_less_for_the_rest():
-    outcome = finished(run("ada_fed_privsyn", nodes={"privacy": {"client_sizes": "private", "epsilon": 1.0}}))
-    assert len(releases(outcome, "sizes")) == 1
-    assert outcome.strategy.ledger.spent == pytest.approx(outcome.strategy.ledger.accountant.capacity, rel=1e-6)
-
-
-# Messages ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("noise", ["server", "local", "distributed"])
-@pytest.mark.parametrize("projection", ["signs", "gaussian"])
-def test_a_client_sends_at_most_k_numbers_per_pair(projection, noise):
-    outcome = finished(run("fed_privsyn", projection=projection, k=4, nodes={"aggregation": {"noise": noise}}))
-    sent = [e for e in outcome.tape.exchanges if e.envelope["request"] == "project"]
-    assert len(sent) == 5
-    for exchange in sent:
-        values = exchange.reply_arrays[-1]
-        assert 0 < values.size <= 4 * 21
-    firsts = {e.envelope["request"] for e in outcome.tape.exchanges} - {"join"}
-    assert firsts == {"one-way", "project", "measure"}
-
-
-def test_without_projection_a_client_sends_marginals_and_the_server_scores_them():
-    outcome = finished(run("fed_privsyn", projection="none"))
-    (spec,) = {e.envelope["params"]["sum"] for e in outcome.tape.exchanges if e.envelope["request"] == "project"}
-    assert spec.startswith(f"[[[{21 * 16}]]")
-
-
-def test_a_clients_projections_are_those_of_its_rows():
-    outcome = finished(run("fed_privsyn", clients=3, k=5))
-    for exchange in outcome.tape.exchanges:
-        if exchange.envelope["request"] == "project":
-            gaps, values = exchange.reply_arrays
-            vector = np.zeros(21 * 5, np.int64)
-            vector[np.cumsum(gaps.astype(np.int64))] = values
-            projection = Projection("signs", 5, 0)
-            codes = outcome.federation.parts[exchange.partition]
-            expected = projection.project(codes, outcome.federation.domain, all_pairs(outcome.federation.domain))
-            assert np.array_equal(vector, np.concatenate(expected))
+# Messages -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_central_holder_contributes_rounded_multiples_of_indif():
@@ -311,15 +149,6 @@ def test_the_central_holder_contributes_rounded_multiples_of_indif():
     assert np.abs(vector - INDIF_UNIT * exact).max() <= 0.5
     (release,) = releases(outcome, "indif")
     assert release.sensitivity == pytest.approx(4 * INDIF_UNIT * math.sqrt(21)) and release.count == 1
-
-
-def test_a_pair_with_more_cells_than_a_model_may_have_is_no_candidate():
-    rng = np.random.default_rng(0)
-    table = table_of(rng.integers(0, 2, (300, 3)) * np.array([1, 10, 10]), (2, 12, 12))
-    outcome = finished(run("fed_privsyn", table, nodes={"inference": {"max_cells": 100}}, epsilon=100.0))
-    asked = [e.envelope["params"]["pairs"] for e in outcome.tape.exchanges if e.envelope["request"] == "project"]
-    assert asked == [[0, 1]] * 5  # not (x1, x2) with its 144 cells
-    assert (1, 2) not in selected(outcome)
 
 
 @pytest.mark.parametrize(
@@ -338,9 +167,13 @@ def test_a_pair_with_more_cells_than_a_model_may_have_is_no_candidate():
     ],
 )
 def test_a_client_refuses_malformed_weights_and_pairs(params):
-    client, call = client_and_call(params)
+    client = a_client()
     with pytest.raises(ProtocolError):
-        client.measure(call)
+        client.measure(asked(client, (WeightedPairs, params)))
+
+
+def resolution(ordered: Any, widths: Any, weights: Any, **more: Any) -> dict[str, Any]:
+    return {"ordered": ordered, "widths": widths, "weights": weights, **more}
 
 
 @pytest.mark.parametrize(
@@ -349,38 +182,42 @@ def test_a_client_refuses_malformed_weights_and_pairs(params):
         None,
         "flat",
         [],
-        [[0, [1], [1]]] * 6,
-        [[0, [1], [1], 1]] * 7,
-        [[5, [1], [1]]] * 7,
-        [[-1, [1], [1]]] * 7,
-        [[True, [1], [1]]] * 7,
-        [[4, [2], [1]]] * 7,
-        [[4, [1, 2], [1]]] * 7,
-        [[4, [1, 3], [1, 1]]] * 6 + [[4, [1, 8], [1, 1]]],
-        [[4, [1, 2, 2], [1, 1, 1]]] * 7,
-        [[4, [1, 2.0], [1, 1]]] * 7,
-        [[4, [1], [0]]] * 7,
-        [[4, [1], [1.5]]] * 7,
-        [[4, [1], [2**40]]] * 7,
-        [[4, "1", [1]]] * 7,
-        [[4, [True], [1]]] * 7,
-        [[4, [1, 10**400], [1, 1]]] * 7,
-        [["4", [1], [1]]] * 7,
+        [resolution(0, [1], [1])] * 6,
+        [resolution(0, [1], [1])] * 8,
+        [resolution(0, [1], [1], more=1)] * 7,
+        [{"ordered": 0, "widths": [1]}] * 7,
+        [[0, [1], [1]]] * 7,
+        [resolution(5, [1], [1])] * 7,
+        [resolution(-1, [1], [1])] * 7,
+        [resolution(True, [1], [1])] * 7,
+        [resolution(4, [2], [1])] * 7,
+        [resolution(4, [1, 2], [1])] * 7,
+        [resolution(4, [1, 3], [1, 1])] * 6 + [resolution(4, [1, 8], [1, 1])],
+        [resolution(4, [1, 2, 2], [1, 1, 1])] * 7,
+        [resolution(4, [1, 2.0], [1, 1])] * 7,
+        [resolution(4, [1], [0])] * 7,
+        [resolution(4, [1], [1.5])] * 7,
+        [resolution(4, [1], [2**40])] * 7,
+        [resolution(4, [], [])] * 7,
+        [resolution(4, "1", [1])] * 7,
+        [resolution(4, [True], [1])] * 7,
+        [resolution(4, [1, 10**400], [1, 1])] * 7,
+        [resolution("4", [1], [1])] * 7,
     ],
 )
 def test_a_client_refuses_malformed_resolutions(resolutions):
     """Seven attributes of four values: a request either is well formed for them, or gets one clear error."""
-    client, call = client_and_call({"resolutions": resolutions})
-    with pytest.raises(ProtocolError, match=r"resolutions|weights"):
-        client.one_way(call)
+    client = a_client()
+    with pytest.raises(ProtocolError, match="resolutions"):
+        client.one_way(asked(client, (Resolutions, {"resolutions": resolutions})))
 
 
 def test_a_refused_resolution_costs_nothing_and_says_one_sentence():
     """Through `fit`, as a server would: refused before anything is charged."""
     outcome = run("fed_privsyn", NUMBERS)
     sent = next(e for e in outcome.tape.exchanges if e.envelope["request"] == "one-way")
-    client, _ = client_and_call({}, NUMBERS)
-    params = {**sent.envelope["params"], "resolutions": [[40, [1, 3], [1, 1]]]}
+    client = a_client(NUMBERS)
+    params = {**sent.envelope["params"], "resolutions": [resolution(40, [1, 3], [1, 1])]}
     envelope = {**sent.envelope, "params": params, "config": client.config.sha256}
     arrays, _, reply = client.fit([], {ENVELOPE: json.dumps(envelope)})
     answer = json.loads(reply[ANSWER])
@@ -390,65 +227,33 @@ def test_a_refused_resolution_costs_nothing_and_says_one_sentence():
 
 def test_a_client_states_the_sensitivity_of_its_resolutions_itself():
     """By brute force: no row added moves the array by more than the client says, and one moves it by that."""
-    resolutions = [[4, [1, 2, 4], [3, 2, 1]], *[[0, [1], [2]]] * 5, [3, [1, 3], [1, 5]]]
-    client, call = client_and_call({"resolutions": resolutions})
+    trees = [resolution(4, [1, 2, 4], [3, 2, 1]), *[resolution(0, [1], [2])] * 5, resolution(3, [1, 3], [1, 5])]
+    client = a_client()
+    call = asked(client, (Resolutions, {"resolutions": trees}))
     before = client.one_way(call)
-    assert before.sensitivity == pytest.approx(math.sqrt(9 + 4 + 1 + 5 * 4 + 1 + 25))
+    sensitivity = before.layout.sensitivity
+    assert sensitivity == pytest.approx(math.sqrt(9 + 4 + 1 + 5 * 4 + 1 + 25))
     moved = []
     rows = client.codes
     for row in (0, 1, 2, 3):
         client.codes = np.concatenate([rows, np.full((1, 7), row, rows.dtype)])
         moved.append(np.linalg.norm(client.one_way(call).dense() - before.dense()))
-    assert max(moved) == pytest.approx(before.sensitivity) and moved[3] < moved[0]
+    assert max(moved) == pytest.approx(sensitivity) and moved[3] < moved[0]
 
 
 def test_a_client_states_the_sensitivity_of_weighted_marginals_itself():
     """By brute force: each row added moves the weighted array by exactly what the client says."""
-    outcome = run("fed_privsyn")
-    codes, domain = outcome.federation.parts[0], outcome.federation.domain
-    call = Call(1, {"pairs": [0, 5, 20], "weights": [3, 1, 7]}, [], lambda: Randomness(0).generator("test"))
-
-    def measured(rows: np.ndarray) -> Any:
-        return client_class("fed_privsyn")(outcome.config, Holder(0, rows, domain, "", Randomness(0))).measure(call)
-
-    base = measured(codes)
-    for row in np.random.default_rng(0).integers(0, 4, (20, 7)).astype(codes.dtype):
-        more = measured(np.vstack([codes, row]))
-        assert np.linalg.norm(more.dense() - base.dense()) == pytest.approx(more.sensitivity)
-    assert base.sensitivity == pytest.approx(math.sqrt(59)) and base.count == 1
+    client = a_client()
+    call = asked(client, WeightedPairs(pairs=[0, 5, 20], weights=[3, 1, 7]))
+    base, rows = client.measure(call), client.codes
+    for row in np.random.default_rng(0).integers(0, 4, (20, 7)).astype(rows.dtype):
+        client.codes = np.vstack([rows, row])
+        more = client.measure(call)
+        assert np.linalg.norm(more.dense() - base.dense()) == pytest.approx(more.layout.sensitivity)
+    assert base.layout.sensitivity == pytest.approx(math.sqrt(59)) and base.count == 1
 
 
-# Selection -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["privsyn", *FEDERATED])
-def test_the_strongest_pairs_are_selected_first(name):
-    options = {} if name == "privsyn" else {"projection": "none"}
-    first = selected(finished(run(name, epsilon=100.0, **options)))
-    assert set(first[:3]) == {(0, 1), (1, 2), (2, 3)}
-
-
-def test_adaptive_selection_passes_over_what_the_chain_implies():
-    """(x0, x2) depends more on each other than (x4, x5), but the chain x0 - x1 - x2 has it already.
-
-    With room for four pairs of 21, greedy takes a redundant one and leaves x4 and x5 unrelated.
-    """
-    options = {"epsilon": 100.0, "projection": "none"}
-    adaptive = finished(run("ada_fed_privsyn", fraction=4 / 21, every=1, **options))
-    greedy = selected(finished(run("fed_privsyn", **options)))
-    assert set(selected(adaptive)) == {(0, 1), (1, 2), (2, 3), (4, 5)}
-    assert (4, 5) not in greedy[:4] and len(set(greedy[:4]) & {(0, 2), (1, 3), (0, 3)}) >= 1
-
-
-def test_scores_are_updated_only_downwards_and_only_beside_selected_pairs():
-    outcome = finished(run("ada_fed_privsyn", epsilon=100.0))
-    strategy = outcome.strategy
-    high, low = np.full(21, 9.0), np.full(21, 1e-9)
-    updated = strategy.update(high, [0])  # (x0, x1)
-    beside = np.array([bool({"x0", "x1"} & set(pair)) for pair in strategy.pairs])
-    assert np.all(updated[~beside] == 9.0) and updated[0] == 9.0 and np.all(updated[beside][1:] < 9.0)
-    assert np.all(strategy.update(low, [0]) <= low)
-    assert np.all(high == 9.0)
+# Selection ------------------------------------------------------------------------------------------------------------
 
 
 def test_effective_cells_are_those_that_carry_the_one_way_marginals():
@@ -459,75 +264,122 @@ def test_effective_cells_are_those_that_carry_the_one_way_marginals():
     ones = [one / 3000 for one in count(NUMBERS.encode(), NUMBERS.schema.domain, [("u",), ("v",), ("w",)])]
     u, v, w = (float(np.sqrt(one).sum()) ** 2 for one in ones)
     assert few.counted_cells == pytest.approx([u * v, u * w, v * w], rel=0.1)
-    assert np.all(few.plan().unit < every.plan().unit)
+    assert np.all(few.allocation(1.0, 1.0).unit < every.allocation(1.0, 1.0).unit)
 
 
-@pytest.mark.parametrize("rest", ["unspent", "remeasure"])
-def test_pairs_of_unequal_cost_stay_within_the_budget_of_all_pairs(rest):
-    """Whatever is selected, in whatever batches: together at most rho_3; what it leaves over is spent or not."""
-    rng = np.random.default_rng(3)
-    shape = (2, 24, 3, 30, 5, 2)
-    rows = (rng.random((3000, 1)) ** 2 * np.array(shape)).astype(int)
-    rows = np.where(rng.random((3000, 6)) < 0.8, rows, (rng.random((3000, 6)) * np.array(shape)).astype(int))
-    outcome = finished(run("ada_fed_privsyn", table_of(rows, shape), rest=rest, fraction=0.5, every=2, epsilon=3.0))
-    rho_3 = 0.4 * PrivacyBudget(3.0, DELTA).mu ** 2 / 2
-    costs = [r.rho for r in releases(outcome, "measure")]
-    assert len(costs) > 2 and max(costs) > 1.2 * min(costs)  # exchanges do cost differently
-    every = all_pairs(outcome.federation.domain)
-    chosen = [every.index(q) for q in dict.fromkeys(m.clique for m in outcome.strategy.measurements)]
-    expected = rho_3 * outcome.strategy.plan().costs(7)[chosen].sum()
-    assert sum(costs) == pytest.approx(rho_3 if rest == "remeasure" else expected, rel=1e-9)
-    assert sum(costs) <= rho_3 * (1 + 1e-9)
+def total_error(chosen: list[int], scores: np.ndarray, unit: np.ndarray, shares: np.ndarray) -> float:
+    """Equation 1 with a divided budget, from its definition."""
+    noise = sum(unit[i] / math.sqrt(share) for i, share in zip(chosen, shares, strict=True))
+    return noise + sum(scores[j] for j in range(len(scores)) if j not in chosen)
 
 
-def test_what_a_selection_costs_decides_it_where_the_rest_is_unspent():
-    """With costs fixed in advance a pair's noise does not fall when few are chosen: fewer pairs than with the rest."""
-    unspent = selected(finished(run("ada_fed_privsyn", rest="unspent", fraction=1.0, noise_weight=16.0)))
-    shared = selected(finished(run("ada_fed_privsyn", rest="remeasure", fraction=1.0, noise_weight=16.0)))
-    assert len(unspent) < len(shared)
+FIXED = np.array([0.4, 0.2, 0.3, 0.25, 0.1, 0.25, 0.15, 0.3])
 
 
-@pytest.mark.parametrize("fraction", [0.25, 1 / 3, 0.5])
-def test_the_fraction_bounds_the_number_of_pairs(fraction):
-    outcome = finished(run("ada_fed_privsyn", fraction=fraction, noise_weight=1e-6, epsilon=50.0))
-    assert 0 < len(selected(outcome)) <= math.floor(fraction * 21)
+def shares_of(kind: str, chosen: list[int], unit: np.ndarray) -> np.ndarray:
+    if kind == "fixed":
+        return FIXED[chosen]
+    if kind == "even":
+        return np.full(len(chosen), 1 / max(1, len(chosen)))
+    parts = np.array([unit[i] ** (2 / 3) for i in chosen])
+    return parts / parts.sum()
 
 
-@pytest.mark.parametrize("every", [1, 2, 10])
-def test_pairs_between_two_updates_are_asked_for_together(every):
-    outcome = finished(run("ada_fed_privsyn", every=every, fraction=0.5, noise_weight=1e-6, epsilon=50.0))
-    sizes = [len(record.selected) for record in outcome.strategy.records if record.selected]
-    assert max(sizes) == min(every, 10)
+@pytest.mark.parametrize("kind", ["cells", "even", "fixed"])
+@pytest.mark.parametrize("seed", range(8))
+def test_greedy_selection_against_brute_force(kind, seed):
+    """Eight pairs: each step is the best of all next steps, and it stops when none helps. 24 instances."""
+    rng = np.random.default_rng(seed)
+    scores, unit = rng.random(8), rng.random(8) * rng.choice([0.05, 0.2, 0.6])
+    allocation = Allocation(unit, even=kind == "even", fixed=FIXED if kind == "fixed" else None)
+    expected: list[int] = []
+    while len(expected) < 6:
+        error = total_error(expected, scores, unit, shares_of(kind, expected, unit))
+        options = {
+            i: total_error([*expected, i], scores, unit, shares_of(kind, [*expected, i], unit))
+            for i in range(8)
+            if i not in expected
+        }
+        best = min(options, key=lambda i: options[i])
+        if options[best] >= error:
+            break
+        expected.append(best)
+    assert choose_greedily(scores, allocation, 6) == expected
+    start = expected[:2]
+    assert choose_greedily(scores, allocation, 6, start) == expected[2:]
+    assert allocation.error(expected) == pytest.approx(
+        total_error(expected, np.zeros(8), unit, shares_of(kind, expected, unit))
+    )
 
 
-@pytest.mark.parametrize("name", ["privsyn", *FEDERATED])
-def test_baselines_release_no_scores(name):
-    everything = finished(run(name, select="all"))
-    assert sorted(selected(everything)) == [(i, j) for i in range(7) for j in range(i + 1, 7)]
-    numbers = set()
-    for seed in range(4):
-        outcome = finished(run(name, select="random", nodes={"runtime": {"seed": seed}}))
-        numbers.add(len(selected(outcome)))
-        assert not releases(outcome, "project") and not releases(outcome, "indif")
-    assert len(numbers) > 1
+@pytest.mark.parametrize("seed", range(5))
+def test_with_a_fixed_cost_per_pair_greedy_is_optimal(seed):
+    """Then equation 1 falls apart into pairs: the best of all 256 selections is what greedy finds."""
+    rng = np.random.default_rng(seed)
+    scores, unit = rng.random(8), 0.3 * rng.random(8)
+    best = min(
+        (list(subset) for r in range(9) for subset in itertools.combinations(range(8), r)),
+        key=lambda chosen: total_error(chosen, scores, unit, shares_of("fixed", chosen, unit)),
+    )
+    assert sorted(choose_greedily(scores, Allocation(unit, fixed=FIXED), 8)) == best
 
 
-# Synthesis -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("even", [True, False])
+def test_costs_of_any_selection_stay_within_the_budget(even):
+    """Of all selections of at most three of eight pairs: within 1, reached by the dearest, never above their shares."""
+    unit = np.random.default_rng(4).random(8)
+    allocation = Allocation(unit, even=even)
+    costs = allocation.costs(3)
+    subsets = [list(subset) for r in (1, 2, 3) for subset in itertools.combinations(range(8), r)]
+    assert max(costs[subset].sum() for subset in subsets) == pytest.approx(1.0)
+    for subset in subsets:
+        assert (costs[subset] <= allocation.shares(subset) * (1 + 1e-12)).all()
+    assert allocation.costs(20).sum() == pytest.approx(1.0)  # there are only eight
 
 
-@pytest.mark.parametrize("synthesizer", ["gum", "pgm"])
-@pytest.mark.parametrize("name", ["privsyn", *FEDERATED])
-def test_with_a_large_budget_the_rows_have_the_tables_pairs(name, synthesizer):
-    assert pair_error(finished(run(name, epsilon=1000.0, synthesizer=synthesizer))) < 0.06
+@pytest.mark.parametrize("even", [True, False])
+def test_greedy_comes_near_the_best_selection_of_a_shared_budget(even):
+    """20 instances of 8 pairs: never worse than 5% above the best of all 256 selections."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        scores, unit = rng.random(8), 0.3 * rng.random(8)
+        kind = "even" if even else "cells"
+
+        def error(chosen, scores=scores, unit=unit, kind=kind):
+            return total_error(list(chosen), scores, unit, shares_of(kind, list(chosen), unit))
+
+        best = min(error(subset) for r in range(9) for subset in itertools.combinations(range(8), r))
+        assert error(choose_greedily(scores, Allocation(unit, even=even), 8)) <= 1.05 * best
 
 
-def test_attributes_in_no_selected_pair_follow_their_one_way_marginals():
-    outcome = finished(run("ada_fed_privsyn", fraction=0.05, epsilon=100.0))  # one pair
-    assert len(selected(outcome)) == 1
-    domain, real = outcome.federation.domain, np.concatenate(outcome.federation.parts)
-    ones = [(name,) for name in domain]
-    for a, b in zip(count(real, domain, ones), count(outcome.synthetic, domain, ones), strict=True):
-        assert np.abs(a / len(real) - b / len(outcome.synthetic)).sum() < 0.02
+def test_nothing_is_chosen_where_noise_exceeds_every_dependency():
+    assert choose_greedily(np.full(4, 0.1), Allocation(np.full(4, 0.2)), 4) == []
+    assert choose_greedily(np.zeros(3), Allocation(np.full(3, 1e-9)), 3) == []
+    assert choose_greedily(np.ones(3), Allocation(np.full(3, 1e-9)), 2) == [0, 1]
+
+
+def test_shares_minimise_the_sum_of_noise_errors():
+    """No division of 500 random ones has a smaller error than the allocation's."""
+    rng = np.random.default_rng(0)
+    allocation = Allocation(rng.random(5))
+    shares = allocation.shares(range(5))
+    assert shares.sum() == pytest.approx(1.0)
+    for other in rng.dirichlet(np.ones(5), 500):
+        assert (allocation.unit / np.sqrt(other)).sum() > allocation.error(range(5))
+    near = shares * (1 + 1e-3 * rng.standard_normal(5))
+    assert (allocation.unit / np.sqrt(near / near.sum())).sum() > allocation.error(range(5))
+
+
+def test_integer_weights_follow_the_shares():
+    assert integer_weights(np.full(4, 0.25)) == [1, 1, 1, 1]
+    shares = np.array([0.01, 0.04, 0.2, 0.75])
+    weights = np.array(integer_weights(shares), float)
+    wanted = np.sqrt(shares / shares.min())
+    assert np.all(np.abs(weights / weights[0] / wanted - 1) < 1 / 15)
+    assert min(integer_weights(np.array([1e-12, 1.0]))) >= 1 and max(integer_weights(np.array([1e-12, 1.0]))) <= 1 << 16
+
+
+# Synthesis ------------------------------------------------------------------------------------------------------------
 
 
 def test_pgm_selects_what_its_junction_tree_can_hold():
@@ -552,49 +404,9 @@ def test_a_client_that_leaves_early_is_scaled_for():
         assert float(m.cells.sum()) == pytest.approx(3000, rel=0.02)
 
 
-def test_local_noise_is_debiased_and_weighed_with_the_root_of_the_clients():
-    server = finished(run("fed_privsyn", penalty="cells"))
-    local = finished(run("fed_privsyn", penalty="cells", nodes={"aggregation": {"noise": "local"}}))
-    assert local.strategy.inflation == pytest.approx(math.sqrt(5)) and server.strategy.inflation == 1.0
-    assert local.strategy.projected[0].sigma == pytest.approx(math.sqrt(5) * server.strategy.projected[0].sigma)
-    assert local.strategy.plan().unit == pytest.approx(math.sqrt(5) * server.strategy.plan().unit)
-
-
-@pytest.mark.parametrize("name", FEDERATED)
-def test_hundreds_of_clients_and_two(name):
-    many, few = finished(run(name, clients=200, epsilon=10.0)), finished(run(name, clients=2, epsilon=10.0))
-    assert pair_error(many) < 0.2 and pair_error(few) < 0.2
-
-
-# Options -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("privsyn", {"select": "adaptive"}, "select"),
-        ("privsyn", {"projection": "signs"}, "projection"),
-        ("fed_privsyn", {"projection": "sign"}, "projection"),
-        ("fed_privsyn", {"k": 0}, "k"),
-        ("fed_privsyn", {"one_way_share": 0.5, "score_share": 0.5}, "must leave something for the pairs"),
-        ("fed_privsyn", {"synthesizer": "gun"}, "synthesizer"),
-        ("fed_privsyn", {"noise_weight": 0}, "noise_weight"),
-        ("ada_fed_privsyn", {"fraction": 1.5}, "fraction"),
-        ("ada_fed_privsyn", {"every": 0}, "every"),
-        ("ada_fed_privsyn", {"rounds": 3}, "rounds"),
-    ],
-)
-def test_wrong_options_are_config_errors(name, options, message):
-    with pytest.raises(ConfigError, match=message):
-        config_of(name, 2, options)
+# Options --------------------------------------------------------------------------------------------------------------
 
 
 def test_central_privsyn_needs_its_one_holder():
     with pytest.raises(ConfigError, match="participation"):
         config_of("privsyn", 1, federation={"participation": 0.5})
-
-
-def test_names_with_signs_and_letters_of_all_kinds_make_matrices():
-    outcome = finished(run("ada_fed_privsyn", awkward_table("odd_names"), epsilon=50.0))
-    assert len(outcome.synthetic) == 40 and isinstance(outcome.federation.domain, Domain)
-    assert parse_config(outcome.config.to_dict()).sha256 == outcome.config.sha256

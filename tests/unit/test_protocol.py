@@ -266,6 +266,7 @@ def test_a_client_that_cannot_be_built_is_not_joined_and_tells_no_value() -> Non
     assert_sum_over(strategy, [0, 2])
 
 
+@pytest.mark.thorough
 def test_a_late_reply_is_not_used() -> None:
     ToyClient.misdeeds[2] = ("measure", lambda: time.sleep(2.5))
     federation = Federation(toy_config(federation={"clients": 3, "timeout": 2.0}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -77,13 +78,25 @@ def test_the_error_by_round_ends_at_the_run_s_own(tmp_path: Path) -> None:
     mechanism = {"name": "augflaim", "rounds": 3}
     traced = config(tmp_path, mechanism=mechanism, runtime={"error_by_round": True})
     metrics = run(traced, tmp_path / "out", table=table())
-    lines = (tmp_path / "out" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    errors = [json.loads(line)["workload_error"] for line in lines]
+    errors = [line["workload_error"] for line in lines(tmp_path / "out" / "measured.jsonl")]
     assert errors[0] is None  # round 0 only connects
     assert errors[-1] == metrics["workload_error"]
     run(config(tmp_path, mechanism=mechanism), tmp_path / "plain", table=table())
-    silent = (tmp_path / "plain" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    assert {json.loads(line)["workload_error"] for line in silent} == {None}
+    assert {line["workload_error"] for line in lines(tmp_path / "plain" / "measured.jsonl")} == {None}
+
+
+def test_the_public_file_of_rounds_holds_nothing_that_was_measured(tmp_path: Path) -> None:
+    """Bytes follow exact counts, times follow bytes, and the error is that of the real rows: not for publication."""
+    run(config(tmp_path, runtime={"error_by_round": True}), tmp_path / "out", table=table())
+    rounds, costs = (lines(tmp_path / "out" / name) for name in ("rounds.jsonl", "measured.jsonl"))
+    assert [line["round"] for line in rounds] == [line["round"] for line in costs] == [0, 1]
+    assert set(costs[1]) & set(rounds[1]) == {"round"}
+    assert {"bytes_up", "bytes_down", "seconds", "workload_error"} <= set(costs[1])
+    assert set(rounds[1]) == {"round", "cohort", "dropped", "selected", "sigma", "epsilon", "notes"}
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_a_sample_is_split_like_a_table_of_its_own(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
+from halves import asked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsyn.selection.views as views
+from clients.aim import AimClient, Select
 from clients.flaim import AugFlaimClient
 from fedsyn.config import InferenceNode, WorkloadNode
 from fedsyn.counting.candidates import Candidates, build_workload
@@ -211,9 +213,6 @@ def test_choices_follow_the_exponential_mechanism():
             "evaluation": [],
         }
     )
-    from clients.aim import AimClient
-    from fedsyn.wire.holder import Call
-
     client = AimClient(config, Holder(0, codes, domain, "", Randomness(0)))
     client.ledger = Ledger(PrivacyBudget(1e6, 1e-5), noise_by="client")
     epsilon, sigma = 0.3, 0.1
@@ -224,12 +223,12 @@ def test_choices_follow_the_exponential_mechanism():
     p = np.exp(epsilon * np.array(utility) / (2 * max(weights)))
     p /= p.sum()
     arrays, source, trials = pack_model(model), Randomness(5).generator("choice"), 6000
-    params = {"eligible": [0, 1, 2], "epsilon": epsilon, "sigma": sigma}
+    request = Select(eligible=[0, 1, 2], epsilon=epsilon, sigma=sigma)
     hits = np.zeros(3)
     for _ in range(trials):
         client.ledger = Ledger(PrivacyBudget(1e6, 1e-5), noise_by="client")
-        _, answer = client.select(Call(1, params, arrays, lambda: source))
-        hits[answer["chosen"][0]] += 1
+        _, answer = client.select(asked(client, request, arrays, source))
+        hits[answer["chosen"]] += 1
     assert np.all(np.abs(hits / trials - p) <= 4.5 * np.sqrt(p * (1 - p) / trials))
     assert p.max() - p.min() > 0.1  # a uniform choice would not pass
     assert np.abs(np.sqrt(p) / np.sqrt(p).sum() - p).max() > 0.1  # nor one of half the sensitivity, or twice

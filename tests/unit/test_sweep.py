@@ -159,6 +159,7 @@ def test_every_bad_cell_is_found_before_any_runs(tmp_path: Path, capsys: pytest.
 # Running them --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_sweep_gives_what_its_runs_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two processes compute what one run computes alone; the tables hold mean and sd over the seeds."""
     from fedsyn.runs.engines import run
@@ -234,6 +235,7 @@ def test_a_folder_in_use_needs_resume(tmp_path: Path) -> None:
         run_sweep(sweep, other, resume=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_sweep_resumes_without_running_a_finished_cell_again(workers: int, tmp_path: Path) -> None:
     file = write(tmp_path, grid={"privacy.epsilon": [1.0, 2.0]}, seeds=[0, 1, 2], set={"mechanism.rounds": 3})
@@ -277,6 +279,7 @@ def _until_no_process_of(session: int) -> None:
     pytest.fail("workers outlived their sweep")
 
 
+@pytest.mark.thorough
 def test_a_cell_that_kills_its_process_costs_itself_only(tmp_path: Path) -> None:
     """One cell dies while another is under way, whose process is lost with it: that one is run again."""
     file = write(tmp_path, grid={"privacy.epsilon": [2.0, 1.0]}, seeds=[0, 1])

@@ -49,7 +49,7 @@ def _filled(bench: Bench, config: RunConfig) -> PrivacyStatement:
     node = config.aggregation
     where = f"under protocol '{node.protocol}', noise '{node.noise}' and options {config.mechanism.options}"
     try:
-        filled = contract.filled(aggregation, SEEDED_LABEL)
+        filled: PrivacyStatement = contract.filled(aggregation, SEEDED_LABEL)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise AssertionError(
             f"the privacy statement cannot be filled in {where}: {type(error).__name__} {error}"

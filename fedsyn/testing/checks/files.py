@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn.client_app import app
 from fedsyn.config import RunConfig
 from fedsyn.data import write_encoded
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.runs.directory import load_model
 from fedsyn.runs.finish import finish
+from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import serve
