@@ -25,10 +25,7 @@ from fedsyn.domain import Domain
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 from fedsyn.selection.sketches import Sketcher, grouping_of
-<<<<<<< HEAD
-=======
 from fedsyn.wire.sparse import encode_sparse
->>>>>>> t1
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "sketch_aim.yaml"
 SIMPLE = (

@@ -15,10 +15,7 @@ from flwr.compat.client.numpy_client import NumPyClient
 from contest.vector import counts, from_text, make_client
 from fedsyn.flower import ClientApp, Context, Message
 from fedsyn.flower.bridge import bridge
-<<<<<<< HEAD
-=======
 from fedsyn.wire.envelope import ENVELOPE
->>>>>>> t1
 
 
 class FloatVector(NumPyClient):

@@ -29,10 +29,7 @@ from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.registry import MECHANISMS, register
 from fedsyn.wire.holder import Call, Holder
-<<<<<<< HEAD
-=======
 from fedsyn.wire.requests import Layout, Sum, Summed, SumRequest
->>>>>>> t1
 
 NAME = "bench_vector"
 LARGEST = 4  # of a client's counts
