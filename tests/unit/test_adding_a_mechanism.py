@@ -67,7 +67,7 @@ def test_the_mechanism_of_the_page_runs(folder: Path) -> None:
     last = (folder / "runs" / "vote" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()[-1]
     assert 1 <= len(json.loads(last)["selected"]) <= 5
     ledger = json.loads((folder / "runs" / "vote" / "ledger.json").read_text(encoding="utf-8"))
-    assert [entry["name"] for entry in ledger["releases"]] == ["one-way", "vote", "measure"]
+    assert [entry["name"] for entry in ledger["releases"]] == ["sizes", "one-way", "vote", "measure"]
     assert ledger["spent"] <= ledger["capacity"] * (1 + 1e-9)
 
 

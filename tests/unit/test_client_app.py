@@ -40,7 +40,7 @@ def run_config(**runtime: Any) -> RunConfig:
             "mechanism": "augflaim",
             "data": {"source": "survey"},
             "federation": {"clients": 1},
-            "privacy": {"epsilon": 2.0, "delta": 1e-5},
+            "privacy": {"epsilon": 2.0, "delta": 1e-5, "client_sizes": "public"},
             "workload": {"degree": 1, "size": None},
             "evaluation": [],
             "runtime": runtime or {"engine": "deployment"},

@@ -138,7 +138,7 @@ def toy_config(**nodes: dict[str, Any]) -> RunConfig:
         "mechanism": {"name": "toy"},
         "data": {"source": "nothing"},
         "federation": {"clients": 3, "timeout": 60},
-        "privacy": {"epsilon": 1000.0, "delta": 1e-5},
+        "privacy": {"epsilon": 1000.0, "delta": 1e-5, "client_sizes": "public"},
         "workload": {"degree": 1, "size": None},
         "evaluation": [],
         "runtime": {"seed": 1},
@@ -534,22 +534,22 @@ def test_an_unknown_kind_of_request_is_refused(kind: str) -> None:
 @pytest.mark.parametrize(
     ("params", "problem"),
     [
-        ({"epsilon": None}, "'epsilon' should be a valid number"),
-        ({"epsilon": 0}, "'epsilon' should be greater than 0"),
-        ({"epsilon": -1}, "'epsilon' should be greater than 0"),
-        ({"epsilon": "1"}, "'epsilon' should be a valid number"),
-        ({"epsilon": True}, "'epsilon' should be a valid number"),
-        ({"epsilon": float("inf")}, "'epsilon' should be a finite number"),
-        ({"epsilon": float("nan")}, "'epsilon' should be a finite number"),
-        ({"epsilon": [1]}, "'epsilon' should be a valid number"),
-        ({}, "'epsilon' field required"),
-        ({"epsilon": 0.1, "more": 1}, "'more' extra inputs are not permitted"),
+        ({"epsilon": None}, "parameter 'epsilon' should be a valid number"),
+        ({"epsilon": 0}, "parameter 'epsilon' should be greater than 0"),
+        ({"epsilon": -1}, "parameter 'epsilon' should be greater than 0"),
+        ({"epsilon": "1"}, "parameter 'epsilon' should be a valid number"),
+        ({"epsilon": True}, "parameter 'epsilon' should be a valid number"),
+        ({"epsilon": float("inf")}, "parameter 'epsilon' should be a finite number"),
+        ({"epsilon": float("nan")}, "parameter 'epsilon' should be a finite number"),
+        ({"epsilon": [1]}, "parameter 'epsilon' should be a valid number"),
+        ({}, "parameter 'epsilon' field required"),
+        ({"epsilon": 0.1, "more": 1}, "'vote' has a parameter that it does not take; allowed: epsilon"),
     ],
 )
 def test_a_malformed_parameter_of_a_request_is_refused(params: dict[str, Any], problem: str) -> None:
     client = ToyClient(toy_config(), holder())
     _, answer = ask(client, "vote", params)
-    assert answer["ok"] is False and answer["error"] == "protocol" and answer["message"] == f"parameter {problem}"
+    assert answer["ok"] is False and answer["error"] == "protocol" and answer["message"] == problem
     assert spent(client) == 0
 
 
@@ -568,7 +568,7 @@ def test_a_request_without_an_envelope_is_refused(scalars: dict[str, Any]) -> No
         ({"count": 1}, "accounts for 1"),
         ({"sensitivity": 0.01}, "smaller sensitivity"),
         ({"shapes": ((2,), (2,))}, "another domain"),
-        ({"shapes": ()}, "another domain"),
+        ({"shapes": ()}, "the description of the sum is malformed"),
         ({"sigma": 1e-6}, "nothing was released"),
     ],
 )
