@@ -9,7 +9,7 @@ Errors that a user can mend are classes of `fedsyn.errors`; they say what is wro
 ...     fedsyn.load_config("configs/nowhere.yaml")
 ... except ConfigError as error:
 ...     print(error)
-config: no such file: configs/nowhere.yaml
+no such file: configs/nowhere.yaml
 >>> privacy = {"epsilon": 1.0, "delta": 1e-5}
 >>> try:
 ...     fedsyn.parse_config({"data": {"source": "adult"}, "mechanism": "agflaim", "privacy": privacy})

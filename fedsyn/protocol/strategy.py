@@ -18,7 +18,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import ArrayRecord, ConfigRecord, Grid, Message, MetricRecord, Result, Strategy
 from fedsyn.flower.messages import array_record
-from fedsyn.inference import Measurement, Model, estimate
+from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.fitting import estimate_config
 from fedsyn.privacy import Ledger, PrivacyBudget, Release, accountant_for, sigma_for_rho
@@ -204,13 +204,14 @@ class MechanismStrategy(Strategy):
     def estimate(self, measurements: Sequence[Measurement], last: bool = False) -> None:
         """Fits `self.model` to the measurements, starting from the previous model, with the clients' total rows.
 
-        The mechanism's options `iterations` and `final_iterations` say how long, unless the run's `inference` does.
-        Without measurements nothing happens.
+        The mechanism's options `iterations` and `final_iterations` say how long, unless the run's `inference` does, and
+        where it has no such options the fit's own default. Without measurements nothing happens.
         """
         if not measurements:
             return
         node, own = self.config.inference, self.options
-        iterations = node.final_iterations or own.final_iterations if last else node.iterations or own.iterations
+        name = "final_iterations" if last else "iterations"
+        iterations = getattr(node, name) or getattr(own, name, EstimateConfig.iterations)
         with self.timed("estimate"):
             self.model = estimate(
                 self.domain,

@@ -77,6 +77,13 @@ class Request(BaseModel):
     costs: ClassVar[str]
 
     @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """A request that can be sent says what leaves a client and what that costs."""
+        missing = [word for word in ("leaves", "costs") if hasattr(cls, "name") and not hasattr(cls, word)]
+        if missing:
+            raise TypeError(f"the request '{cls.__name__}' does not say what it {' and '.join(missing)}")
+
+    @classmethod
     def read(cls, params: Mapping[str, Any], contract: Any) -> Self:
         """The record of a message, checked against the contract; ProtocolError names the parameter at fault."""
         try:

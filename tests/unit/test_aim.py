@@ -217,8 +217,8 @@ def test_a_holder_that_never_measures_ends_the_run_with_an_error():
 @pytest.mark.parametrize("chosen", [[], [2], 3, 10**6, "0", None, -1, True, 1.0])
 def test_a_reply_that_does_not_choose_one_eligible_clique_is_refused(chosen):
     with pytest.raises(ProtocolError):
-        choice(Reply(0, [], {"chosen": chosen}), [0, 1, 2])
-    assert choice(Reply(0, [], {"chosen": 2}), [0, 1, 2]) == 2
+        choice([0, 1, 2], Reply(0, [], {"chosen": chosen}))
+    assert choice([0, 1, 2], Reply(0, [], {"chosen": 2})) == 2
 
 
 def test_a_holder_that_chooses_what_was_not_offered_leaves_the_one_way_model(measured):

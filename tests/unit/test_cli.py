@@ -229,7 +229,16 @@ def test_a_failed_run_leaves_nothing_of_an_earlier_one(fedsyn: Fedsyn, project: 
 
 # The reader's own CSV -------------------------------------------------------------------------------------------------
 
-RUN_FILES = {"config.yaml", "synthetic.csv", "model.npz", "ledger.json", "metrics.json", "rounds.jsonl", "report.html"}
+RUN_FILES = {
+    "config.yaml",
+    "ledger.json",
+    "measured.jsonl",
+    "metrics.json",
+    "model.npz",
+    "report.html",
+    "rounds.jsonl",
+    "synthetic.csv",
+}
 
 
 @pytest.mark.thorough

@@ -22,7 +22,9 @@ from fedsyn.errors import DataError
 from fedsyn.loading import load_config
 from fedsyn.report.tables import latex_table, number, plus_minus
 from fedsyn.runs import report as run_report
+from fedsyn.runs.directory import load_metrics
 from fedsyn.runs.engines import run
+from fedsyn.runs.prepare import public_schema
 from fedsyn.sweep import load_results, load_sweep, run_sweep
 from fedsyn.sweep.report import main_axis, report_folder
 from fedsyn.sweep.results import CELL_FILE, Results, Row
@@ -88,7 +90,7 @@ def test_report_of_a_run_warns_of_real_rows(made: Path) -> None:
     assert [path.name for path in paths] == ["report.html", "metrics.csv", "metrics.tex"]
     page = read(paths[0])
     assert len(pictures(page)) == 2 and WARNING in page and "<h2>Privacy</h2>" in page and "epsilon: 2.0" in page
-    metrics = json.loads((made / "metrics.json").read_text(encoding="utf-8"))
+    metrics = load_metrics(made)
     with paths[1].open(newline="", encoding="utf-8") as file:
         rows = {row["metric"]: float(row["value"]) for row in csv.DictReader(file)}
     assert rows == metrics
@@ -114,7 +116,7 @@ def test_plots_show_the_tables_themselves(made: Path, monkeypatch: pytest.Monkey
     synthetic, real, labels = drawn
     table = pd.read_csv(made / "synthetic.csv")
     config = load_config(made / "config.yaml")
-    schema = run_report._public_schema(config)
+    schema = public_schema(config)
     codes = schema.encode(table)
     for j, name in enumerate(schema.columns):
         assert np.array_equal(synthetic[name], np.bincount(codes[:, j], minlength=schema.domain.shape[j]))
@@ -124,7 +126,7 @@ def test_plots_show_the_tables_themselves(made: Path, monkeypatch: pytest.Monkey
 
 def test_report_without_the_real_rows_still_shows_the_synthetic_ones(made: Path, tmp_path: Path) -> None:
     """Of a run whose table has been moved away since; its message stands where the plot's outline would."""
-    frame_schema = run_report._public_schema(load_config(made / "config.yaml"))
+    frame_schema = public_schema(load_config(made / "config.yaml"))
     frame_schema.save(tmp_path / "schema.yaml")
     out = tmp_path / "out"
     out.mkdir()

@@ -38,7 +38,7 @@ def config(folder: Path, **changes: object) -> RunConfig:
         "mechanism": {"name": "augflaim", "rounds": 1},
         "data": {"source": "my rows", "schema": str(folder / "schema.yaml")},
         "federation": {"clients": 3},
-        "privacy": {"epsilon": 5.0, "delta": 1e-5},
+        "privacy": {"epsilon": 5.0, "delta": 1e-5, "client_sizes": "public"},
         "workload": {"degree": 2, "size": None},
         "evaluation": "workload_error",
     }
@@ -90,9 +90,9 @@ def test_the_public_file_of_rounds_holds_nothing_that_was_measured(tmp_path: Pat
     run(config(tmp_path, runtime={"error_by_round": True}), tmp_path / "out", table=table())
     rounds, costs = (lines(tmp_path / "out" / name) for name in ("rounds.jsonl", "measured.jsonl"))
     assert [line["round"] for line in rounds] == [line["round"] for line in costs] == [0, 1]
-    assert set(costs[1]) & set(rounds[1]) == {"round"}
+    assert set(costs[1]) & set(rounds[1]) == {"format", "round"}
     assert {"bytes_up", "bytes_down", "seconds", "workload_error"} <= set(costs[1])
-    assert set(rounds[1]) == {"round", "cohort", "dropped", "selected", "sigma", "epsilon", "notes"}
+    assert set(rounds[1]) == {"format", "round", "cohort", "dropped", "selected", "sigma", "epsilon", "notes"}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

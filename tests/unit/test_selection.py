@@ -208,7 +208,7 @@ def test_choices_follow_the_exponential_mechanism():
         {
             "mechanism": {"name": "aim"},
             "data": {"source": "x.csv"},
-            "privacy": {"epsilon": 1, "delta": 1e-5},
+            "privacy": {"epsilon": 1, "delta": 1e-5, "client_sizes": "public"},
             "workload": {"degree": 2, "size": None},
             "evaluation": [],
         }
