@@ -19,22 +19,23 @@ from fedsyn.counting.marginals import count_one_way
 from fedsyn.data import EncodedTable
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
+from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.runs.engines import run, run_config_of
 from fedsyn.runs.prepare import prepare
+from fedsyn.wire.requests import Sum
 from strategies.flaim import AugFlaim
 
 
-class OneWay(AugFlaim):
+class OneWayAlone(AugFlaim):
     """AugFLAIM's first request alone: all one-way marginals of everybody."""
 
     def protocol(self) -> Protocol:
         start, busy = time.perf_counter(), time.process_time()
-        sums = yield self.sum_of(self.everyone(), [], self.first_scales(), one_way=True)
+        sums = yield Sum(self.everyone(), OneWay(), self.first_scales().sigma)
         self.seconds, self.busy = time.perf_counter() - start, time.process_time() - busy
-        self.measured(sums, [], {})
-        self.estimate(self.measurements)
+        self.estimate(self.opened(sums, [(name,) for name in self.domain]))
 
 
 def configuration(clients: int, rounds: int, engine: str) -> RunConfig:
@@ -51,7 +52,7 @@ def configuration(clients: int, rounds: int, engine: str) -> RunConfig:
                 "participation": 0.1 if rounds > 1 else 1.0,
                 "partition": "iid",
             },
-            "privacy": {"epsilon": 1.0, "delta": 1e-5},
+            "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
             "evaluation": [],
             "runtime": {"engine": engine, "seed": 0, "client_cpus": 1},
         }
@@ -71,7 +72,7 @@ def one_way(clients: int) -> None:
         loop = time.perf_counter() - start
         nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
         grid = InProcessGrid(app, nodes, run_config_of(config, store=prepared.folder))
-        strategy = OneWay(config, domain, prepared.schema.sha256, randomness=Randomness(0))
+        strategy = OneWayAlone(config, domain, prepared.schema.sha256, randomness=Randomness(0))
         strategy.start(grid)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(

@@ -22,10 +22,10 @@ AIM = ("mechanism.name=aim", "federation.participation=1.0")
 SETTINGS: tuple[tuple[str, ...], ...] = (
     AIM,
     (*AIM, "mechanism.rounds=null"),
-    (*AIM, "mechanism.rounds=null", "mechanism.as_printed=true"),
+    (*AIM, "mechanism.rounds=null", "mechanism.ablation.printed_start=true"),
     ("mechanism.name=augflaim",),
     ("mechanism.name=augflaim", "mechanism.rounds=null"),
-    ("mechanism.name=augflaim", "mechanism.totals=marginal"),
+    ("mechanism.name=augflaim", "mechanism.ablation.totals=marginal"),
     ("mechanism.name=augflaim", "mechanism.local_rounds=3"),
     ("mechanism.name=augflaim", "privacy.client_sizes=private"),
     ("mechanism.name=augflaim", "aggregation.noise=local"),

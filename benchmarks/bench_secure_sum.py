@@ -196,7 +196,7 @@ def end_to_end_config(clients: int, name: str, protocol: str, rounds: int | None
             "mechanism": {"name": name} | ({} if rounds is None else {"rounds": rounds}),
             "data": {**({"source": "adult"} if adult else made_up), "bins": 32},
             "federation": {"clients": clients, "partition": "iid"},
-            "privacy": {"epsilon": 1.0, "delta": 1e-5},
+            "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
             "aggregation": {"protocol": protocol, "noise": "distributed"},
             "evaluation": ["workload_error"],
             "runtime": {"engine": "inprocess", "seed": 0},
@@ -221,7 +221,7 @@ def table_end_to_end(arguments: argparse.Namespace) -> None:
                 start, busy = time.perf_counter(), time.process_time()
                 metrics = run(config, out)
                 wall, cpu = time.perf_counter() - start, time.process_time() - busy
-                lines = (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+                lines = (out / "measured.jsonl").read_text(encoding="utf-8").splitlines()
                 records = [json.loads(line) for line in lines]
             if metrics["dropped"]:
                 raise SystemExit(f"{metrics['dropped']:.0f} replies of {name} could not be used")

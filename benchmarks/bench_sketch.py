@@ -25,7 +25,7 @@ from fedsyn.domain import Domain
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 from fedsyn.selection.sketches import Sketcher, grouping_of
-from fedsyn.wire.messages import encode_sparse
+from fedsyn.wire.sparse import encode_sparse
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "sketch_aim.yaml"
 SIMPLE = (
@@ -40,14 +40,14 @@ ABLATIONS: tuple[tuple[str, ...], ...] = (
     ("mechanism.name=aim", "mechanism.penalty=effective"),
     (OURS,),
     # What the sketches are
-    (OURS, "mechanism.sketch=count", "mechanism.weights=[1, 1]", "mechanism.width=64"),
-    (OURS, "mechanism.sketch=signs", "mechanism.weights=[1, 1]", "mechanism.width=64"),
-    (OURS, "mechanism.sketch=signs", "mechanism.weights=[1, 1]", "mechanism.width=16"),
-    (OURS, "mechanism.sketch=count", "mechanism.width=64"),
-    (OURS, "mechanism.sketch=signs", "mechanism.width=16"),
-    (OURS, "mechanism.weights=[1, 1]"),
-    (OURS, "mechanism.weights=[1, 2]"),
-    (OURS, "mechanism.weights=[0, 1]"),
+    (OURS, "mechanism.ablation.sketch=count", "mechanism.ablation.weights=[1, 1]", "mechanism.width=64"),
+    (OURS, "mechanism.ablation.sketch=signs", "mechanism.ablation.weights=[1, 1]", "mechanism.width=64"),
+    (OURS, "mechanism.ablation.sketch=signs", "mechanism.ablation.weights=[1, 1]", "mechanism.width=16"),
+    (OURS, "mechanism.ablation.sketch=count", "mechanism.width=64"),
+    (OURS, "mechanism.ablation.sketch=signs", "mechanism.width=16"),
+    (OURS, "mechanism.ablation.weights=[1, 1]"),
+    (OURS, "mechanism.ablation.weights=[1, 2]"),
+    (OURS, "mechanism.ablation.weights=[0, 1]"),
     (OURS, "mechanism.width=16"),
     (OURS, "mechanism.width=64"),
     (OURS, "mechanism.width=100"),
@@ -63,8 +63,8 @@ ABLATIONS: tuple[tuple[str, ...], ...] = (
     (OURS, "mechanism.marginals=40"),
     (OURS, "mechanism.rounds=5"),
     (OURS, "mechanism.rounds=20"),
-    (OURS, "mechanism.caution=0"),
-    (OURS, "mechanism.caution=2"),
+    (OURS, "mechanism.ablation.caution=0"),
+    (OURS, "mechanism.ablation.caution=2"),
     (OURS, "mechanism.penalty=cells"),
     # How long is fitted
     (OURS, "mechanism.iterations=12", "mechanism.final_iterations=12"),

@@ -1,4 +1,4 @@
-"""configs/printed: the papers' algorithms as printed, each run on a small generated table beside fedsyn's own settings."""
+"""configs/printed: the papers' algorithms as printed, each run on a small generated table beside the default."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from flwr.compat.client.numpy_client import NumPyClient
 from contest.vector import counts, from_text, make_client
 from fedsyn.flower import ClientApp, Context, Message
 from fedsyn.flower.bridge import bridge
-from fedsyn.wire.messages import ENVELOPE
+from fedsyn.wire.envelope import ENVELOPE
 
 
 class FloatVector(NumPyClient):

@@ -24,11 +24,12 @@ from fedsyn.inference import Measurement
 from fedsyn.loading import parse_config
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.protocol.client import TableClient, answers
+from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.registry import MECHANISMS, register
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.messages import Sum, Summed
+from fedsyn.wire.requests import Layout, Sum, Summed, SumRequest
 
 NAME = "bench_vector"
 LARGEST = 4  # of a client's counts
@@ -72,7 +73,7 @@ class Facts:
                 "mechanism": {"name": NAME, "length": self.length, "repeats": self.repeats},
                 "data": {"source": "none"},
                 "federation": {"clients": self.clients, "timeout": 3600.0},
-                "privacy": {"epsilon": 1000.0, "delta": 1e-5},
+                "privacy": {"epsilon": 1000.0, "delta": 1e-5, "client_sizes": "public"},
                 "workload": {"degree": 1, "size": None},
                 "aggregation": aggregation,
                 "evaluation": [],
@@ -121,59 +122,74 @@ class Clock:
         self.taken.append((wall, self.cpu_seconds() - self._busy))
 
 
-class VectorStrategy(MechanismStrategy):
-    """Sums everybody's vector, a few times."""
+class VectorOptions(Node):
+    length: int = 1000
+    repeats: int = 1
+    iterations: int = 1
+    final_iterations: int = 1
 
-    class Config(Node):
-        length: int = 1000
-        repeats: int = 1
-        iterations: int = 1
-        final_iterations: int = 1
 
+class VectorContract(Contract):
+    Options = VectorOptions
     accountant = "gaussian"
-    clock: Clock
-    before_sums: Callable[[], object] = staticmethod(lambda: None)
+    statement = PrivacyStatement(
+        public="everything: the vectors are made up",
+        trust="{trust}",
+        server_sees="{server}",
+        client_sees="nothing of the others",
+        cost="a benchmark's: nobody's rows are in the vectors; noise drawn by {noise}",
+        sampler="{sampler}",
+    )
 
-    def statement(self) -> PrivacyStatement:
-        sees = self.aggregation.who_sees_what()
-        return PrivacyStatement(
-            public="everything: the vectors are made up",
-            trust=sees["trust"],
-            server_sees=sees["server"],
-            client_sees="nothing of the others",
-            cost="a benchmark's: nobody's rows are in the vectors",
-            sampler="see the run",
-        )
 
-    def protocol(self) -> Protocol:
-        self.taken: list[Taken] = []
-        length, cohort = self.config.length, self.everyone()
-        exact = sum((counts(k, length) for k in cohort), np.zeros(length, np.int64))
-        self.before_sums()
-        request = Sum(cohort, "vector", ((length,),), SIGMA, 1)
-        for t in range(1, self.config.repeats + 1):
-            self.begin_round(t)
-            with self.clock:
-                summed: Summed = yield request
-            if not summed.contributors:
-                raise RuntimeError(f"the sum was not formed: {self.record.dropped}")
-            up, down = (n / len(cohort) for n in (self.record.bytes_up, self.record.bytes_down))
-            error = float(np.max(np.abs(summed.arrays[0] - exact)))
-            digest = hashlib.sha256(summed.arrays[0].tobytes()).hexdigest()
-            self.taken.append(Taken(*self.clock.taken[-1], up, down, error, summed.sigmas[0], digest))
-        self.estimate([Measurement(("a",), np.ones(2), 1.0)])
+class Vector(SumRequest):
+    """The client's vector."""
+
+    name = "vector"
+    leaves = "a made-up vector, in a sum"
+    costs = "one vector of L2 sensitivity 1"
+
+    def layout(self, contract: VectorContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """One row counts in one entry only, by assumption: L2 sensitivity 1."""
+        return Layout.of_vector(contract.options.length, 1.0)
 
 
 class VectorClient(TableClient):
     """Contributes its vector."""
 
-    @answers("vector")
-    def vector(self, call: Call) -> Contribution:
-        """One row counts in one entry only, by assumption: L2 sensitivity 1."""
-        length = self.options.length
-        return Contribution(
-            np.arange(length), counts(self.holder.partition or 0, length), count=1, active=(0,), length=length
-        )
+    Contract = VectorContract
+
+    @answers(Vector)
+    def vector(self, call: Call[Vector]) -> Contribution:
+        """The same in every sum."""
+        vector = counts(self.holder.partition or 0, self.options.length)
+        return Contribution.of_vector(vector, call.request.layout(self.contract, call.arrays))
+
+
+class VectorStrategy(MechanismStrategy):
+    """Sums everybody's vector, a few times."""
+
+    Client = VectorClient
+    clock: Clock
+    before_sums: Callable[[], object] = staticmethod(lambda: None)
+
+    def protocol(self) -> Protocol:
+        self.taken: list[Taken] = []
+        length, cohort = self.options.length, self.everyone()
+        exact = sum((counts(k, length) for k in cohort), np.zeros(length, np.int64))
+        self.before_sums()
+        request = Sum(cohort, Vector(), SIGMA)
+        for t in range(1, self.options.repeats + 1):
+            self.begin_round(t)
+            with self.clock:
+                summed: Summed = yield request
+            if not summed.opened:
+                raise RuntimeError(f"the sum was not formed: {self.record.dropped}")
+            up, down = (n / len(cohort) for n in (self.costs[-1].bytes_up, self.costs[-1].bytes_down))
+            error = float(np.max(np.abs(summed.arrays[0] - exact)))
+            digest = hashlib.sha256(summed.arrays[0].tobytes()).hexdigest()
+            self.taken.append(Taken(*self.clock.taken[-1], up, down, error, summed.sigmas[0], digest))
+        self.estimate([Measurement(("a",), np.ones(2), 1.0)])
 
 
 if NAME not in MECHANISMS:
