@@ -9,7 +9,7 @@ export FLWR_TELEMETRY_ENABLED = 0
 export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 
-.PHONY: setup demo test test-all lint format bench clean
+.PHONY: setup demo check test test-all lint format bench clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,10 @@ $(STAMP): pyproject.toml
 
 demo: setup
 	$(BIN)/fedsyn run configs/demo.yaml --out runs/demo
+
+# The working loop, a minute or two: what ruff and mypy say, the quick unit tests, and every mechanism on two tables.
+check: lint
+	$(BIN)/python -m pytest tests/unit -n 2 --dist loadgroup -m 'not slow and not thorough'
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

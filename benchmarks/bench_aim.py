@@ -16,14 +16,16 @@ import time
 from pathlib import Path
 
 from fedsyn.loading import load_config
-from fedsyn.runs.engines import APP_DIR, run
+from fedsyn.runs.engines import run
+
+CONFIG = Path(__file__).resolve().parent.parent / "configs" / "aim.yaml"
 
 
 def measure(engine: str, rounds: int, source: str) -> tuple[float, float, dict[str, float]]:
     settings = [f"inference.engine={engine}", f"mechanism.rounds={rounds}", f"data.source={source}"]
     if engine == "mbi":
         settings += ["inference.iterations=100", "inference.final_iterations=1000"]
-    config = load_config(APP_DIR / "configs" / "aim.yaml", settings)
+    config = load_config(CONFIG, settings)
     with tempfile.TemporaryDirectory() as folder:
         wall, cpu = time.perf_counter(), time.process_time()
         metrics = run(config, Path(folder) / "out")

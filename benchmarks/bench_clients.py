@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn.client_app import app
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count_one_way
 from fedsyn.data import EncodedTable
@@ -23,12 +22,13 @@ from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.runs.engines import run, run_config_of
+from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import prepare
 from fedsyn.wire.requests import Sum
 from strategies.flaim import AugFlaim
 
 
-class OneWayAlone(AugFlaim):
+class FirstSum(AugFlaim):
     """AugFLAIM's first request alone: all one-way marginals of everybody."""
 
     def protocol(self) -> Protocol:
@@ -52,7 +52,7 @@ def configuration(clients: int, rounds: int, engine: str) -> RunConfig:
                 "participation": 0.1 if rounds > 1 else 1.0,
                 "partition": "iid",
             },
-            "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
+            "privacy": {"epsilon": 1.0, "delta": 1e-5},
             "evaluation": [],
             "runtime": {"engine": engine, "seed": 0, "client_cpus": 1},
         }
@@ -72,7 +72,7 @@ def one_way(clients: int) -> None:
         loop = time.perf_counter() - start
         nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
         grid = InProcessGrid(app, nodes, run_config_of(config, store=prepared.folder))
-        strategy = OneWayAlone(config, domain, prepared.schema.sha256, randomness=Randomness(0))
+        strategy = FirstSum(config, domain, prepared.schema.sha256, randomness=Randomness(0))
         strategy.start(grid)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(

@@ -18,6 +18,7 @@ from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "adult_flaim.yaml"
+NAIVE_BAYES = "mechanism={name: fed_naive_bayes, rounds: 10}"  # it has no ratio, which the configuration sets
 AIM = ("mechanism.name=aim", "federation.participation=1.0")
 SETTINGS: tuple[tuple[str, ...], ...] = (
     AIM,
@@ -32,11 +33,11 @@ SETTINGS: tuple[tuple[str, ...], ...] = (
     ("mechanism.name=augflaim_oracle",),
     ("mechanism.name=naive_flaim",),
     ("mechanism.name=flaim_random",),
-    ("mechanism.name=fed_naive_bayes",),
+    (NAIVE_BAYES,),
     ("mechanism.name=augflaim", "federation.participation=1.0"),
-    ("mechanism.name=fed_naive_bayes", "federation.participation=1.0"),
+    (NAIVE_BAYES, "federation.participation=1.0"),
     ("mechanism.name=augflaim", "privacy.epsilon=5"),
-    ("mechanism.name=fed_naive_bayes", "privacy.epsilon=5"),
+    (NAIVE_BAYES, "privacy.epsilon=5"),
 )
 
 

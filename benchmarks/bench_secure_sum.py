@@ -101,7 +101,7 @@ def kilobytes(size: float) -> str:
 
 
 def table_in_process(arguments: argparse.Namespace) -> None:
-    """One line for each number of clients and length; too dear ones are predicted from their neighbours and skipped."""
+    """One line for each number of clients and length; costly ones are predicted from their neighbours."""
     print(
         f"In process, one core: s = seconds on the wall, CPU s of all parties together, client ms = CPU of one client, "
         f"kB of one client; k neighbours, t shares open a secret; median of {arguments.repeats}.\n"
@@ -196,7 +196,7 @@ def end_to_end_config(clients: int, name: str, protocol: str, rounds: int | None
             "mechanism": {"name": name} | ({} if rounds is None else {"rounds": rounds}),
             "data": {**({"source": "adult"} if adult else made_up), "bins": 32},
             "federation": {"clients": clients, "partition": "iid"},
-            "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
+            "privacy": {"epsilon": 1.0, "delta": 1e-5},
             "aggregation": {"protocol": protocol, "noise": "distributed"},
             "evaluation": ["workload_error"],
             "runtime": {"engine": "inprocess", "seed": 0},
@@ -222,11 +222,11 @@ def table_end_to_end(arguments: argparse.Namespace) -> None:
                 metrics = run(config, out)
                 wall, cpu = time.perf_counter() - start, time.process_time() - busy
                 lines = (out / "measured.jsonl").read_text(encoding="utf-8").splitlines()
-                records = [json.loads(line) for line in lines]
+                costs = [json.loads(line) for line in lines]
             if metrics["dropped"]:
                 raise SystemExit(f"{metrics['dropped']:.0f} replies of {name} could not be used")
-            estimation = sum(record["seconds"].get("estimate", 0.0) for record in records)
-            cells = [name, protocol, str(len(records) - 1), f"{wall:.0f}", f"{cpu:.0f}", f"{estimation:.0f}"]
+            estimation = sum(one["seconds"].get("estimate", 0.0) for one in costs)
+            cells = [name, protocol, str(len(costs) - 1), f"{wall:.0f}", f"{cpu:.0f}", f"{estimation:.0f}"]
             cells += [kilobytes(metrics[key] * 1e6) for key in ("client_mb_up", "client_mb_down")]
             print("| " + " | ".join([*cells, f"{metrics['workload_error']:.3f}"]) + " |", flush=True)
     print()
@@ -240,7 +240,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=numbers, default=[20, 100, 1000, 5000], help="in process; '' skips it")
     parser.add_argument("--lengths", type=numbers, default=[1000, 10_000, 100_000])
-    parser.add_argument("--repeats", type=int, default=3, help="in process; dear combinations are run once")
+    parser.add_argument("--repeats", type=int, default=3, help="in process; costly combinations are run once")
     parser.add_argument("--limit", type=float, default=120.0, help="skip combinations predicted to take longer, in s")
     parser.add_argument("--memory", type=float, default=4.0, help="skip combinations that need more, in GB")
     parser.add_argument("--threat", choices=("semi_honest", "malicious"), default="semi_honest")

@@ -17,6 +17,7 @@ from pydantic import Field
 from fedsyn.aggregation import Contribution
 from fedsyn.aggregation.fixed_point import LARGEST, encode, encoded_moves
 from fedsyn.config import Node
+from fedsyn.counting.reductions import norm
 from fedsyn.errors import ProtocolError
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.protocol.client import Marginals, TableClient, answers
@@ -109,7 +110,7 @@ class Scores(SumRequest):
         largest = float(contract.candidates.weights[self.eligible].max())
         return Layout.of_vector(
             len(self.eligible),
-            float(np.linalg.norm(contract.score_moves(self.eligible))),
+            norm(contract.score_moves(self.eligible)),
             magnitude=float(ceil(2.0 * contract.options.resolution * largest) + 1),
         )
 

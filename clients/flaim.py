@@ -7,7 +7,7 @@ The server half is `strategies/flaim.py`; Table 1's baselines are in `flaim_base
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,10 @@ from fedsyn.selection.views import ModelView, check_model_size
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
+
+# A client fits what a server sent together with its own: within these, no square of a quotient leaves the doubles.
+_LARGEST = 2.0**64
+Scale = Annotated[float, Field(gt=1 / _LARGEST, lt=_LARGEST)]
 
 
 class FlaimAblation(Node):
@@ -74,7 +78,7 @@ class FlaimOptions(Node):
 class FlaimContract(Contract):
     """What the variants agree on. Where they differ is in two facts: `moves_per_row` and `filters_and_combines`."""
 
-    Options = FlaimOptions
+    Options: ClassVar[type[Node]] = FlaimOptions
     statement = PrivacyStatement(
         public="{public}",
         trust="{trust}",
@@ -85,6 +89,7 @@ class FlaimContract(Contract):
         "one client, so what other clients release costs it nothing",
         sampler="{sampler}",
     )
+    general_words: ClassVar[dict[str, object]] = {"s_less_1": "s - 1", "how_often": "once, or in every round"}
     #: How far one row moves a score, in multiples of w_q: ||M_q(D_k) - n_k p_q||_1 moves by at most 1, n_k being a
     #: public or released number. A penalty that reads the rows again moves it by as much again (Lemma 4.1).
     moves_per_row: ClassVar[float] = 1.0
@@ -139,11 +144,11 @@ class Select(AskRequest):
     costs = "s choices: epsilon^2/8 each; and s - 1 local marginals: 1/(2 sigma^2) each, which steer the next choice"
 
     eligible: CandidateIndices
-    sigma: Positive
+    sigma: Scale
     epsilon: Positive
     model_arrays: int = Field(ge=1, description="how many of the arrays are the model's")
     measured: list[list[str]] = Field(default_factory=list)
-    sigmas: list[Positive] = Field(default_factory=list)
+    sigmas: list[Scale] = Field(default_factory=list)
 
     def releases(self, contract: FlaimContract) -> tuple[Release, ...]:
         s = contract.options.local_rounds
@@ -179,8 +184,11 @@ class Select(AskRequest):
             raise ProtocolError("parameters 'measured' and 'sigmas' must match the request's arrays")
         past = []
         for clique, sigma, table in zip(map(tuple, self.measured), self.sigmas, values, strict=True):
-            if any(name not in domain for name in clique) or table.shape != domain.shape_of(clique):
+            known = len(set(clique)) == len(clique) and all(name in domain for name in clique)
+            if not known or table.dtype.kind != "f" or table.shape != domain.shape_of(clique):
                 raise ProtocolError("a measurement of the request does not fit the domain")
+            if not np.all(np.abs(table) < _LARGEST):  # also where a value is not a number
+                raise ProtocolError("a measurement of the request has values that cannot be fitted")
             past.append(Measurement(clique, table.astype(np.float64), sigma))
         return past
 

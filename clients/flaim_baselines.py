@@ -20,7 +20,7 @@ from fedsyn.wire.requests import AskRequest, CandidateIndices
 class FlaimRandomOptions(FlaimOptions):
     """Options of FLAIM (Random): those of the family; its rounds are fixed."""
 
-    rounds: int = Field(default=10, ge=1)  # type: ignore[assignment]
+    rounds: int = Field(default=10, ge=1)
 
 
 class FlaimRandomContract(FlaimContract):

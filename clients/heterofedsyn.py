@@ -6,13 +6,14 @@ Li et al. 2026, "HeteroFedSyn", Algorithm 1. The server half is `strategies/hete
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy.typing as npt
 from pydantic import Field
 
 from clients.privsyn import PairAblation, PairClient, PairContract, PairOptions
 from fedsyn.aggregation import Contribution
+from fedsyn.config import Node
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import answers
 from fedsyn.selection.indif import Projection
@@ -77,8 +78,9 @@ class AdaFedPairOptions(FedPairOptions):
 
 
 class FedPairContract(PairContract):
-    Options = FedPairOptions
+    Options: ClassVar[type[Node]] = FedPairOptions
     scores = "projections of all pairs, "
+    general_words: ClassVar[dict[str, object]] = {"scores": scores, "rest": "for projections and pairs"}
 
 
 class AdaFedPairContract(FedPairContract):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -102,7 +102,7 @@ class PairContract(Contract):
     Thakurta 2022): one Gaussian mechanism.
     """
 
-    Options = PairOptions
+    Options: ClassVar[type[Node]] = PairOptions
     accountant = "gaussian"
     statement = PrivacyStatement(
         public="{public}",
@@ -115,6 +115,7 @@ class PairContract(Contract):
     )
     #: What the dependency scores are, for the statement.
     scores = "InDif of every pair, "
+    general_words: ClassVar[dict[str, object]] = {"scores": scores, "rest": "for scores and pairs"}
 
     @cached_property
     def pairs(self) -> tuple[Clique, ...]:

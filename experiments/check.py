@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from fedsyn import yamlio
 from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.registry import contract_class
 from fedsyn.report.tables import plus_minus
@@ -79,7 +78,7 @@ class Expected:
     @classmethod
     def load(cls, path: Path) -> Expected:
         """Reads the file; an unknown or a missing key is a ConfigError."""
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yamlio.read_mapping(path)
         common: Where = document.get("where", {})
 
         def entries(key: str, kind: type) -> list[Any]:

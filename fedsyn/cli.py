@@ -1,4 +1,4 @@
-"""The command line: `fedsyn run | sweep | report | schema draft | partition | identity | mechanisms | datasets`.
+"""The command line, `fedsyn COMMAND`.
 
 Exit codes: 0 success, 1 the run failed, 2 bad configuration or bad data, with one message and no traceback.
 """
@@ -137,6 +137,26 @@ def partition(
 
 
 @app.command()
+def explain(
+    config: ConfigArgument,
+    set_: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: the same as JSON.")] = False,
+) -> None:
+    """Print what a run may ever ask of a data holder, and what that may cost. Reads no row."""
+    import json
+
+    from fedsyn.loading import load_config
+    from fedsyn.protocol.explain import explain as explained
+    from fedsyn.registry import client_class
+    from fedsyn.runs.prepare import public_schema
+
+    loaded = load_config(config, set_ or ())
+    meaning = explained(loaded, public_schema(loaded).domain, client_class(loaded.mechanism.name))
+    text = json.dumps(meaning.to_dict(), indent=1) + "\n" if as_json else meaning.render(min(out_console.width, 100))
+    sys.stdout.write(text)
+
+
+@app.command()
 def identity(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
     """Make a data holder's signing key; prints the public half, which belongs into every holder's roster."""
     from fedsyn.aggregation.identities import new_identity
@@ -145,10 +165,20 @@ def identity(file: Annotated[Path, typer.Argument(help="New file for the private
 
 
 @app.command()
-def mechanisms() -> None:
+def mechanisms(
+    statements: Annotated[
+        bool, typer.Option("--statements", help="Print every privacy statement, as Markdown (docs/statements.md).")
+    ] = False,
+) -> None:
     """List the mechanisms."""
+    from fedsyn.registry import contract_class
     from fedsyn.registry import mechanisms as known
 
+    if statements:
+        from fedsyn.protocol.explain import statements_page
+
+        sys.stdout.write(statements_page({name: contract_class(name) for name in known()}))
+        return
     table = Table("name", "what", "source")
     for name, entry in known().items():
         table.add_row(name, entry.summary, entry.source)

@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from fedsyn.errors import ConfigError, nearest
+from fedsyn import yamlio
+from fedsyn.errors import ConfigError, DataError, nearest
+
+#: Version of the files of a run. Each names it; a file without it is of the time before there were versions.
+FORMAT = 1
+
+
+def check_format(facts: Mapping[str, Any], what: str) -> None:
+    """Refuses a file of a version that is not known yet; older ones stay readable."""
+    version = facts.get("format", 0)
+    if type(version) is not int or version > FORMAT:
+        raise DataError(f"{what} has a format that this fedsyn does not know; it reads formats up to {FORMAT}")
 
 
 class Node(BaseModel):
@@ -264,7 +274,7 @@ class RunConfig(Node):
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        path.write_text(yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+        path.write_text(yamlio.dumps({"format": FORMAT, **self.to_dict()}), encoding="utf-8")
 
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:

@@ -14,6 +14,14 @@ Clique = tuple[str, ...]
 class Domain:
     """Attribute names with their cardinalities, in the column order of the encoded table.
 
+    >>> domain = Domain(("age", "sex", "smoker"), (10, 2, 3))
+    >>> domain["age"], domain.size(("age", "sex")), domain.size()
+    (10, 20, 60)
+    >>> domain.canonical(("smoker", "age"))
+    ('age', 'smoker')
+    >>> domain.project(("sex", "age")).shape
+    (2, 10)
+
     Attributes:
         attributes: distinct names.
         shape: number of values of each attribute, each at least 1.

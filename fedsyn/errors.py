@@ -21,6 +21,14 @@ class ConfigError(InputError):
     """A configuration key or value that cannot be used."""
 
 
+class NodeError(ConfigError):
+    """A node that is set up wrongly, or that refuses the run that it is asked to join.
+
+    The only kind of error whose text a node tells its server, so it is a fixed sentence: what stands in a file, in the
+    node's configuration or in the run's never gets into it.
+    """
+
+
 class SchemaError(InputError):
     """A schema that is malformed, not approved, or does not match a table."""
 

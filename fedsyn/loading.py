@@ -1,4 +1,4 @@
-"""From YAML and `--set` to a checked configuration."""
+"""From YAML, `--set` and plain dictionaries to a checked configuration, in which every file name is absolute."""
 
 from __future__ import annotations
 
@@ -6,44 +6,56 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
+from fedsyn import yamlio
 from fedsyn.aggregation import make_aggregation
-from fedsyn.config import RunConfig, explain, is_node
-from fedsyn.errors import ConfigError
+from fedsyn.config import DataNode, RunConfig, check_format, explain, is_node
+from fedsyn.errors import ConfigError, nearest
 from fedsyn.registry import contract_class, partitioner
 
 
-def _set(document: dict[str, Any], assignment: str) -> None:
-    """Applies one `a.b=c` assignment; the value is read as YAML."""
-    path, equals, text = assignment.partition("=")
-    if not equals or not path.strip():
-        raise ConfigError(f"--set {assignment}: expected KEY.KEY=VALUE")
-    keys = path.strip().split(".")
-    node = document
-    for key in keys[:-1]:
-        child = node.setdefault(key, {})
-        if isinstance(child, str) and key in ("mechanism", "partition"):
-            child = node[key] = {"name": child}
-        if child is None:
-            child = node[key] = {}
-        if not isinstance(child, dict):
-            raise ConfigError(f"--set {assignment}: '{key}' is a value, not a group of keys")
-        node = child
-    try:
-        node[keys[-1]] = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"--set {assignment}: the value is not valid YAML") from None
+def load_config(path: Path | str, assignments: Sequence[str] = (), folder: Path | None = None) -> RunConfig:
+    """Reads a YAML configuration and applies `--set` assignments.
+
+    Args:
+        path: of the file. File names in it are relative to its folder.
+        assignments: KEY.KEY=VALUE each, the value in YAML. The last one wins.
+        folder: what file names in assignments are relative to; default: the current folder.
+
+    Raises:
+        ConfigError: the file, an assignment or the configuration is bad; names every problem of a configuration.
+    """
+    document = yamlio.read_mapping(path)
+    anchor_files(document, Path(path).resolve().parent)
+    for assignment in assignments:
+        where = f"--set {assignment}"
+        key, equals, text = assignment.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{where}: expected KEY.KEY=VALUE")
+        assign(document, key.strip(), yamlio.loads(text, where), where)
+    return parse_config(document, str(path), folder)
 
 
-def parse_config(document: Any, where: str = "config") -> RunConfig:
-    """A checked configuration from a mapping; ConfigError names every problem."""
+def parse_config(document: Any, where: str = "config", folder: Path | None = None) -> RunConfig:
+    """A checked configuration from a mapping of keys. Opens no file, and looks for none.
+
+    Args:
+        document: the keys, as in YAML; left as it is.
+        where: what to call it in an error message.
+        folder: what file names are relative to; default: the current folder. They are absolute in the result.
+
+    Raises:
+        ConfigError: names every problem.
+    """
     if not isinstance(document, dict):
         raise ConfigError(f"{where}: expected a mapping of keys, found {type(document).__name__}")
     # A node without keys (`federation:`, all of its keys commented out) is YAML's null and means the defaults.
     nodes = {key for key, field in RunConfig.model_fields.items() if is_node(field.annotation)}
     document = {key: value for key, value in document.items() if value is not None or key not in nodes}
+    check_format(document, where)
+    document.pop("format", None)
+    anchor_files(document, folder)
     try:
         config = RunConfig(**document)
     except ValidationError as error:
@@ -69,40 +81,73 @@ def check_config(config: RunConfig) -> None:
         validate_metrics(config.evaluation, has_test=config.data.test_fraction > 0, label="unknown yet")
 
 
-def load_config(path: Path | str, assignments: Sequence[str] = ()) -> RunConfig:
-    """Reads a YAML configuration and applies `--set` assignments. File paths in it are relative to its folder."""
-    file = Path(path)
-    if not file.is_file():
-        raise ConfigError(f"config: no such file: {file}")
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f" at line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{file}: not valid YAML{at}") from None
-    if not isinstance(document, dict):
-        raise ConfigError(f"{file}: expected a mapping of keys, found an empty or scalar document")
-    _resolve_paths(document, file.resolve().parent)
-    for assignment in assignments:
-        _set(document, assignment)
-    return parse_config(document, str(file))
+def assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Puts a value at a dotted key of a configuration; groups of keys on the way are made where they are missing.
+
+    Raises:
+        ConfigError: `key` is none, or goes through a value; `where` says who asked for it.
+    """
+    keys = key.split(".") if isinstance(key, str) else []
+    if not all(keys) or not keys:
+        raise ConfigError(f"{where}: '{key}' is not a key like privacy.epsilon")
+    if keys[0] not in RunConfig.model_fields:
+        raise ConfigError(f"{where}: unknown key '{key}'{nearest(keys[0], RunConfig.model_fields)}")
+    node = document
+    for part in keys[:-1]:
+        child = node.get(part)
+        if isinstance(child, str) and part in ("mechanism", "partition"):
+            child = {"name": child}
+        if child is None:
+            child = {}
+        if not isinstance(child, dict):
+            raise ConfigError(f"{where}: '{key}': '{part}' is a value, not a group of keys")
+        node[part] = child
+        node = child
+    node[keys[-1]] = value
 
 
-def _resolve_paths(document: dict[str, Any], folder: Path) -> None:
-    """Makes the file names of the data node absolute where they exist beside the configuration file."""
+def anchor_files(document: dict[str, Any], folder: Path | None = None) -> None:
+    """Makes the file names of a configuration's data node absolute.
+
+    A name means one place: it is not looked for, so that no file elsewhere can take its place unnoticed.
+
+    Args:
+        document: the configuration's keys; its data node is replaced.
+        folder: what relative names are relative to; default: the current folder.
+    """
     data = document.get("data")
     if not isinstance(data, dict):
         return
-    for key in ("source", "schema"):
+    document["data"] = data = dict(data)
+    for key, is_file in (("source", names_file), ("schema", bool)):
         value = data.get(key)
-        if isinstance(value, str) and not Path(value).is_absolute():
-            beside = folder / value
-            looks_like_file = "/" in value or Path(value).suffix in {
-                ".csv",
-                ".gz",
-                ".parquet",
-                ".yaml",
-                ".yml",
-            }
-            if looks_like_file and beside.exists():
-                data[key] = str(beside)
+        if isinstance(value, str) and is_file(value):
+            data[key] = str((folder or Path.cwd()) / value)
+
+
+def names_file(source: str) -> bool:
+    """Whether a data source is a file's name, and not that of a registered, generated or downloaded table."""
+    from fedsyn.data.readers import SUFFIXES
+
+    return not source.startswith(("openml:", "sklearn:")) and ("/" in source or source.lower().endswith(SUFFIXES))
+
+
+def require_files(data: DataNode, *, source: bool = True) -> None:
+    """Looks for the files that a configuration names.
+
+    Args:
+        data: of the configuration.
+        source: whether its table is needed, too; a deployment's server has none.
+
+    Raises:
+        ConfigError: names the place that was looked at, and says which places a name can mean.
+    """
+    files = {"source": data.source} if source and names_file(data.source) else {}
+    for key, file in (files | {"schema": data.schema_file}).items():
+        if file and not Path(file).is_file():
+            path = Path(file)
+            present = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+            raise ConfigError(
+                f"data.{key}: no such file: {path}{nearest(path.name, present)}; a file name in a configuration is "
+                f"relative to its folder, one in --set or from Python to the current one ({Path.cwd()})"
+            )

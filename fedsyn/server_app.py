@@ -6,11 +6,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from fedsyn.client_app import config_of, store_of
 from fedsyn.flower import Context, Grid, ServerApp
 from fedsyn.runs.directory import default_out, record_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared, deployed, prepare
+from fedsyn.runs.run_config import config_of, store_of
 from fedsyn.runs.serve import serve
 from fedsyn.schema import Schema
 

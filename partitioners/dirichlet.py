@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from partitioners.base import Partitioner, PartitionInput, apportion, fill_small_clients
+from fedsyn.data.partition import Partitioner, PartitionInput, apportion, fill_small_clients
 
 
 class Dirichlet(Partitioner):

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from fedsyn.data.partition import Partitioner, PartitionInput, apportion, fill_small_clients
 from fedsyn.errors import DataError
-from partitioners.base import Partitioner, PartitionInput, apportion, fill_small_clients
 
 
 class Subpopulation(Partitioner):
@@ -89,7 +89,7 @@ def _home_clients(counts: np.ndarray, clients: int) -> np.ndarray:
     if spare == 0:
         return np.ones(counts.size, dtype=np.int64)
     # Proportional to all clients first, so that tiny groups do not distort the others more than they must.
-    homes = np.maximum(apportion(counts, clients), 1)
+    homes: np.ndarray = np.maximum(apportion(counts, clients), 1)
     for _ in range(int(homes.sum()) - clients):
         homes[np.argmax(np.where(homes > 1, homes / counts, -1.0))] -= 1
     return homes

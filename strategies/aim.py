@@ -7,6 +7,7 @@ Differentially Private Synthetic Data".
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from clients.aim import AimClient, Select
 from fedsyn.errors import ProtocolError
@@ -48,7 +49,7 @@ class Aim(MechanismStrategy):
                 break
             request = Select(eligible=eligible, sigma=scales.sigma, epsilon=scales.epsilon)
             replies = yield Ask(self.everyone(), request, pack_model(self.model))
-            choices = self.accept(replies, lambda reply, eligible=eligible: choice(reply, eligible))
+            choices = self.accept(replies, partial(choice, eligible))
             if not choices:
                 break  # the only holder is gone: what was measured so far stands
             chosen = next(iter(choices.values()))  # line 13
@@ -84,10 +85,10 @@ class Aim(MechanismStrategy):
         """Share of the largest model that this round may use: what will be spent when the round is over (line 12)."""
         if self.options.rounds is None:
             return min(1.0, max(0.05, self.ledger.spent_rho / self.budget.rho))
-        return self.round / self.options.rounds
+        return self.round / float(self.options.rounds)
 
 
-def choice(reply: Reply, eligible: list[int]) -> int:
+def choice(eligible: list[int], reply: Reply) -> int:
     """The holder's choice; ProtocolError unless it is one of the eligible cliques."""
     chosen = reply.params.get("chosen")
     if type(chosen) is not int or chosen not in eligible:

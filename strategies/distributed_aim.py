@@ -60,11 +60,11 @@ class DistributedAim(MechanismStrategy):
     docs/mechanisms.md for what it costs, and `sketch_aim` for a score that does not have the error.
 
     Departures from the paper (docs/mechanisms.md; as printed in configs/printed/distributed_aim.yaml): the weighted
-    scores have L2 sensitivity sqrt(sum_r w_r^2), where Algorithm 2, line 1 takes sqrt(|R|) times the largest; values are
-    rounded, not truncated, and the rounding is part of the sensitivity; the penalty is subtracted once and not by every
-    client, and is multiplied by w_r as in AIM itself; the model is scaled to a client's public or released size; the
-    noise is accounted exactly, as one Gaussian mechanism; before the first round all one-way marginals are measured; no
-    clique is selected that lies inside a measured one.
+    scores have L2 sensitivity sqrt(sum_r w_r^2), where Algorithm 2, line 1 takes sqrt(|R|) times the largest. Values
+    are rounded, not truncated, and the rounding is part of the sensitivity. The penalty is subtracted once and not by
+    every client, and is multiplied by w_r as in AIM itself. The model is scaled to a client's public or released size.
+    The noise is accounted exactly, as one Gaussian mechanism. Before the first round all one-way marginals are
+    measured. No clique is selected that lies inside a measured one.
     """
 
     Client = DistributedAimClient
@@ -110,7 +110,7 @@ class DistributedAim(MechanismStrategy):
 
     def share(self) -> float:
         """Share of the largest model that this round may use, as in AIM: early rounds leave room for later ones."""
-        return self.round / self.options.rounds
+        return self.round / float(self.options.rounds)
 
     def eligible(self, measurements: Sequence[Measurement]) -> list[int]:
         """Candidates that the model can take and, while there are any, that lie inside no measured clique.

@@ -265,7 +265,7 @@ class Allocation:
         2021, equation 3).
         """
         weights = np.ones(len(chosen)) if self.even else self.unit[list(chosen)] ** (2.0 / 3.0)
-        return weights / weights.sum()
+        return np.asarray(weights / weights.sum())
 
     def error(self, chosen: Sequence[int]) -> float:
         """Sum of psi over the chosen pairs, with the budget divided among them."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
+from fedsyn import yamlio
 from fedsyn.counting.candidates import Candidates, build_workload
 from fedsyn.counting.marginals import count
 from fedsyn.errors import FedsynError
@@ -174,7 +174,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=Path("runs/distributed_aim_figure1"), help="results folder")
     out: Path = parser.parse_args().out
-    document = yaml.safe_load((Path(__file__).parent / "expected.yaml").read_text(encoding="utf-8"))
+    document = yamlio.read_mapping(Path(__file__).parent / "expected.yaml")
     results: Result = {}
     try:
         for name, facts in document["scores"].items():

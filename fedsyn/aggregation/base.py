@@ -113,7 +113,7 @@ class ClientSum:
     contribution: Callable[[Arrays], Contribution]
     spec: SumSpec
     stage: Stage | None
-    call: Call
+    call: Call[Any]
     ledger: Ledger
     holder: Holder
     config_hash: str

@@ -28,7 +28,7 @@ def encode(values: npt.ArrayLike, resolution: int) -> npt.NDArray[np.int64]:
 
 
 def decode(sums: npt.ArrayLike, resolution: int) -> npt.NDArray[np.float64]:
-    """`sums / resolution` (Algorithm 4, line 7); `sums` are signed, and need not be integers once noise is on them."""
+    """`sums / resolution` (Algorithm 4, line 7); `sums` are signed, and no integers once noise is on them."""
     return np.asarray(sums, np.float64) / resolution
 
 
@@ -36,7 +36,7 @@ def encoded_moves(moves: npt.ArrayLike, resolution: int) -> npt.NDArray[np.int64
     """How far encoded values move at most when the values move by at most `moves`.
 
     Rounding two numbers to the nearest integers moves their distance x by at most 1, and leaves an integer: at most
-    floor(x + 1). That is resolution * moves + 1 for a whole resolution * moves (0.5 and 1.5 are one apart and round to 0 and 2),
-    and its ceiling otherwise. Another tenth is for the values' own floating point error, up to LARGEST.
+    floor(x + 1). With x = resolution * moves that is x + 1 where x is whole (0.5 and 1.5 are one apart and round to 0
+    and 2), and the ceiling of x otherwise. Another tenth is for the values' own floating point error, up to LARGEST.
     """
     return np.floor(np.asarray(moves, np.float64) * resolution + 1.0 + _FLOAT_ERROR).astype(np.int64)

@@ -14,7 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedsyn.errors import ConfigError
+from fedsyn import yamlio
+from fedsyn.errors import ConfigError, NodeError
 
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg import Identity
@@ -42,29 +43,32 @@ def new_identity(path: Path) -> str:
 
 @lru_cache(maxsize=2)
 def load_identities(identity: str, roster: str) -> tuple[Identity, Roster]:
-    """A deployment's holder: its private key from one file, everybody's public keys from another (YAML, id: hex)."""
+    """A deployment's holder: its private key from one file, everybody's public keys from another (YAML, id: hex).
+
+    Raises:
+        NodeError: one of them is not what it should be.
+    """
     from fedsyn.aggregation.secagg import Identity
 
     try:
         own = Identity.from_bytes(_hex(Path(identity).read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        raise ConfigError("identity: expected the file that 'fedsyn identity' wrote") from None
+        raise NodeError("identity: expected the file that 'fedsyn identity' wrote") from None
     return own, _load_roster(Path(roster))
 
 
 def _load_roster(path: Path) -> dict[int, bytes]:
-    import yaml
-
-    expected = (
-        "roster: expected a YAML file with one line for each data holder, partition id: public key (64 hex digits)"
-    )
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-        keys = {int(partition): _hex(str(key)) for partition, key in document.items()}
-    except (OSError, ValueError, AttributeError, TypeError, yaml.YAMLError):
-        raise ConfigError(expected) from None
+        document = yamlio.read_mapping(path)
+        keys = {int(str(partition)): _hex(str(key)) for partition, key in document.items()}
+        if len(keys) < len(document):
+            raise ValueError("a partition id stands twice, spelled in two ways")
+    except (ConfigError, ValueError, TypeError):
+        raise NodeError(  # not that error's own text, which quotes the file
+            "roster: expected a YAML file with one line for each data holder, partition id: public key (64 hex digits)"
+        ) from None
     if len(set(keys.values())) != len(keys):
-        raise ConfigError("roster: two data holders have the same public key")
+        raise NodeError("roster: two data holders have the same public key")
     return keys
 
 

@@ -35,7 +35,7 @@ from fedsyn.wire.holder import MOST_PARTITIONS
 from fedsyn.wire.requests import Summed
 
 if TYPE_CHECKING:
-    from fedsyn.aggregation.secagg import Session
+    from fedsyn.aggregation.secagg import SecureSumClient, Session
 
 STATE = "secure_sum"  # of the sum that is under way, in the holder's state
 LAST = "secure_sums"  # number of the last sum that this client took part in
@@ -102,7 +102,7 @@ class SecureAggregation(Aggregation):
             raise ProtocolError("the message is for another client of the sum")
         return int(given[0])
 
-    def _member(self, part: ClientSum, session: Session, partition: int, stage: str) -> Any:
+    def _member(self, part: ClientSum, session: Session, partition: int, stage: str) -> SecureSumClient:
         """This client in this session, as the stages before left it."""
         from fedsyn.aggregation.secagg import SecureSumClient
 

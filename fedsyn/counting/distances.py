@@ -41,7 +41,7 @@ def touched_distances(
     if n == 0:
         return np.full(len(cliques), float(size))
     distances = np.empty(len(cliques))
-    columns = codes.T.astype(np.float64)  # floats multiply far faster, and are exact up to 2^53
+    columns = codes.T.astype(np.float64)  # BLAS is fast, and exact up to 2^53 in any order of addition
     strides = _strides(domain, tuple(cliques))
     step = max(1, _AT_ONCE // n)
     for start in range(0, len(cliques), step):

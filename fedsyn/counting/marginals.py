@@ -23,7 +23,7 @@ import numpy as np
 
 from fedsyn.domain import Domain
 
-# Index arrays are built for so many rows at a time: an index of 2 bytes and its 8-byte copy inside bincount
+# Index arrays are built for this many rows at a time: an index of 2 bytes and its 8-byte copy inside bincount
 # stay in a level-2 cache of 1 MB together with the columns. Measured flat between 2**15 and 2**17.
 _CHUNK = 1 << 16
 

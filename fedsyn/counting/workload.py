@@ -15,13 +15,22 @@ import numpy as np
 
 from fedsyn.domain import Clique, Domain
 
-# Up to so many cliques, sampling ranks all of them; above, it draws until enough distinct ones are found.
+# Sampling ranks all cliques up to this many; of more, it draws until enough distinct ones are found.
 _ENUMERABLE = 1_000_000
 
 
 @dataclass(frozen=True)
 class Workload:
     """Weighted cliques.
+
+    >>> domain = Domain(("age", "sex", "smoker"), (10, 2, 3))
+    >>> pairs = all_kway(domain, 2)
+    >>> pairs.cliques
+    (('age', 'sex'), ('age', 'smoker'), ('sex', 'smoker'))
+    >>> downward_closure([("age", "sex")], domain)
+    [('age',), ('sex',), ('age', 'sex')]
+    >>> candidate_weights(pairs, [("age",), ("age", "sex")])
+    {('age',): 2.0, ('age', 'sex'): 4.0}
 
     Attributes:
         cliques: attribute names of each query, in domain order.

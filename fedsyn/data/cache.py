@@ -1,4 +1,4 @@
-"""The folder for what can be had again: fetched tables, embeddings, the stores of hand-typed simulations."""
+"""The cache folder: what is in it can be fetched or computed again (tables, embeddings, stores of simulations)."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fedsyn import yamlio
 from fedsyn.errors import ConfigError, nearest
-from fedsyn.schema import Schema, yamlio
+from fedsyn.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,7 +133,7 @@ def describe(name: str) -> DatasetEntry:
     names = dataset_names()
     if name not in names:
         raise ConfigError(f"there is no dataset '{name}'{nearest(name, names)}; known: {', '.join(names)}")
-    data = yamlio.loads((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    data = yamlio.read_mapping(_FOLDER / f"{name}.yaml")
     try:
         return DatasetEntry(name=name, schema_data=data.pop("schema"), **data)
     except ValidationError as error:  # a mistake in the package, not of the user

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Scale:
-    """The numbers that the codes of a numeric attribute stand for.
+class ColumnRange:
+    """The numbers that the codes of a numeric column stand for.
 
     Attributes:
         values: (cardinality,) float64, ascending: the middle of each bin (of an integer column: of its integers);
@@ -32,15 +32,15 @@ class Scale:
     upper: float
 
 
-def scales(schema: Schema) -> dict[str, Scale]:
-    """The scale of each numeric column; the other attributes are categorical, also where categories are numbers."""
+def column_ranges(schema: Schema) -> dict[str, ColumnRange]:
+    """The range of each numeric column; every other attribute is categorical, also where its categories are numbers."""
     from fedsyn.schema import NumericColumn
 
     result = {}
     for name, column in schema.columns.items():
         if isinstance(column, NumericColumn):
             assert column.lower is not None and column.upper is not None
-            result[name] = Scale(bin_middles(column), float(column.lower), float(column.upper))
+            result[name] = ColumnRange(bin_middles(column), float(column.lower), float(column.upper))
     return result
 
 
@@ -52,10 +52,10 @@ def bin_middles(column: NumericColumn) -> np.ndarray:
 
 
 def raw_numbers(frame: pd.DataFrame, schema: Schema) -> np.ndarray:
-    """(n, len(scales)) float32 values of the numeric columns before binning, in the order of `scales`; NaN: missing."""
+    """The numeric columns before binning: (n, len(ranges)) float32, in the order of `column_ranges`; NaN: missing."""
     from fedsyn.schema.values import to_numbers
 
-    columns = [to_numbers(frame[name], schema.missing_text) for name in scales(schema)]
+    columns = [to_numbers(frame[name], schema.missing_text) for name in column_ranges(schema)]
     return np.stack(columns, axis=1).astype(np.float32) if columns else np.empty((len(frame), 0), np.float32)
 
 
@@ -84,8 +84,8 @@ class EvaluationInput:
         label: the attribute that classifiers predict, or None.
         label_values: (cardinality of the label,) number that each label code stands for, NaN for a missing
             value; None where the label is not numeric. See `label_values`.
-        scales: attribute -> scale, for the numeric attributes; the others are categorical. See `scales`.
-        test_numbers: (m, len(scales)) values of the held-out rows before binning, in the order of `scales`, NaN where
+        ranges: attribute -> range, for the numeric attributes; the others are categorical. See `column_ranges`.
+        test_numbers: (m, len(ranges)) values of the held-out rows before binning, in the order of `ranges`, NaN where
             missing; None: only the codes are known. See `raw_numbers`.
         cache: results that several metrics share; leave it alone.
     """
@@ -99,7 +99,7 @@ class EvaluationInput:
     partition: Sequence[np.ndarray] | None = None
     label: str | None = None
     label_values: np.ndarray | None = None
-    scales: Mapping[str, Scale] = field(default_factory=dict)
+    ranges: Mapping[str, ColumnRange] = field(default_factory=dict)
     test_numbers: np.ndarray | None = None
     cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -112,9 +112,9 @@ class EvaluationInput:
         assert self.test is not None
         result = self.positions(self.test)
         if self.test_numbers is not None:
-            for numbers, (name, scale) in zip(self.test_numbers.T, self.scales.items(), strict=True):
+            for numbers, (name, column) in zip(self.test_numbers.T, self.ranges.items(), strict=True):
                 known, axis = np.isfinite(numbers), self.domain.axes((name,))[0]
-                result[known, axis] = np.clip(numbers[known].astype(np.float64), scale.lower, scale.upper)
+                result[known, axis] = np.clip(numbers[known].astype(np.float64), column.lower, column.upper)
         return result
 
     def positions(self, codes: np.ndarray) -> np.ndarray:
@@ -123,9 +123,9 @@ class EvaluationInput:
         The middle of the bin on a numeric attribute (-inf: missing), the code itself on a categorical one.
         """
         result = codes.astype(np.float64)
-        for name, scale in self.scales.items():
+        for name, column in self.ranges.items():
             axis = self.domain.axes((name,))[0]
-            result[:, axis] = np.where(np.isfinite(scale.values), scale.values, -np.inf)[codes[:, axis]]
+            result[:, axis] = np.where(np.isfinite(column.values), column.values, -np.inf)[codes[:, axis]]
         return result
 
 

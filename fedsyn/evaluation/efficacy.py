@@ -60,7 +60,9 @@ def rmse_with(data: EvaluationInput, learner: Learner) -> float:
         mean, spread = y.mean(), y.std()
         if spread == 0:
             return np.full(len(x_test), mean)
-        return mean + spread * _predictions(_regressor(learner, len(y)), x, (y - mean) / spread, x_test)
+        standard = _predictions(_regressor(learner, len(y)), x, (y - mean) / spread, x_test)
+        predicted: np.ndarray = mean + spread * standard
+        return predicted
 
     return regression_error(data, *features(data), predict)
 
@@ -83,8 +85,8 @@ def features(data: EvaluationInput) -> tuple[np.ndarray, np.ndarray]:
             if name == data.label:
                 continue
             made, real = data.synthetic[:, axis].astype(np.int64), data.test[:, axis].astype(np.int64)
-            if name in data.scales:
-                columns.append(_scaled(data.scales[name].values, made, real))
+            if name in data.ranges:
+                columns.append(_scaled(data.ranges[name].values, made, real))
             elif size > _MOST_CATEGORIES:
                 columns.append(_scaled(np.arange(size, dtype=np.float64), made, real))
             else:
@@ -98,7 +100,8 @@ def features(data: EvaluationInput) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _one_hot(codes: np.ndarray, size: int) -> np.ndarray:
-    return np.eye(size, dtype=np.float32)[codes]
+    indicators: np.ndarray = np.eye(size, dtype=np.float32)[codes]
+    return indicators
 
 
 def _scaled(values: np.ndarray, made: np.ndarray, real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

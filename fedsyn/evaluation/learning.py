@@ -39,7 +39,8 @@ class _Predictions:
 
     @property
     def predicted(self) -> np.ndarray:
-        return np.argmax(self.scores, axis=1)
+        classes: np.ndarray = np.argmax(self.scores, axis=1)
+        return classes
 
 
 def auc(data: EvaluationInput) -> float:

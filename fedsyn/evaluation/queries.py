@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsyn.domain import Domain
-from fedsyn.evaluation.base import EvaluationInput, Scale, sample_rows
+from fedsyn.evaluation.base import ColumnRange, EvaluationInput, sample_rows
 
 QUERIES = 1_000
 _QUERY_SEED = 20_260  # public: the same queries for every run of a table
@@ -62,7 +62,7 @@ class RangeQueries:
 
 
 def random_queries(
-    domain: Domain, scales: Mapping[str, Scale], ways: int, number: int, rng: np.random.Generator
+    domain: Domain, ranges: Mapping[str, ColumnRange], ways: int, number: int, rng: np.random.Generator
 ) -> RangeQueries:
     """That many random boxes over `ways` different attributes; see the module's text for their distribution.
 
@@ -75,10 +75,10 @@ def random_queries(
     first, second = rng.random((2, number, ways))
     low = np.floor(first * np.array(domain.shape)[axes])
     high = low.copy()
-    for name, scale in scales.items():
+    for name, column in ranges.items():
         chosen = axes == domain.axes((name,))[0]
-        low[chosen] = scale.lower + first[chosen] * (scale.upper - scale.lower)
-        high[chosen] = low[chosen] + second[chosen] * (scale.upper - low[chosen])
+        low[chosen] = column.lower + first[chosen] * (column.upper - column.lower)
+        high[chosen] = low[chosen] + second[chosen] * (column.upper - low[chosen])
     return RangeQueries(axes, low, high)
 
 
@@ -88,7 +88,7 @@ def range_query_error(data: EvaluationInput, ways: int = 2) -> float:
     A synthetic table without rows answers 0 to every query.
     """
     assert data.test is not None and data.synthetic is not None
-    queries = random_queries(data.domain, data.scales, ways, QUERIES, np.random.default_rng([_QUERY_SEED, ways]))
+    queries = random_queries(data.domain, data.ranges, ways, QUERIES, np.random.default_rng([_QUERY_SEED, ways]))
     synthetic = sample_rows(data.synthetic, data.test.shape[0], np.random.default_rng(_SAMPLE_SEED))
     real = queries.answers(data.test_positions())
     return float(np.abs(real - queries.answers(data.positions(synthetic))).mean())

@@ -38,7 +38,7 @@ def wasserstein(data: EvaluationInput) -> float:
 
 def wasserstein_numeric(data: EvaluationInput) -> float:
     """The same mean over pairs of numeric attributes only, to compare with the figures of the paper."""
-    return _mean_distance(data, [axis for axis, name in enumerate(data.domain) if name in data.scales])
+    return _mean_distance(data, [axis for axis, name in enumerate(data.domain) if name in data.ranges])
 
 
 def pair_distance(real: np.ndarray, synthetic: np.ndarray, numeric: tuple[bool, bool]) -> float:
@@ -64,7 +64,7 @@ def pair_distance(real: np.ndarray, synthetic: np.ndarray, numeric: tuple[bool, 
     cost = np.zeros((int(source.sum()), int(target.sum())))
     for at, is_numeric in zip(points.T, numeric, strict=True):
         cost += _distances(_unit(at), source, target) if is_numeric else at[source][:, None] != at[target]
-    return _transport(surplus[source] / moved, -surplus[target] / moved, cost) * moved / (n * m)
+    return float(_transport(surplus[source] / moved, -surplus[target] / moved, cost) * moved / (n * m))
 
 
 def _unit(at: np.ndarray) -> np.ndarray:
@@ -79,7 +79,8 @@ def _distances(at: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.nda
     missing = ~np.isfinite(at)
     distances = np.abs(np.where(missing, 0.0, at)[source][:, None] - np.where(missing, 0.0, at)[target])
     either = missing[source][:, None] | missing[target]
-    return np.where(either, missing[source][:, None] != missing[target], distances)
+    costs: np.ndarray = np.where(either, missing[source][:, None] != missing[target], distances)
+    return costs
 
 
 def _transport(masses: np.ndarray, demands: np.ndarray, cost: np.ndarray) -> float:
@@ -103,7 +104,7 @@ def _mean_distance(data: EvaluationInput, axes: range | list[int]) -> float:
     rng = np.random.default_rng(_SAMPLE_SEED)
     real = sample_rows(data.test_positions(), MOST_ROWS, rng)
     synthetic = data.positions(sample_rows(data.synthetic, real.shape[0], rng))
-    numeric = [name in data.scales for name in data.domain]
+    numeric = [name in data.ranges for name in data.domain]
     known: dict[tuple[int, int], float] = data.cache.setdefault("wasserstein", {})
     pairs = list(combinations(axes, 2))
     if len(pairs) > MOST_PAIRS:

@@ -11,7 +11,7 @@ from flwr.compat.client.numpy_client import NumPyClient
 from flwr.compat.common.parameter import ndarrays_to_parameters, parameters_to_ndarrays
 from flwr.compat.common.typing import Code, FitIns, FitRes, Status
 
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, NodeError
 from fedsyn.wire.envelope import ANSWER, to_json
 
 _log = logging.getLogger("fedsyn")
@@ -39,8 +39,12 @@ def bridge(message: Message, context: Context, call_next: Callable[[Message, Con
 
 
 def _told(error: Exception) -> str:
-    """What a server may know of a failure: the text of an error about configuration, the type of any other."""
-    return str(error) if isinstance(error, ConfigError) else f"{type(error).__name__} (see this node's own log)"
+    """What a server may know of a failure: a fixed sentence, or the kind of error; never what a node read."""
+    if isinstance(error, NodeError):
+        return str(error)
+    if isinstance(error, ConfigError):
+        return "the run's configuration is not valid for this node's fedsyn (see this node's own log)"
+    return f"{type(error).__name__} (see this node's own log)"
 
 
 class FitClient(Client):

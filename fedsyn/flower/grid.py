@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from types import MappingProxyType
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -108,6 +109,11 @@ class InProcessGrid(Grid):
 
     def get_node_ids(self) -> list[int]:
         return list(self._contexts)
+
+    @property
+    def contexts(self) -> Mapping[int, Context]:
+        """Each node's Context by node id, with the state that its client left in it; to look at, not to change."""
+        return MappingProxyType(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         ids = []

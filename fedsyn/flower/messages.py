@@ -46,7 +46,7 @@ def read_reply(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Any]
 def _read_array(array: Array) -> npt.NDArray[Any]:
     if array.stype not in ("numpy.ndarray",):
         raise ProtocolError("an array of the reply is not in NumPy's format")
-    decoded = array.numpy()  # np.load(allow_pickle=False)
+    decoded: npt.NDArray[Any] = array.numpy()  # np.load(allow_pickle=False)
     if decoded.dtype.kind not in "uifb":
         raise ProtocolError("an array of the reply is not numeric")
     return decoded

@@ -11,7 +11,7 @@ from itertools import permutations
 
 from fedsyn.inference.junction_tree import ELSEWHERE, JunctionTree
 
-# A query dearer than this many multiplications is worth trying every node as its root.
+# A query that costs more multiplications than this is worth trying every node as its root.
 _SEARCH_FROM = 200_000
 # Messages at one node whose orders are all tried; beyond, they are taken from the smallest.
 _MOST_PERMUTED = 4
@@ -57,7 +57,7 @@ class Planner:
         """The node at which a query that lies in one component, but in no single node, is assembled.
 
         First guess: the fewest attributes in one message (a message with one attribute serves many queries), then the
-        fewest messages, then the fewest cells. Where that is dear, the cheapest of all nodes.
+        fewest messages, then the fewest cells. Where that is costly, the cheapest of all nodes.
         """
         if mask not in self._roots:
             guess = min(self._guesses(mask))[3]

@@ -1,9 +1,10 @@
 """Calibration of a junction tree: exact marginals and log Z from log potentials, in one pass up and one down.
 
 A `Calibrator` is compiled once per clique set: every buffer and view is allocated then, and a pass is a flat list of
-NumPy ufunc calls on them. Going up, a clique's table is shifted by the maximum over each cell of its separator, so ONE
-exp per cell gives the message (log of the sums) and, kept, the conditional distribution that the way down only has to
-scale: no logarithm of a marginal is ever taken, nothing divides by zero, and no cell is exponentiated twice.
+NumPy ufunc calls on them. Going up, a clique's table is shifted by the maximum over each cell of its separator. ONE exp
+per cell then gives the message (log of the sums). The same values are kept as a conditional distribution, which the way
+down only has to scale. So no logarithm of a marginal is taken, nothing divides by zero, and no cell is exponentiated
+twice.
 
 Small tables are combined before they meet a large one (two one-way potentials cost one addition on a three-way clique,
 not two), and marginals are summed out of the smallest table that holds them.

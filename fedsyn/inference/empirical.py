@@ -95,7 +95,8 @@ class EmpiricalModel:
         if codes.ndim != 2 or codes.shape[1] != len(self.domain):
             raise ValueError("codes must have one column for each attribute of the domain")
         with np.errstate(divide="ignore"):
-            return np.log(self.probability_at(self.domain.attributes, codes))
+            logs: np.ndarray = np.log(self.probability_at(self.domain.attributes, codes))
+            return logs
 
     def sample(self, n: int, rng: RandomSource) -> np.ndarray:
         """(n, d) rows in random order: every row of the table floor(n / rows) times, the rest without replacement.
@@ -105,7 +106,8 @@ class EmpiricalModel:
         rows = len(self.codes)
         extra = np.argsort(np.asarray(rng.random(rows)), kind="stable")[: n % rows]
         index = np.concatenate([np.tile(np.arange(rows), n // rows), extra])
-        return self.codes[index[np.argsort(np.asarray(rng.random(n)), kind="stable")]]
+        sampled: np.ndarray = self.codes[index[np.argsort(np.asarray(rng.random(n)), kind="stable")]]
+        return sampled
 
     # ------------------------------------------------------------------ other forms
 

@@ -15,8 +15,6 @@ from fedsyn.inference.model import Model
 from fedsyn.inference.triangulation import axes_of, bits
 
 ENGINES = ("native", "mbi")
-
-
 SOLVERS = ("accelerated", "mirror_descent")
 
 
@@ -49,6 +47,11 @@ class EstimateConfig:
             raise ConfigError("inference.tolerance must be a number and not negative")
 
 
+def estimate_config(node: InferenceNode, iterations: int) -> EstimateConfig:
+    """Settings of one fit: the configuration's engine and solver with the mechanism's number of iterations."""
+    return EstimateConfig(engine=node.engine, solver=node.solver, iterations=iterations)
+
+
 def start_potentials(domain: Domain, masks: Sequence[int], model: Model | None) -> list[np.ndarray]:
     """Potentials of a model carried over to other cliques: one table per mask, axes by rank, zero where it has none.
 
@@ -63,8 +66,3 @@ def start_potentials(domain: Domain, masks: Sequence[int], model: Model | None) 
             shape = [axes.sizes[rank] if mask >> rank & 1 else 1 for rank in bits(host)]
             tables[host] += table.reshape(shape)
     return [tables[mask] for mask in masks]
-
-
-def estimate_config(node: InferenceNode, iterations: int) -> EstimateConfig:
-    """Settings of one fit: the configuration's engine and solver with the mechanism's number of iterations."""
-    return EstimateConfig(engine=node.engine, solver=node.solver, iterations=iterations)

@@ -173,7 +173,7 @@ def _one_way(domain: Domain, targets: Mapping[Axes, np.ndarray], rows: int) -> l
 def _marginal(table: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:
     """The projection of a table over `axes` (ascending) onto some of them, its axes in the order of `wanted`."""
     kept = tuple(sorted(wanted))
-    projected = table.sum(axis=tuple(i for i, axis in enumerate(axes) if axis not in kept))
+    projected: np.ndarray = table.sum(axis=tuple(i for i, axis in enumerate(axes) if axis not in kept))
     return projected.transpose([kept.index(axis) for axis in wanted])
 
 
@@ -275,7 +275,8 @@ def _resized(domain: Domain, start: np.ndarray, rows: int, rng: np.random.Genera
     if len(start) == rows:
         return start
     index = np.concatenate([np.tile(np.arange(len(start)), rows // len(start)), rng.permutation(len(start))])[:rows]
-    return start[index]
+    table: np.ndarray = start[index]
+    return table
 
 
 # Updates --------------------------------------------------------------------------------------------------------------
@@ -368,7 +369,7 @@ def _stride(shape: Sequence[int], axis: int) -> tuple[int, int]:
 
 def _apportion(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """Integers that sum to `count`, each the floor or the ceiling of its share of it (systematic rounding)."""
-    edges = np.cumsum(weights)
+    edges: np.ndarray = np.cumsum(weights)
     edges = np.floor(edges * (count / edges[-1]) + rng.random()).astype(np.int64)
     np.minimum(edges, count, out=edges)
     edges[np.flatnonzero(weights)[-1] :] = count
@@ -395,4 +396,5 @@ def _one_of(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray, rng: np.rand
     rows = np.flatnonzero(marked[cell])
     rows = rows[np.argsort(cell[rows], kind="stable")]
     starts = np.cumsum(np.where(marked, have, 0)) - have
-    return rows[starts[wanted] + (rng.random(len(wanted)) * have[wanted]).astype(np.int64)]
+    chosen: np.ndarray = rows[starts[wanted] + (rng.random(len(wanted)) * have[wanted]).astype(np.int64)]
+    return chosen

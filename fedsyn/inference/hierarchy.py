@@ -20,7 +20,7 @@ from fedsyn.counting.reductions import dot
 
 Floats = npt.NDArray[np.float64]
 
-#: Below so many ordered cells, sums of neighbours do not pay for themselves.
+#: With fewer ordered cells, sums of neighbours cost more accuracy in the cells than they gain in the ranges.
 FEWEST_CELLS = 12
 # Of a cell; 1 of every larger block. Equal weights make ranges no better, and cells much worse (2.06 instead of 1.36).
 _CELL_WEIGHT = 2.0
@@ -32,7 +32,7 @@ class Hierarchy:
 
     Attributes:
         size: cells of the attribute.
-        ordered: so many of them, the first ones, have an order; the others (a missing value) are in no larger block.
+        ordered: how many of them, the first ones, have an order; the others (a missing value) are in no larger block.
         widths: cells per block, one entry for each resolution; the first is 1, each a multiple of the one before.
         weights: positive factor of each resolution's blocks; integers where they are asked of a client.
     """

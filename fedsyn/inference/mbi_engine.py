@@ -75,40 +75,12 @@ def estimate_with_mbi(
         ConfigError: mbi is not installed.
     """
     started = time.perf_counter()
-    axes = axes_of(domain)
-    measured = [m for m in merged if m.mask]
     with _mbi() as mbi:
-        cliques = _potential_cliques(domain, [m.mask for m in measured])
-        theirs = mbi.Domain(domain.attributes, domain.shape)
-        measurements = []
-        for m in measured:
-            clique = axes.clique(m.mask)
-            values = np.ascontiguousarray(from_rank_order(domain, clique, m.values)).ravel()
-            measurements.append(mbi.LinearMeasurement(values, clique, m.sigma))
-        start = _clique_vector(mbi, domain, cliques, warm_start)
-        potentials = {}
-        if config.iterations and cliques:
-            solver = (
-                mbi.estimation.MirrorDescent()
-                if config.solver == "mirror_descent"
-                else mbi.estimation.UniversalAcceleratedMethod()
-            )
-            fitted = solver.estimate(
-                theirs,
-                measurements,
-                known_total=total,
-                iters=config.iterations,
-                tol=config.tolerance or None,
-                warm_start=start,
-            )
-            start = fitted.potentials
-        for clique in start.cliques:
-            factor = start[clique]
-            potentials[tuple(factor.domain.attributes)] = np.asarray(factor.datavector(flatten=False))
+        potentials = _fitted_potentials(mbi, domain, [m for m in merged if m.mask], total, config, warm_start)
     model = Model(domain, potentials, total, structural_cliques=structural)
     loss = sum(m.disagreement for m in merged)
     for m in merged:
-        clique = axes.clique(m.mask)
+        clique = axes_of(domain).clique(m.mask)
         values = from_rank_order(domain, clique, m.values)
         loss += 0.5 * float(np.add.reduce(((model.project(clique) - values) / m.sigma) ** 2, None))
     model.info = FitInfo(
@@ -121,6 +93,40 @@ def estimate_with_mbi(
         seconds=time.perf_counter() - started,
     )
     return model
+
+
+def _fitted_potentials(
+    mbi: Any,
+    domain: Domain,
+    measured: Sequence[Merged],
+    total: float,
+    config: EstimateConfig,
+    warm_start: Model | None,
+) -> dict[Clique, np.ndarray]:
+    """Clique -> potential, of the cliques that mbi's solver keeps."""
+    cliques = _potential_cliques(domain, [m.mask for m in measured])
+    fitted = _clique_vector(mbi, domain, cliques, warm_start)
+    if config.iterations and cliques:
+        estimation = mbi.estimation
+        mirror = config.solver == "mirror_descent"
+        solver = estimation.MirrorDescent() if mirror else estimation.UniversalAcceleratedMethod()
+        measurements = []
+        for m in measured:
+            clique = axes_of(domain).clique(m.mask)
+            values = np.ascontiguousarray(from_rank_order(domain, clique, m.values)).ravel()
+            measurements.append(mbi.LinearMeasurement(values, clique, m.sigma))
+        fitted = solver.estimate(
+            mbi.Domain(domain.attributes, domain.shape),
+            measurements,
+            known_total=total,
+            iters=config.iterations,
+            tol=config.tolerance or None,
+            warm_start=fitted,
+        ).potentials
+    return {
+        tuple(fitted[clique].domain.attributes): np.asarray(fitted[clique].datavector(flatten=False))
+        for clique in fitted.cliques
+    }
 
 
 def mbi_marginals(model: Model, cliques: Sequence[Clique]) -> list[np.ndarray]:

@@ -174,7 +174,8 @@ class Model:
             raise ValueError("a clique names an attribute twice")
         mask = axes_of(self.domain).mask(clique)
         table = self._query().project(mask) if mask else np.ones(())
-        return np.multiply(from_rank_order(self.domain, clique, table), self.total, order="C")
+        marginal: np.ndarray = np.multiply(from_rank_order(self.domain, clique, table), self.total, order="C")
+        return marginal
 
     def project_many(self, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
         """`project` for each clique; messages and sums that several of them need are computed once."""

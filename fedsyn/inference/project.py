@@ -5,8 +5,9 @@ the query): every neighbour in whose direction some of its attributes lie sends 
 that depends on nothing else in the query, so the queries of one round share them. All factors are probabilities, each
 at most one, so nothing cancels and a conditional on an impossible cell is zero.
 
-Products run through BLAS in blocks of `_BLOCK` summands, and never as a matrix times a vector: OpenBLAS then adds in
-the same order whatever its number of threads, so a result has the same bits in one process and on a worker with one.
+Products are `einsum`, not BLAS, which adds in an order that depends on its kernel and on its number of threads: a
+result has the same bits in one process, on a worker with one thread, and on another processor's kernel. BLAS would be
+about twice as fast on one thread where nothing but projecting is timed; whole runs cost the same (measured).
 """
 
 from __future__ import annotations
@@ -20,29 +21,23 @@ from fedsyn.inference.calibrate import Calibrator, broadcast_shape, sum_out
 from fedsyn.inference.junction_tree import JunctionTree
 from fedsyn.inference.triangulation import bits
 
-_BLOCK = 128
 # Cells of the largest intermediate table of a projection; bounds memory.
 _PEAK_CELLS = 1 << 22
-# A multiplication for a single cell costs about this many of a projection's, most of which BLAS does.
+# A multiplication for a single cell costs about this many of a projection's, which run in longer loops.
 _CELL_COST = 2.0
 # A message with more cells is not kept for later queries.
 _KEPT_CELLS = 1 << 20
 
 
 def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """(b, m, k) @ (b, k, n), the same bits for every number of BLAS threads."""
+    """(b, m, k) @ (b, k, n) without BLAS, so with the same bits for every number of threads and every kernel."""
     _, rows, inner = left.shape
-    columns = right.shape[2]
     if inner == 1:
-        return left * right
-    if columns == 1:
-        return np.einsum("bmk,bk->bm", left, right[:, :, 0])[:, :, None]
-    if rows == 1:
-        return np.einsum("bk,bkn->bn", left[:, 0], right)[:, None]
-    out = left[:, :, :_BLOCK] @ right[:, :_BLOCK]
-    for start in range(_BLOCK, inner, _BLOCK):
-        out += left[:, :, start : start + _BLOCK] @ right[:, start : start + _BLOCK]
-    return out
+        return np.asarray(left * right)
+    if rows > right.shape[2]:  # the innermost loop runs along the longer side: up to five times faster
+        return matmul(right.transpose(0, 2, 1), left.transpose(0, 2, 1)).transpose(0, 2, 1)
+    product: np.ndarray = np.einsum("bmk,bkn->bmn", np.ascontiguousarray(left), np.ascontiguousarray(right))
+    return product
 
 
 def _arranged(table: np.ndarray, mask: int, order: tuple[int, ...]) -> np.ndarray:
@@ -87,7 +82,9 @@ class TreeProjector:
         """P(keep | given) over `keep`, which contains `given`, at a node; zero where `given` is impossible."""
         joint = self.node_marginal(node, keep)
         margin = self.node_marginal(node, given).reshape(broadcast_shape(self.axes, given, keep))
-        return np.divide(joint, margin, out=np.zeros_like(joint), where=margin > 0)
+        conditional = np.zeros_like(joint)
+        np.divide(joint, margin, out=conditional, where=margin > 0)
+        return conditional
 
     def contract(self, left: np.ndarray, left_mask: int, right: np.ndarray, right_mask: int, keep: int) -> np.ndarray:
         """Sum over the attributes outside `keep` (all of them in both tables) of the product; axes by rank, a view."""
@@ -208,7 +205,8 @@ class TreeProjector:
         if not fixed:
             return table[None]
         arranged = _arranged(table, mask, fixed + bits(mask & ~query))
-        return arranged[tuple(columns[rank] for rank in fixed)]
+        entries: np.ndarray = arranged[tuple(columns[rank] for rank in fixed)]
+        return entries
 
     def _assemble_at(self, node: int, part: int, query: int, given: int, columns: dict[int, np.ndarray]) -> np.ndarray:
         """(m, free attributes of `given`) values of P(part | given) with the query's attributes fixed at each cell."""

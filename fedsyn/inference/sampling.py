@@ -15,8 +15,8 @@ _CHUNK_CELLS = 1 << 22
 def _rounded_values(probabilities: np.ndarray, counts: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """For each group its values in ascending order, each value as often as expected, up to rounding.
 
-    Systematic rounding: value v of a group of n rows gets floor(n F(v) + u) - floor(n F(v-1) + u) rows, the floor or
-    the ceiling of its expected count, and exactly that count on average over u.
+    Systematic rounding: value v of a group of n rows gets floor(n F(v) + u) - floor(n F(v-1) + u) rows. That is the
+    floor or the ceiling of its expected count, and on average over u exactly that count.
 
     Args:
         probabilities: (g, v) non-negative weights of each group's values, not normalised.

@@ -20,7 +20,7 @@ from fedsyn.inference.calibrate import Calibrator
 # Iterations over which the relative decrease of the loss is compared with the tolerance.
 _WINDOW = 10
 # The last iterations of an accelerated fit are plain steps: they take out what momentum left in steep directions.
-# A fifth of the iterations, at most so many.
+# They are a fifth of the iterations, and at most this many.
 _PLAIN_STEPS = 10
 _MAX_TRIES = 40
 # The step grows by this factor after each accelerated iteration (and at least halves when it was too long).
@@ -68,7 +68,7 @@ class Problem:
 
     def step(self, theta: np.ndarray, residual: np.ndarray, length: float) -> np.ndarray:
         """theta - length * gradient, where the gradient is s * residual."""
-        out = self.scale * residual
+        out: np.ndarray = self.scale * residual
         out *= -length
         out += theta
         return out

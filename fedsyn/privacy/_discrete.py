@@ -110,7 +110,8 @@ class _Table:
         undecided = np.flatnonzero(magnitude < 0)
         magnitude[undecided] = self._search(words[undecided] >> np.uint64(1), source)
         negative = (words & np.uint64(1)).view(np.int64)
-        return (magnitude ^ -negative) + negative
+        signed: NDArray[np.int64] = (magnitude ^ -negative) + negative
+        return signed
 
     def _search(self, heads: NDArray[np.uint64], source: RandomSource) -> NDArray[np.int64]:
         """The number of table entries that do not exceed a uniform number which begins with these 63 bits."""

@@ -48,7 +48,8 @@ def gaussian(values: NDArray[np.number], sigma: float, source: RandomSource) -> 
     noise = sigma * np.asarray(source.standard_normal(values.shape), dtype=np.float64)
     if values.dtype.kind in "iub":
         return values.astype(np.float64) + grid * np.rint(noise / grid)
-    return grid * np.rint((values + noise) / grid)
+    rounded: NDArray[np.float64] = grid * np.rint((values + noise) / grid)
+    return rounded
 
 
 def discrete(values: NDArray[np.int64], s: float, source: RandomSource) -> NDArray[np.int64]:

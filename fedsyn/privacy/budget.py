@@ -24,6 +24,12 @@ ROUNDING_ROOM = 1e-9
 class PrivacyBudget:
     """The final guarantee: (epsilon, delta)-DP for one row, added or removed, at one client.
 
+    >>> budget = PrivacyBudget(epsilon=1.0, delta=1e-5)
+    >>> round(budget.rho, 5), round(budget.mu, 5)  # as zCDP, and as one Gaussian mechanism
+    (0.03056, 0.26805)
+    >>> round(sigma_for_rho(budget.rho / 20), 2)  # of each of 20 marginals, in records
+    18.09
+
     Raises:
         ConfigError: unless epsilon is positive and finite, and delta strictly between 0 and 1.
     """

@@ -167,7 +167,7 @@ class DistributedNoise:
         return "each client" if self.is_local else "the clients, a share each"
 
     def sigma_of(self, contributors: int) -> float:
-        """Standard deviation of the opened sum of so many clients, all of their shares in it, in summed units."""
+        """Standard deviation of the opened sum of this many clients, with all their shares in it, in summed units."""
         return self.share * math.sqrt(contributors) / self.resolution
 
     def release(

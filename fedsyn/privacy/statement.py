@@ -11,8 +11,8 @@ _NEIGHBOURS = "two federations are neighbours when one row of one client's table
 #: By `privacy.client_sizes`. A published count does not follow the row, so it alone would tell the two apart.
 ADJACENCY = {
     "private": _NEIGHBOURS,
-    "public": f"{_NEIGHBOURS}, every client's row count being a published constant; where the counts follow the rows, a "
-    "row can only be exchanged for another, and epsilon_replace_one is the guarantee",
+    "public": f"{_NEIGHBOURS}, every client's row count being a published constant; where the counts follow the rows, "
+    "a row can only be exchanged for another, and epsilon_replace_one is the guarantee",
 }
 
 _TITLES = {
@@ -57,9 +57,9 @@ class PrivacyStatement:
         """The same statement for the sampler of this run."""
         return replace(self, sampler=label)
 
-    def filled(self, **words: object) -> PrivacyStatement:
+    def filled(self, words: Mapping[str, object]) -> PrivacyStatement:
         """The statement with its placeholders, `{name}`, replaced; KeyError for one that has no word."""
-        return PrivacyStatement(**{field.name: getattr(self, field.name).format(**words) for field in fields(self)})
+        return PrivacyStatement(**{f.name: str(getattr(self, f.name)).format_map(words) for f in fields(self)})
 
     def render(self) -> str:
         """Seven lines, 'Title: text', in the fixed order."""

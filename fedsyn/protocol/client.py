@@ -21,7 +21,7 @@ from fedsyn.aggregation import ClientSum, Contribution, make_aggregation
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count_one_way, count_sparse_many
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import BudgetExceeded, FedsynError, ProtocolError
+from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, NodeError, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
@@ -173,7 +173,9 @@ class TableClient(NumPyClient):
 
     def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
         """Answers one request; never raises. The number of examples is always 0: sizes travel only where allowed."""
-        request, arrays, reply = "", [], {}
+        request = ""
+        arrays: Arrays = []
+        reply: dict[str, Any]
         try:
             envelope = Envelope.from_scalars(config)
             request = envelope.request[:40]
@@ -296,11 +298,16 @@ def indices(value: Any, length: int, name: str) -> list[int]:
 
 
 def _told(error: Exception) -> dict[str, str]:
-    """What a server may know of a failed request: the text of fedsyn's own errors, the type of any other."""
-    if isinstance(error, FedsynError):
-        kinds: tuple[tuple[type[FedsynError], str], ...] = ((BudgetExceeded, "budget"), (ProtocolError, "protocol"))
-        kind = next((kind for wanted, kind in kinds if isinstance(error, wanted)), "client")
-        return {"error": kind, "message": str(error)}
+    """What a server may know of a failed request: the text of errors about requests and sums, the type of any other."""
+    kinds: tuple[tuple[type[FedsynError], str], ...] = (
+        (BudgetExceeded, "budget"),
+        (ProtocolError, "protocol"),
+        (NodeError, "client"),
+        (ConfigError, "client"),  # of a sum that cannot be formed: public numbers
+    )
+    for wanted, kind in kinds:
+        if isinstance(error, wanted):
+            return {"error": kind, "message": str(error)}
     # A message of an unexpected exception may quote data: only its type leaves the client.
     _log.error("fedsyn: a request could not be answered; the server is told the kind of error only", exc_info=error)
     return {"error": "client", "message": f"unexpected {type(error).__name__}"}

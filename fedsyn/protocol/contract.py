@@ -24,6 +24,7 @@ class Contract:
         not_private: why a run is not private, for baselines that read exact data; else empty.
         statement: the privacy statement, with placeholders: {public}, {trust}, {server} (what it sees of a sum),
             {noise} (who draws it), and those of `words`.
+        general_words: what placeholders of `words` stand for in documents, where their name alone says too little.
 
     Args:
         config: the run's configuration.
@@ -35,6 +36,7 @@ class Contract:
     central: ClassVar[bool] = False
     not_private: ClassVar[str] = ""
     statement: ClassVar[PrivacyStatement]
+    general_words: ClassVar[dict[str, object]] = {}
 
     def __init__(self, config: RunConfig, domain: Domain) -> None:
         self.config = config
@@ -65,10 +67,39 @@ class Contract:
         """What the statement's further placeholders stand for under this configuration."""
         return {}
 
+    @classmethod
+    def in_general(cls) -> PrivacyStatement:
+        """The privacy statement of the family under any configuration, for documents."""
+        return cls.statement.filled(_General(_GENERAL | cls.general_words))
+
     def filled(self, aggregation: Aggregation, sampler: str) -> PrivacyStatement:
         """The privacy statement of a run."""
         words = {"public": public_facts(self.config), "sampler": sampler, **aggregation.who_sees_what(), **self.words()}
-        return self.statement.filled(**words)
+        return self.statement.filled(words)
+
+
+_GENERAL: dict[str, object] = {
+    "public": "schema with bounds and bins, workload, configuration, who takes part in which round (row counts where "
+    "`privacy.client_sizes` is `public`)",
+    "trust": "as `aggregation` says",
+    "server": "of every sum, what `aggregation` shows it",
+    "noise": "whom `aggregation.noise` names",
+    "sampler": "the operating system's; seeded, and not private, in a simulation with a seed",
+}
+
+
+class _Name(str):
+    """A placeholder's own name, however its value would have been formatted."""
+
+    def __format__(self, spec: str) -> str:
+        return str(self)
+
+
+class _General(dict[str, object]):
+    """Words for a statement; what is unknown stands for itself."""
+
+    def __missing__(self, key: str) -> object:
+        return _Name(f"`{key}`")
 
 
 @lru_cache(maxsize=32)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 
 @dataclass
@@ -22,6 +23,11 @@ class RoundRecord:
     sigma: float | None = None
     epsilon: float | None = None
     notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> RoundRecord:
+        """A record from a line of rounds.jsonl."""
+        return cls(**{f.name: facts[f.name] for f in fields(cls) if f.name in facts})
 
 
 @dataclass

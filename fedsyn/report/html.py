@@ -9,7 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from fedsyn.evaluation import METRICS
+from fedsyn.config import check_format
+from fedsyn.evaluation import all_metrics
 
 _MOST_ROWS = 1000
 _STYLE = """
@@ -28,8 +29,8 @@ def write_report(out: Path, figures: str = "") -> Path:
         out: the run directory.
         figures: HTML that follows the metrics; `fedsyn report` puts plots there.
     """
-    ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
-    metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    ledger = read_facts(out / "ledger.json")
+    metrics = read_facts(out / "metrics.json")
     rounds = read_rounds(out)
     config = (out / "config.yaml").read_text(encoding="utf-8")
     warning = ""
@@ -37,15 +38,20 @@ def write_report(out: Path, figures: str = "") -> Path:
         reasons = "; ".join(ledger["not_private_because"])
         warning = f'<p class="warn"><b>This run is not private:</b> {escape(reasons)}.</p>'
     statement = [(key.replace("_", " "), value) for key, value in (ledger["statement"] or {}).items()]
+    replaced = (
+        f" Where a row can only be exchanged for another, it is epsilon = {ledger['epsilon_replace_one']:.6g}."
+        if "epsilon_replace_one" in ledger
+        else ""
+    )
     total = (
         f"<p>Spent: rho = {ledger['rho']:.6g}, which is epsilon = {ledger['epsilon']:.6g} at "
-        f"delta = {ledger['delta']:g} (budget: epsilon = {ledger['budget']['epsilon']:g}).</p>"
+        f"delta = {ledger['delta']:g} (budget: epsilon = {ledger['budget']['epsilon']:g}).{replaced}</p>"
     )
     parts = [
         f"<h1>{escape(out.name)}</h1>{warning}",
         "<h2>Metrics</h2>",
         "<p>Metrics compare with the real rows: they are outside the guarantee and are not for publication.</p>"
-        if any(name in METRICS for name in metrics)
+        if any(name in all_metrics() for name in metrics)
         else "",
         table(("metric", "value"), ((name, "not finite" if v is None else f"{v:.6g}") for name, v in metrics.items())),
         figures,
@@ -90,6 +96,14 @@ def _release(release: Mapping[str, Any]) -> Sequence[str]:
         f"{release['rho']:.4g}",
         release["noise_by"],
     )
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """A JSON file of a run; DataError if it is of a later format."""
+    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    check_format(facts, str(path))
+    facts.pop("format", None)
+    return facts
 
 
 def read_rounds(out: Path) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ def describe_partition(config: RunConfig, plot: Path | None = None) -> dict[str,
         config: the run's configuration.
         plot: PNG file to draw.
     """
-    from partitioners.base import PartitionInput
+    from fedsyn.data.partition import PartitionInput
 
     tables = split_tables(config)
     codes, schema, parts = tables.train, tables.schema, tables.parts

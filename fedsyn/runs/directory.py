@@ -1,47 +1,23 @@
-"""The files of a run directory, and how each is written and read."""
+"""The files of a run directory: their names, and how those that are read again are written and read."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedsyn.config import RunConfig
+from fedsyn.config import FORMAT, RunConfig, check_format
+from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError, InputError, RunError
 from fedsyn.inference import EmpiricalModel, Model, read_model
+from fedsyn.report.html import read_facts
 
-
-def save_model(path: Path, model: Model | EmpiricalModel) -> None:
-    """model.npz: the model's arrays (potentials or rows) and, as JSON in bytes, its domain. Readable without pickle."""
-    domain = json.dumps({"attributes": model.domain.attributes, "shape": model.domain.shape})
-    arrays: dict[str, Any] = dict(model.to_arrays())
-    np.savez_compressed(path, domain=np.frombuffer(domain.encode(), np.uint8), **arrays)
-
-
-def load_model(path: Path | str) -> Model | EmpiricalModel:
-    """Inverse of `save_model`."""
-    from fedsyn.domain import Domain
-
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    facts = json.loads(arrays.pop("domain").tobytes().decode())
-    return read_model(Domain(tuple(facts["attributes"]), tuple(facts["shape"])), arrays)
-
-
-def append_line(path: Path, value: Any) -> None:
-    """Adds one line of JSON to a file."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(value) + "\n")
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Writes strict JSON; a metric that is not finite must have become null before."""
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-
-
+# What a run leaves besides config.yaml. A new run in the same folder removes them before it starts, so that nothing of
+# an earlier one can be taken for its own.
 RESULTS = (
     "synthetic.csv",
     "model.npz",
@@ -54,6 +30,54 @@ RESULTS = (
 )
 
 
+def default_out(config: RunConfig, root: Path = Path("runs")) -> Path:
+    """runs/MECHANISM-SOURCE-TIME, a new folder each time."""
+    source = Path(config.data.source).name.split(".")[0].replace(":", "-") or "data"
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    name = config.mechanism.name.rpartition(":")[2]
+    out = root / f"{name}-{source}-{stamp}"
+    suffix = 1
+    while out.exists():
+        suffix += 1
+        out = root / f"{name}-{source}-{stamp}-{suffix}"
+    return out
+
+
+def save_model(path: Path, model: Model | EmpiricalModel) -> None:
+    """model.npz: the model's arrays (potentials or rows) and, as JSON in bytes, its domain. Readable without pickle."""
+    facts = {"format": FORMAT, "attributes": model.domain.attributes, "shape": model.domain.shape}
+    arrays: dict[str, Any] = dict(model.to_arrays())
+    np.savez_compressed(path, domain=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
+
+
+def load_model(path: Path | str) -> Model | EmpiricalModel:
+    """Inverse of `save_model`."""
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    facts = json.loads(arrays.pop("domain").tobytes().decode())
+    check_format(facts, str(path))
+    return read_model(Domain(tuple(facts["attributes"]), tuple(facts["shape"])), arrays)
+
+
+def append_line(path: Path, value: Mapping[str, Any]) -> None:
+    """Adds one line of JSON to a file, with the format's version."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"format": FORMAT, **value}) + "\n")
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes strict JSON, with the format's version; what is not finite must have become null before."""
+    path.write_text(
+        json.dumps({"format": FORMAT, **value}, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+    )
+
+
+def load_metrics(out: Path) -> dict[str, float]:
+    """metrics.json of a run directory, with its nulls as infinities."""
+    metrics = read_facts(out / "metrics.json")
+    return {name: float("inf") if value is None else value for name, value in metrics.items()}
+
+
 def record_error(out: Path, error: Exception) -> None:
     """Leaves an error for the process that started the run. Unexpected ones leave their type, not their text."""
     kind = "input" if isinstance(error, InputError) else "run"
@@ -61,26 +85,9 @@ def record_error(out: Path, error: Exception) -> None:
     write_json(out / "error.json", {"kind": kind, "message": text})
 
 
-def load_metrics(out: Path) -> dict[str, float]:
-    """metrics.json of a run directory, with its nulls as infinities."""
-    metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
-    return {name: float("inf") if value is None else value for name, value in metrics.items()}
-
-
 def raise_recorded_error(out: Path) -> None:
+    """Raises what `record_error` left in a run directory, if it left anything."""
     path = out / "error.json"
     if path.is_file():
         error = json.loads(path.read_text(encoding="utf-8"))
         raise (InputError if error["kind"] == "input" else RunError)(error["message"])
-
-
-def default_out(config: RunConfig, root: Path = Path("runs")) -> Path:
-    """runs/MECHANISM-SOURCE-TIME, a new folder each time."""
-    source = Path(config.data.source).name.split(".")[0].replace(":", "-") or "data"
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    out = root / f"{config.mechanism.name}-{source}-{stamp}"
-    suffix = 1
-    while out.exists():
-        suffix += 1
-        out = root / f"{config.mechanism.name}-{source}-{stamp}-{suffix}"
-    return out

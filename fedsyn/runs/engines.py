@@ -17,8 +17,8 @@ from fedsyn.protocol.record import RoundRecord
 from fedsyn.runs.directory import RESULTS, load_metrics, raise_recorded_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared, prepare
+from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve
-from fedsyn.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ def run(
 def _run_in_process(
     config: RunConfig, prepared: Prepared, out: Path, progress: Progress | None, started: float
 ) -> dict[str, float]:
-    from fedsyn.client_app import app
+    from fedsyn.runs.holders import app
 
     nodes = [{"partition-id": k, "num-partitions": prepared.clients} for k in range(prepared.clients)]
     grid = InProcessGrid(
@@ -71,7 +71,7 @@ def _run_in_process(
         nodes,
         run_config_of(config, store=prepared.folder),
         workers=config.runtime.workers,
-        app_path="fedsyn.client_app:app",
+        app_path="fedsyn.runs.holders:app",
     )
     try:
         strategy = serve(config, prepared, grid, out, progress)
@@ -103,25 +103,6 @@ def _run_elsewhere(config: RunConfig, prepared: Prepared, out: Path, progress: P
     return load_metrics(out)
 
 
-def run_config_of(
-    config: RunConfig, *, store: Path | None = None, schema: Schema | None = None, out: Path | None = None
-) -> dict[str, str]:
-    """The Flower run configuration of a run that was prepared: the resolved configuration itself, and what it needs.
-
-    Args:
-        config: the configuration.
-        store: folder of a simulation's prepared tables.
-        schema: a deployment's schema.
-        out: run directory.
-    """
-    return {
-        "resolved": json.dumps(config.to_dict(), separators=(",", ":")),
-        "store": "" if store is None else str(store),
-        "schema": "" if schema is None else schema.dumps(),
-        "out": "" if out is None else str(out),
-    }
-
-
 class _Watch:
     """Reports the rounds that another process appends to rounds.jsonl."""
 
@@ -133,6 +114,6 @@ class _Watch:
         if self.progress is not None and self.path.is_file():
             lines = self.path.read_text(encoding="utf-8").splitlines()
             for line in lines[self.seen :]:
-                self.progress(RoundRecord(**json.loads(line)))
+                self.progress(RoundRecord.read(json.loads(line)))
             self.seen = len(lines)
         return any((self.path.parent / name).is_file() for name in ("report.html", "error.json"))

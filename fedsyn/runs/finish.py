@@ -1,4 +1,4 @@
-"""The third step of a run: samples, measures and writes."""
+"""The third step of a run: samples the synthetic table, measures it in a simulation, and writes the run directory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import RunConfig
-from fedsyn.evaluation import EvaluationInput, evaluate, label_values, scales
+from fedsyn.evaluation import EvaluationInput, column_ranges, evaluate, label_values
 from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.protocol.strategy import MechanismStrategy
+from fedsyn.report.html import write_report
 from fedsyn.runs.directory import save_model, write_json
 from fedsyn.runs.prepare import Prepared, randomness_of
+
+_MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
 
 
 def finish(
@@ -34,8 +37,6 @@ def finish(
     metrics |= costs(strategy, prepared.clients, started)
     # Strict JSON knows no infinity (the likelihood of a row that the model rules out): null says "not finite".
     write_json(out / "metrics.json", {k: v if np.isfinite(v) else None for k, v in metrics.items()})
-    from fedsyn.report.html import write_report
-
     write_report(out)
     return metrics
 
@@ -73,7 +74,7 @@ def evaluation_input(
         partition=[np.arange(table.offsets[k], table.offsets[k + 1]) for k in range(table.clients)],
         label=schema.label,
         label_values=None if schema.label is None else label_values(schema, schema.label),
-        scales=scales(schema),
+        ranges=column_ranges(schema),
         test_numbers=np.load(prepared.folder / "test_numbers.npy", allow_pickle=False),
     )
 
@@ -89,6 +90,3 @@ def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str
         "client_mb_down": down / clients / 1e6,
         "dropped": float(sum(len(record.dropped) for record in strategy.records)),
     }
-
-
-_MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere

@@ -1,4 +1,7 @@
-"""The first step of a run: loads, checks, splits and stores the tables."""
+"""The first step of a run: loads and checks all that it needs; for a simulation, encodes, splits and stores the table.
+
+A simulation's clients each open their slice of what is stored; a deployment's server gets the schema, and no table.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,42 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
-from fedsyn.errors import ConfigError
-from fedsyn.evaluation import label_values, raw_numbers, scales, validate_metrics
+from fedsyn.errors import ConfigError, SchemaError
+from fedsyn.evaluation import column_ranges, label_values, raw_numbers, validate_metrics
+from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, partitioner
 from fedsyn.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedsyn.data.partition import Partitioner
+
+
+def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) -> Prepared:
+    """Loads and checks everything that the run needs; for a simulation, splits and stores the encoded table.
+
+    Args:
+        config: the configuration.
+        folder: where to keep it.
+        table: rows to use in place of `data.source`; `data.schema` describes them.
+
+    Raises:
+        InputError: bad configuration, schema or data.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # encoded rows are rows
+    if config.runtime.engine == "deployment":
+        return _prepare_deployment(config, folder)
+    from fedsyn.data import write_encoded
+
+    tables = split_tables(config, table)
+    _check_evaluation(config, tables.schema, len(tables.test))
+    write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
+    np.save(folder / "test.npy", tables.test, allow_pickle=False)
+    np.save(folder / "test_numbers.npy", tables.test_numbers, allow_pickle=False)
+    return Prepared(folder, tables.schema, True, len(tables.parts), tables.name).save()
 
 
 @dataclass(frozen=True)
@@ -53,33 +84,43 @@ class Prepared:
         return self
 
 
-def randomness_of(config: RunConfig) -> Randomness:
-    return Randomness(config.runtime.seed)
+def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
+    """A deployment's server needs the schema only: the rows stay with their holders."""
+    if config.data.schema_file is not None:
+        require_files(config.data, source=False)
+        schema = Schema.load(config.data.schema_file)
+    else:
+        from fedsyn.data import dataset_names, describe
+
+        if config.data.source not in dataset_names():
+            raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
+        schema = describe(config.data.source).schema_
+    schema = schema.adjusted(config.data.bins, config.data.label)
+    schema.require_approved()
+    if config.evaluation:
+        raise ConfigError(
+            "evaluation: a deployment's server has no rows to evaluate on; set evaluation: [] "
+            "and evaluate the synthetic table where real rows are"
+        )
+    return deployed(config, schema, folder)
 
 
-def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) -> Prepared:
-    """Loads and checks everything that the run needs; for a simulation, splits and stores the encoded table.
+def deployed(config: RunConfig, schema: Schema, folder: Path) -> Prepared:
+    """What a deployment's server works with: the schema, and no table."""
+    return Prepared(folder, schema, False, config.federation.clients, Path(config.data.source).name).save()
 
-    Args:
-        config: the configuration.
-        folder: where to keep it.
-        table: rows to use in place of `data.source`; `data.schema` describes them.
 
-    Raises:
-        InputError: bad configuration, schema or data.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # encoded rows are rows
-    if config.runtime.engine == "deployment":
-        return _prepare_deployment(config, folder)
-    from fedsyn.data import write_encoded
-
-    tables = split_tables(config, table)
-    _check_evaluation(config, tables.schema, len(tables.test))
-    write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
-    np.save(folder / "test.npy", tables.test, allow_pickle=False)
-    np.save(folder / "test_numbers.npy", tables.test_numbers, allow_pickle=False)
-    return Prepared(folder, tables.schema, True, len(tables.parts), tables.name).save()
+def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None:
+    numeric = None if schema.label is None else label_values(schema, schema.label) is not None
+    validate_metrics(
+        config.evaluation,
+        test_rows > 0,
+        schema.label,
+        numeric_label=numeric,
+        has_partition=True,
+        attributes=len(schema.domain),
+        numeric_attributes=len(column_ranges(schema)),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +160,38 @@ def split_tables(config: RunConfig, table: pd.DataFrame | None = None) -> Tables
     return Tables(encoded.name, schema, codes[train], codes[test], encoded.numbers[test], native, parts)
 
 
+def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Indices of the training rows and of the held-out rows, of the sample that the configuration asks for."""
+    from fedsyn.data import train_test_split
+
+    randomness = Randomness(config.data.split_seed)
+    used = np.arange(rows)
+    if config.data.sample < 1.0:
+        keep = max(1, round(config.data.sample * rows))
+        used = np.sort(randomness.ordinary("sample").permutation(rows)[:keep])
+    train, test = train_test_split(len(used), config.data.test_fraction, randomness.ordinary("split"))
+    if len(train) == 0:
+        raise ConfigError(f"data.test_fraction {config.data.test_fraction} leaves no training row of {len(used)}")
+    return used[train], used[test]
+
+
+def partition(
+    config: RunConfig,
+    codes: npt.NDArray[np.integer],
+    schema: Schema,
+    native: npt.NDArray[np.int64] | None,
+) -> list[npt.NDArray[np.int64]]:
+    """Row indices of each client; one client with every row for a central mechanism."""
+    from fedsyn.data.partition import PartitionInput
+
+    if contract_class(config.mechanism.name).central:
+        return [np.arange(len(codes))]
+    node = config.federation.partition
+    table = PartitionInput(codes, schema.domain, schema.label, native)
+    chosen: Partitioner = partitioner(node.name, **node.options)
+    return chosen.split(table, config.federation.clients, randomness_of(config).ordinary("partition"))
+
+
 @dataclass(frozen=True, eq=False)
 class Encoded:
     """A whole table before it is split: see `Tables` for the fields; `codes` and `numbers` are all rows, read-only."""
@@ -132,6 +205,7 @@ class Encoded:
 
 def encoded_table(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
     """Loads and encodes a configuration's source (or the given table), by an approved schema."""
+    require_files(data, source=table is None)
     if table is not None:
         return _encode(data, table)
     files = [data.source, data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
@@ -161,72 +235,23 @@ def _encode(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
     return Encoded(dataset.name, dataset.schema, codes, numbers, dataset.native_partition)
 
 
-def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Indices of the training rows and of the held-out rows, of the sample that the configuration asks for."""
-    from fedsyn.data import train_test_split
-
-    randomness = Randomness(config.data.split_seed)
-    used = np.arange(rows)
-    if config.data.sample < 1.0:
-        keep = max(1, round(config.data.sample * rows))
-        used = np.sort(randomness.ordinary("sample").permutation(rows)[:keep])
-    train, test = train_test_split(len(used), config.data.test_fraction, randomness.ordinary("split"))
-    if len(train) == 0:
-        raise ConfigError(f"data.test_fraction {config.data.test_fraction} leaves no training row of {len(used)}")
-    return used[train], used[test]
+def randomness_of(config: RunConfig) -> Randomness:
+    """The run's randomness: its seed, or the operating system."""
+    return Randomness(config.runtime.seed)
 
 
-def partition(
-    config: RunConfig,
-    codes: npt.NDArray[np.integer],
-    schema: Schema,
-    native: npt.NDArray[np.int64] | None,
-) -> list[npt.NDArray[np.int64]]:
-    """Row indices of each client; one client with every row for a central mechanism."""
-    from partitioners.base import PartitionInput
+def public_schema(config: RunConfig) -> Schema:
+    """The run's schema, without reading a row; SchemaError where only the table would tell."""
+    from fedsyn.data import SynthFSOptions, dataset_names, describe, synthfs_schema
 
-    if contract_class(config.mechanism.name).central:
-        return [np.arange(len(codes))]
-    node = config.federation.partition
-    table = PartitionInput(codes, schema.domain, schema.label, native)
-    return partitioner(node.name, **node.options).split(
-        table, config.federation.clients, randomness_of(config).ordinary("partition")
-    )
-
-
-def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
-    """A deployment's server needs the schema only: the rows stay with their holders."""
-    if config.data.schema_file is not None:
-        schema = Schema.load(config.data.schema_file)
+    data = config.data
+    if data.schema_file is not None:
+        schema = Schema.load(data.schema_file)
+    elif data.source == "synthfs":
+        schema = synthfs_schema(SynthFSOptions(**data.options))
+    elif data.source in dataset_names():
+        entry = describe(data.source)
+        schema = entry.schema_ if data.options.get("grouped", True) else entry.ungrouped()
     else:
-        from fedsyn.data import dataset_names, describe
-
-        if config.data.source not in dataset_names():
-            raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
-        schema = describe(config.data.source).schema_
-    schema = schema.adjusted(config.data.bins, config.data.label)
-    schema.require_approved()
-    if config.evaluation:
-        raise ConfigError(
-            "evaluation: a deployment's server has no rows to evaluate on; set evaluation: [] "
-            "and evaluate the synthetic table where real rows are"
-        )
-    return deployed(config, schema, folder)
-
-
-def deployed(config: RunConfig, schema: Schema, folder: Path) -> Prepared:
-    """What a deployment's server works with: the schema, and no table."""
-    return Prepared(folder, schema, False, config.federation.clients, Path(config.data.source).name).save()
-
-
-def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None:
-    numeric = None if schema.label is None else label_values(schema, schema.label) is not None
-    validate_metrics(
-        config.evaluation,
-        test_rows > 0,
-        schema.label,
-        numeric_label=numeric,
-        has_partition=True,
-        attributes=len(schema.domain),
-        numeric_attributes=len(scales(schema)),
-    )
+        raise SchemaError("the run's schema is not at hand")
+    return schema.adjusted(data.bins, data.label)

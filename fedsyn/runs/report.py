@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -12,11 +11,12 @@ import numpy as np
 
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count
-from fedsyn.errors import FedsynError, InputError, SchemaError
+from fedsyn.errors import FedsynError, InputError
 from fedsyn.loading import load_config
 from fedsyn.report import figures
-from fedsyn.report.html import picture, read_rounds, write_report
+from fedsyn.report.html import picture, read_facts, read_rounds, write_report
 from fedsyn.report.tables import latex_table, number
+from fedsyn.runs.prepare import encoded_table, public_schema, split_rows
 from fedsyn.schema import Schema
 from fedsyn.schema.columns import CategoricalColumn, NumericColumn
 
@@ -32,7 +32,7 @@ def write_full_report(out: Path, *, real: bool = True) -> list[Path]:
     """Rewrites report.html with plots and writes metrics.csv and metrics.tex. Returns the paths."""
     config = load_config(out / "config.yaml")
     page = write_report(out, _rounds(out) + _marginals(config, out, real))
-    metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_facts(out / "metrics.json")
     with (out / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("metric", "value"), *metrics.items()])
     rows = [(name, "not finite" if value is None else number(value)) for name, value in metrics.items()]
@@ -66,7 +66,7 @@ def _marginals(config: RunConfig, out: Path, real: bool) -> str:
 
     title, note, rows = "<h2>One-way marginals</h2>", "", None
     try:
-        schema = _public_schema(config)
+        schema = public_schema(config)
         synthetic = schema.encode(read_table(out / "synthetic.csv", schema))
     except InputError as error:
         return f"{title}<p>No plots: {escape(str(error))}</p>"
@@ -85,27 +85,8 @@ def _marginals(config: RunConfig, out: Path, real: bool) -> str:
     return f"{title}{warning}{note}{picture(png, 'one-way marginals')}"
 
 
-def _public_schema(config: RunConfig) -> Schema:
-    """The run's schema, without reading a row."""
-    from fedsyn.data import SynthFSOptions, dataset_names, describe, synthfs_schema
-
-    data = config.data
-    if data.schema_file is not None:
-        schema = Schema.load(data.schema_file)
-    elif data.source == "synthfs":
-        schema = synthfs_schema(SynthFSOptions(**data.options))
-    elif data.source in dataset_names():
-        entry = describe(data.source)
-        schema = entry.schema_ if data.options.get("grouped", True) else entry.ungrouped()
-    else:
-        raise SchemaError("the run's schema is not at hand")
-    return schema.adjusted(data.bins, data.label)
-
-
 def _training_rows(config: RunConfig) -> np.ndarray:
     """(n, d) codes of the rows that the run's clients held together."""
-    from fedsyn.runs.prepare import encoded_table, split_rows
-
     codes = encoded_table(config.data).codes
     return codes[split_rows(config, len(codes))[0]]
 

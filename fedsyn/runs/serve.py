@@ -1,4 +1,4 @@
-"""The second step of a run: drives the mechanism over a Grid."""
+"""The second step of a run: drives the mechanism's server half over a Grid, round after round."""
 
 from __future__ import annotations
 
@@ -18,10 +18,18 @@ from fedsyn.runs.prepare import Prepared, randomness_of
 Progress = Callable[[RoundRecord], None]
 
 
-def serve(config: RunConfig, prepared: Prepared, grid: Grid, out: Path, progress: Progress | None) -> MechanismStrategy:
+def serve(
+    config: RunConfig,
+    prepared: Prepared,
+    grid: Grid,
+    out: Path,
+    progress: Progress | None,
+    make: Callable[..., MechanismStrategy] | None = None,
+) -> MechanismStrategy:
     """Drives the mechanism over a Grid. The strategy holds model and ledger.
 
-    Writes rounds.jsonl, which is public, and measured.jsonl, which is not, as rounds finish.
+    Writes rounds.jsonl, which is public, and measured.jsonl, which is not, as rounds finish. `make` makes the server
+    half; the registered one when omitted.
     """
     rounds, measured = out / "rounds.jsonl", out / "measured.jsonl"
     for path in (rounds, measured):
@@ -36,7 +44,7 @@ def serve(config: RunConfig, prepared: Prepared, grid: Grid, out: Path, progress
         if progress is not None:
             progress(record)
 
-    strategy = strategy_class(config.mechanism.name)(
+    strategy: MechanismStrategy = (make or strategy_class(config.mechanism.name))(
         config,
         prepared.schema.domain,
         prepared.schema.sha256,

@@ -154,7 +154,8 @@ class CategoricalColumn(_ColumnBase):
         # The last entry is the code of "missing", which both factorisations number -1.
         codes = [self.code_of(value, missing_text) for value in uniques.tolist()]
         codes.append(self.code_of(None, missing_text))
-        return np.asarray(codes, dtype=np.int64)[inverse]
+        encoded: np.ndarray = np.asarray(codes, dtype=np.int64)[inverse]
+        return encoded
 
     def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
         """The code of one value of any type."""

@@ -17,9 +17,9 @@ from fedsyn.schema.values import MISSING_TEXT, parse_number, written
 if TYPE_CHECKING:
     import pandas as pd
 
-# A text column keeps so many categories, the most frequent ones; the rest becomes "other".
+# A text column keeps this many of its most frequent categories; the rest becomes "other".
 _MOST_CATEGORIES = 500
-# An integer label with at most so many different values is a class, not a quantity.
+# An integer label with at most this many different values is a class, not a quantity.
 _MOST_CLASSES = 20
 
 
@@ -89,7 +89,8 @@ def _as_numbers(series: pd.Series) -> np.ndarray | None:
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(series.dtype):
-        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+        numbers: np.ndarray = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        return numbers
     inverse, uniques = pd.factorize(series, use_na_sentinel=True)
     parsed = []
     for value in uniques.tolist():
@@ -98,7 +99,8 @@ def _as_numbers(series: pd.Series) -> np.ndarray | None:
         if number is None:
             return None
         parsed.append(number)
-    return np.array([*parsed, math.nan], dtype=np.float64)[inverse]
+    numbers = np.array([*parsed, math.nan], dtype=np.float64)[inverse]
+    return numbers
 
 
 def _spelled_as_float(series: pd.Series) -> bool:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fedsyn import yamlio
 from fedsyn.domain import Domain
-from fedsyn.errors import DataError, SchemaError, nearest
-from fedsyn.schema import yamlio
+from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.schema.columns import CategoricalColumn, Column, NumericColumn
 from fedsyn.schema.values import MISSING_TEXT
 
@@ -35,6 +34,19 @@ _DRAFT_NOTE = """\
 
 class Schema(BaseModel):
     """The columns of a table with their public values.
+
+    A value outside the schema gets a code too: the nearest bin, or "other".
+
+    >>> import pandas as pd
+    >>> schema = Schema.loads('''
+    ... columns:
+    ...   age: {kind: numeric, dtype: integer, lower: 0, upper: 99, bins: 10}
+    ...   ward: {kind: categorical, categories: [north, south], other: true}
+    ... ''')
+    >>> schema.domain.shape
+    (10, 3)
+    >>> schema.encode(pd.DataFrame({"age": [7, 63, 140], "ward": ["south", "north", "east"]})).tolist()
+    [[0, 1], [6, 0], [9, 2]]
 
     Attributes:
         columns: column name -> column, in the order of the table.
@@ -87,9 +99,9 @@ class Schema(BaseModel):
             SchemaError: not YAML, or see `from_dict`.
         """
         try:
-            data = yamlio.loads(text)
-        except yaml.YAMLError as error:
-            raise SchemaError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+            data = yamlio.loads(text, where)
+        except ConfigError as error:
+            raise SchemaError(str(error)) from None
         return cls.from_dict(data, where)
 
     @classmethod

@@ -30,7 +30,8 @@ def to_numbers(series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -
     if pd.api.types.is_bool_dtype(dtype) or (
         pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype)
     ):
-        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+        numbers: np.ndarray = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        return numbers
     if pd.api.types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
         raise DataError(f"column '{series.name}' is numeric in the schema but holds dates; convert them to numbers")
     if isinstance(dtype, pd.CategoricalDtype):
@@ -48,7 +49,8 @@ def to_numbers(series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -
             f"{int(bad.sum())} of {len(series)} rows; correct the rows, list the text under "
             "missing_values in the schema, or make the column categorical"
         )
-    return np.array([math.nan if x is None else x for x in parsed] + [math.nan], dtype=np.float64)[inverse]
+    numbers = np.array([math.nan if x is None else x for x in parsed] + [math.nan], dtype=np.float64)[inverse]
+    return numbers
 
 
 def parse_number(value: Any) -> float | None:

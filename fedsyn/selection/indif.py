@@ -125,10 +125,11 @@ def _matrix(
     """The matrix from the public bits of `fedsyn.selection.sketches`: the same on every machine and NumPy version."""
     key, cells, k = clique_key(projection.seed, pair), shape[0] * shape[1], projection.size
     if projection.kind == "signs":
-        return np.int8(1) - np.int8(2) * sign_bits(key, np.arange(cells, dtype=np.uint64), k).astype(np.int8)
+        bits = sign_bits(key, np.arange(cells, dtype=np.uint64), k).astype(np.int8)
+        return np.asarray(np.int8(1) - np.int8(2) * bits)
     drawn = splitmix64(key, np.arange(cells * k, dtype=np.uint64)).reshape(cells, k)
     uniform = ((drawn >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # open interval (0, 1)
-    return np.rint(_GAUSSIAN_UNIT * ndtri(uniform)).astype(np.int32)
+    return np.asarray(np.rint(_GAUSSIAN_UNIT * ndtri(uniform)), np.int32)
 
 
 # Estimation ----------------------------------------------------------------------------------------------------------
@@ -225,7 +226,7 @@ def indif(joint: npt.NDArray[np.integer]) -> float:
 
 def expected_l2(cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """E||g||_2 of standard normal vectors of these lengths: sqrt(2) Gamma((m+1)/2) / Gamma(m/2), about sqrt(m)."""
-    return np.sqrt(2.0) * np.exp(gammaln((cells + 1.0) / 2.0) - gammaln(cells / 2.0))
+    return np.asarray(np.sqrt(2.0) * np.exp(gammaln((cells + 1.0) / 2.0) - gammaln(cells / 2.0)))
 
 
 def expected_l1(cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

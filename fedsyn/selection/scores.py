@@ -18,11 +18,9 @@ from fedsyn.selection.views import MarginalView, ModelView, flat_cells
 
 Penalty = Literal["cells", "effective"]
 
-
 # Up to so many rows, array calls cost more than what they compute, and all cliques are done in one set of them.
 _FEW_ROWS = 512
-
-
+# In records; see `expected_noise`.
 _LARGEST_PENALTY = 2.0**32
 
 

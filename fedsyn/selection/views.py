@@ -22,13 +22,9 @@ from fedsyn.inference import Model, model_size, pass_cost
 
 # Marginals of more cells than this are not formed to be read at a few cells: single cells are computed instead.
 DENSE_CELLS = 4_000_000
-
-
 # Totals of the models that a message may bring. Counts of a total near 5e-324 are so coarse that they would no longer
 # sum to it, and `l1_distances` takes what was not touched to be one minus what was.
 _TOTALS = (1e-6, 2.0**63)
-
-
 # Log potentials of such a model: sums of larger ones could overflow, and a client without rows would not notice.
 _LARGEST_POTENTIAL = 1e150
 
@@ -138,29 +134,6 @@ class PooledView:
         return np.where(values[at] == flat, counts[at], 0) / max(1, len(self.codes))
 
 
-def flat_cells(
-    codes: npt.NDArray[np.integer], domain: Domain, clique: Clique, columns: dict[str, npt.NDArray[np.int64]]
-) -> npt.NDArray[np.int64]:
-    """(n,) flat cell of each row in the clique's marginal; `columns` keeps the columns already widened."""
-    flat = np.zeros(len(codes), np.int64)
-    for name, axis in zip(clique, domain.axes(clique), strict=True):
-        if name not in columns:
-            columns[name] = codes[:, axis].astype(np.int64)
-        flat *= domain[name]
-        flat += columns[name]
-    return flat
-
-
-def effective_cells(probabilities: npt.NDArray[np.float64]) -> float:
-    """(sum over cells of sqrt(p))^2: how many cells carry a distribution; 1 for one cell, n_q for the uniform one.
-
-    The exponential of its Renyi entropy of order 1/2. A fit knows the total and that no cell is negative, so the noise
-    on the many nearly empty cells of a large marginal does not reach the model: the noise that does is that of about
-    so many cells, and n_q is a penalty far too large for sparse marginals.
-    """
-    return float(np.sqrt(np.maximum(probabilities, 0.0)).sum()) ** 2
-
-
 def pack_model(model: Model) -> list[npt.NDArray[np.generic]]:
     """A model as arrays for a message: the names as one JSON text in bytes, then the arrays in that order."""
     arrays = model.to_arrays()
@@ -239,3 +212,26 @@ def _announced(
     if sum(domain.size(clique) for clique in measured) != len(named["potentials"]):  # Python integers
         raise ValueError("potentials of another size than the cliques")
     return named, measured + structural
+
+
+def effective_cells(probabilities: npt.NDArray[np.float64]) -> float:
+    """(sum over cells of sqrt(p))^2: how many cells carry a distribution; 1 for one cell, n_q for the uniform one.
+
+    The exponential of its Renyi entropy of order 1/2. A fit knows the total and that no cell is negative, so the noise
+    on the many nearly empty cells of a large marginal does not reach the model: the noise that does is that of about
+    so many cells, and n_q is a penalty far too large for sparse marginals.
+    """
+    return float(np.sqrt(np.maximum(probabilities, 0.0)).sum()) ** 2
+
+
+def flat_cells(
+    codes: npt.NDArray[np.integer], domain: Domain, clique: Clique, columns: dict[str, npt.NDArray[np.int64]]
+) -> npt.NDArray[np.int64]:
+    """(n,) flat cell of each row in the clique's marginal; `columns` keeps the columns already widened."""
+    flat = np.zeros(len(codes), np.int64)
+    for name, axis in zip(clique, domain.axes(clique), strict=True):
+        if name not in columns:
+            columns[name] = codes[:, axis].astype(np.int64)
+        flat *= domain[name]
+        flat += columns[name]
+    return flat

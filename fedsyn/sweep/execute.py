@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedsyn import __version__
-from fedsyn.config import RunConfig
+from fedsyn.config import FORMAT, RunConfig
 from fedsyn.errors import ConfigError, FedsynError, InputError
 from fedsyn.registry import contract_class, partitioner
 from fedsyn.sweep.results import CELL_FILE, SWEEP_FILE, Facts, read_cell
 from fedsyn.sweep.spec import Cell, Sweep
+from fedsyn.version import __version__
 
 CellDone = Callable[[Cell, Facts], None]
 
@@ -269,6 +269,7 @@ def run_sweep(
     out = Path(out).resolve()
     _open_folder(out, resume)
     record = {
+        "format": FORMAT,
         "name": sweep.name,
         "document": sweep.document,
         "cells": [{"id": cell.id, "axes": cell.axes, "seed": cell.seed} for cell in sweep.cells],

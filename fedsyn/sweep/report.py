@@ -1,4 +1,7 @@
-"""`fedsyn report` of a sweep: one page with its settings, tables and plots over the seeds, and CSV and LaTeX tables."""
+"""`fedsyn report`: of a sweep, one page with settings, tables and plots over the seeds, and CSV and LaTeX tables.
+
+A folder that holds a single run is passed on to `fedsyn.runs.report`.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
+from fedsyn import yamlio
 from fedsyn.errors import DataError
 from fedsyn.report import figures
 from fedsyn.report.html import picture, table, write_page
 from fedsyn.report.tables import number
 from fedsyn.runs.report import write_full_report
 from fedsyn.sweep.results import (
+    SWEEP_FILE,
     UNSET,
     Results,
     Summary,
@@ -27,6 +31,8 @@ from fedsyn.sweep.results import (
     write_tables,
 )
 
+# A run directory without one of these is not that of a finished run.
+_NEEDED = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl", "synthetic.csv")
 # More lines than this in one panel cannot be told apart.
 _MOST_SERIES = 10
 _SMALLEST_NUMERIC_AXIS = 3
@@ -43,11 +49,10 @@ def report_folder(folder: Path | str, *, real: bool = True) -> list[Path]:
         DataError: the folder holds neither.
     """
     folder = Path(folder)
-    if (folder / "sweep.json").is_file():
+    if (folder / SWEEP_FILE).is_file():
         return write_sweep_report(folder)
-    needed = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl", "synthetic.csv")
-    missing = [name for name in needed if not (folder / name).is_file()]
-    if len(missing) == len(needed):
+    missing = [name for name in _NEEDED if not (folder / name).is_file()]
+    if len(missing) == len(_NEEDED):
         raise DataError(f"{folder} is neither the directory of a run nor of a sweep")
     if missing:
         raise DataError(f"{folder} is not a finished run: {', '.join(missing)} is missing")
@@ -74,29 +79,6 @@ def write_sweep_report(out: Path) -> list[Path]:
     ]
     page = write_page(out / "report.html", results.name, "".join(parts))
     return [page, *write_tables(results, out)]
-
-
-def _settings(document: Mapping[str, Any]) -> str:
-    dumped: str = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=110)
-    return dumped if len(dumped) < 100_000 else dumped[:100_000] + "\n..."
-
-
-def _cells(results: Results) -> tuple[list[str], list[list[str]]]:
-    head = [*short_names(results.main_axes), "seed", "status", *results.metrics, "run directory"]
-    body = []
-    for row in results.rows:
-        values = [number(row.metrics[name]) if name in row.metrics else "" for name in results.metrics]
-        axes = [text(row.axes.get(key, UNSET)) for key in results.main_axes]
-        body.append([*axes, text(row.seed), row.status, *values, f"cells/{row.id}"])
-    return head, body
-
-
-def _failures(results: Results) -> str:
-    failed = [row for row in results.rows if row.status == "failed"]
-    if not failed:
-        return ""
-    rows = [[row.id, str(row.error.get("type", "")), str(row.error.get("message", ""))] for row in failed]
-    return "<h2>Failed cells</h2>" + table(("cell", "error", "message"), rows)
 
 
 def _plots(results: Results) -> str:
@@ -146,3 +128,26 @@ def _series(name: str, group: list[Summary], metric: str, main: str, position: M
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _failures(results: Results) -> str:
+    failed = [row for row in results.rows if row.status == "failed"]
+    if not failed:
+        return ""
+    rows = [[row.id, str(row.error.get("type", "")), str(row.error.get("message", ""))] for row in failed]
+    return "<h2>Failed cells</h2>" + table(("cell", "error", "message"), rows)
+
+
+def _cells(results: Results) -> tuple[list[str], list[list[str]]]:
+    head = [*short_names(results.main_axes), "seed", "status", *results.metrics, "run directory"]
+    body = []
+    for row in results.rows:
+        values = [number(row.metrics[name]) if name in row.metrics else "" for name in results.metrics]
+        axes = [text(row.axes.get(key, UNSET)) for key in results.main_axes]
+        body.append([*axes, text(row.seed), row.status, *values, f"cells/{row.id}"])
+    return head, body
+
+
+def _settings(document: Mapping[str, Any]) -> str:
+    dumped = yamlio.dumps(dict(document))
+    return dumped if len(dumped) < 100_000 else dumped[:100_000] + "\n..."

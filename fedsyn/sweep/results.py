@@ -1,4 +1,4 @@
-"""Tables of a sweep: one row a cell, and mean and standard deviation over the seeds of each combination."""
+"""What a sweep left in its folder, and tables of it: one row a cell; mean and sd over the seeds of each combination."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from fedsyn.errors import DataError
-from fedsyn.evaluation import METRICS
+from fedsyn.evaluation import all_metrics
 from fedsyn.report.tables import latex_table, plus_minus
 
-
-def is_quality(metric: str) -> bool:
-    """Whether a metric says how good the synthetic table is; the others are costs that every run reports."""
-    return metric in METRICS
+SWEEP_FILE = "sweep.json"  # in the sweep's folder: the sweep as given, and its cells
+CELL_FILE = "cell.json"  # in a cell's run directory, written last: how the cell ended
+Facts = dict[str, Any]  # what one of these files holds
 
 
 @dataclass(frozen=True)
@@ -133,19 +132,6 @@ class Results:
         return made
 
 
-def text(value: Any) -> str:
-    """A value of an axis as tables show it; nothing where a cell does not set the axis."""
-    if value is UNSET:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def short_names(keys: Sequence[str]) -> list[str]:
-    """Names of axes for people: `mechanism` for mechanism.name, `epsilon` for privacy.epsilon, if that is unique."""
-    names = [key.removesuffix(".name").rpartition(".")[2] for key in keys]
-    return [key if names.count(name) > 1 else name for key, name in zip(keys, names, strict=True)]
-
-
 def load_results(out: Path | str) -> Results:
     """Reads a sweep's folder, whether or not all of its cells have run.
 
@@ -165,6 +151,15 @@ def load_results(out: Path | str) -> Results:
             Row(cell["id"], cell["axes"], cell["seed"], facts["status"], metrics, facts.get("error", {})),
         )
     return Results(record["name"], record["document"], tuple(rows))
+
+
+def read_cell(folder: Path) -> Facts | None:
+    """cell.json of a run directory; None where it is absent or not whole."""
+    try:
+        facts = json.loads((folder / CELL_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) and "status" in facts else None
 
 
 def write_tables(results: Results, out: Path | str) -> list[Path]:
@@ -205,19 +200,19 @@ def summary_table(results: Results) -> tuple[list[str], list[list[str]]]:
     return head, body
 
 
-CELL_FILE = "cell.json"
+def is_quality(metric: str) -> bool:
+    """Whether a metric says how good the synthetic table is; the others are costs that every run reports."""
+    return metric in all_metrics()
 
 
-SWEEP_FILE = "sweep.json"
+def short_names(keys: Sequence[str]) -> list[str]:
+    """Names of axes for people: `mechanism` for mechanism.name, `epsilon` for privacy.epsilon, if that is unique."""
+    names = [key.removesuffix(".name").rpartition(".")[2] for key in keys]
+    return [key if names.count(name) > 1 else name for key, name in zip(keys, names, strict=True)]
 
 
-Facts = dict[str, Any]
-
-
-def read_cell(folder: Path) -> Facts | None:
-    """cell.json of a run directory; None where it is absent or not whole."""
-    try:
-        facts = json.loads((folder / CELL_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return facts if isinstance(facts, dict) and "status" in facts else None
+def text(value: Any) -> str:
+    """A value of an axis as tables show it; nothing where a cell does not set the axis."""
+    if value is UNSET:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from fedsyn import yamlio
 from fedsyn.config import Node, RunConfig, explain
 from fedsyn.errors import ConfigError, nearest
-from fedsyn.loading import _resolve_paths, parse_config
+from fedsyn.loading import anchor_files, assign, names_file, parse_config, require_files
 
 Combination = dict[str, Any]  # dotted key -> value
 
@@ -31,7 +31,8 @@ class SweepNode(Node):
     """A sweep file. Cells are (list x grid x paired) x seeds; every part may be left out.
 
     Attributes:
-        base: path of a configuration, relative to the sweep file, or a configuration's keys themselves.
+        base: path of a configuration, relative to the sweep file, or a configuration's keys themselves. File names
+            are relative to the file that they stand in.
         overrides: `set` in YAML: dotted keys that replace values of the base in every cell.
         grid: dotted key -> values; every combination of them is taken.
         combinations: `list` in YAML: each entry is one combination of dotted keys.
@@ -131,7 +132,7 @@ def load_sweep(path: Path | str) -> Sweep:
         ConfigError: the sweep or any cell's configuration is bad; the message names every kind of problem.
     """
     file = Path(path)
-    document = _read_yaml(file)
+    document = yamlio.read_mapping(file)
     try:
         node = SweepNode(**document)
     except ValidationError as error:
@@ -141,34 +142,20 @@ def load_sweep(path: Path | str) -> Sweep:
     folder = file.resolve().parent
     base = _base(node, folder, file)
     for key, value in node.overrides.items():
-        _assign(base, key, value, f"{file}: set")
+        assign(base, key, value, f"{file}: set")
+    anchor_files(base, folder)
     cells = _cells(node, base, folder, file)
     return Sweep(file.stem, {**document, "base": base}, cells)
 
 
-def _read_yaml(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise ConfigError(f"no such file: {file}")
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        raise ConfigError(f"{file}: not valid YAML{f' at line {mark.line + 1}' if mark else ''}") from None
-    if not isinstance(document, dict):
-        raise ConfigError(f"{file}: expected a mapping of keys, found an empty or scalar document")
-    return document
-
-
 def _base(node: SweepNode, folder: Path, file: Path) -> dict[str, Any]:
     if isinstance(node.base, dict):
-        base = copy.deepcopy(node.base)
-        _resolve_paths(base, folder)
-        return base
+        return copy.deepcopy(node.base)
     path = folder / node.base
     if not path.is_file():
         raise ConfigError(f"{file}: base: no such file: {path}")
-    base = _read_yaml(path)
-    _resolve_paths(base, path.resolve().parent)
+    base = yamlio.read_mapping(path)
+    anchor_files(base, path.resolve().parent)
     return base
 
 
@@ -228,11 +215,10 @@ def _cells(node: SweepNode, base: dict[str, Any], folder: Path, file: Path) -> t
 def _cell(combination: Combination, seed: int | None, base: dict[str, Any], folder: Path) -> Cell:
     document = copy.deepcopy(base)
     for key, value in combination.items():
-        _assign(document, key, copy.deepcopy(value), "axis")
+        assign(document, key, copy.deepcopy(value), "axis")
     if seed is not None:
-        _assign(document, _SEED, seed, "seeds")
-    _resolve_paths(document, folder)
-    config = parse_config(document, "config")
+        assign(document, _SEED, seed, "seeds")
+    config = parse_config(document, "config", folder)
     if config.runtime.engine == "deployment":
         raise ConfigError(
             "runtime.engine: a sweep is for simulations: on real data holders every cell would spend their budget anew"
@@ -245,19 +231,12 @@ def _cell(combination: Combination, seed: int | None, base: dict[str, Any], fold
 
 
 def check_source(config: RunConfig) -> None:
-    """Finds a misspelt data source without loading any table."""
+    """Finds a misspelt data source, or a file that is not there, without loading any table."""
     from fedsyn.data import dataset_names
-    from fedsyn.data.readers import SUFFIXES
 
-    source = config.data.source
-    if source.startswith(("openml:", "sklearn:")):
-        return
-    if "/" in source or source.lower().endswith(SUFFIXES):
-        if not Path(source).is_file():
-            raise ConfigError(f"data.source: no such file: {source}")
-        return
-    known = ["synthfs", *dataset_names()]
-    if source not in known:
+    require_files(config.data)
+    source, known = config.data.source, ["synthfs", *dataset_names()]
+    if source not in known and not names_file(source) and not source.startswith(("openml:", "sklearn:")):
         raise ConfigError(f"data.source: unknown data source '{source}'{nearest(source, known)}")
 
 
@@ -278,27 +257,6 @@ def cell_id(config: RunConfig, folder: Path) -> str:
     seed = "" if config.runtime.seed is None else f"-s{config.runtime.seed}"
     words = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{config.mechanism.name[:24]}-{source[:24]}{seed}")
     return f"{words}-{digest}"
-
-
-def _assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Puts a value at a dotted key; groups of keys on the way are made where they are missing."""
-    keys = key.split(".") if isinstance(key, str) else []
-    if not all(keys) or not keys:
-        raise ConfigError(f"{where}: '{key}' is not a key like privacy.epsilon")
-    if keys[0] not in RunConfig.model_fields:
-        raise ConfigError(f"{where}: unknown key '{key}'{nearest(keys[0], RunConfig.model_fields)}")
-    node = document
-    for part in keys[:-1]:
-        child = node.get(part)
-        if isinstance(child, str) and part in ("mechanism", "partition"):
-            child = {"name": child}
-        if child is None:
-            child = {}
-        if not isinstance(child, dict):
-            raise ConfigError(f"{where}: '{key}': '{part}' is a value, not a group of keys")
-        node[part] = child
-        node = child
-    node[keys[-1]] = value
 
 
 def _flat(key: str, value: Any) -> Combination:

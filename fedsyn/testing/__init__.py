@@ -1,11 +1,14 @@
 """For authors of mechanisms: the conformance check, and the awkward tables that it and the tests share."""
 
-from fedsyn.testing.conformance import ConformanceCheck, check_mechanism, mechanism_checks
+from fedsyn.testing.conformance import ConformanceCheck, ConformanceReport, check_mechanism, mechanism_checks
+from fedsyn.testing.failures import Skipped
 from fedsyn.testing.schemas import AwkwardTable, awkward_names, awkward_table, awkward_tables
 
 __all__ = [
     "AwkwardTable",
     "ConformanceCheck",
+    "ConformanceReport",
+    "Skipped",
     "awkward_names",
     "awkward_table",
     "awkward_tables",

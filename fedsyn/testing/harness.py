@@ -16,92 +16,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.aggregation import Contribution
 from fedsyn.aggregation.identities import simulated_identities
 from fedsyn.config import RunConfig
-from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError
-from fedsyn.flower import ArrayRecord, ClientApp, ConfigRecord, Context, Message, RecordDict
+from fedsyn.flower import ClientApp, Context
 from fedsyn.flower.bridge import bridge, read_state, write_state
-from fedsyn.flower.grid import InProcessGrid
-from fedsyn.loading import parse_config
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness, RandomSource
-from fedsyn.registry import client_class, contract_class, strategy_class
+from fedsyn.registry import client_class, strategy_class
 from fedsyn.selection.views import PooledView
-from fedsyn.testing.schemas import AwkwardTable
-from fedsyn.wire.envelope import ANSWER, ENVELOPE, to_json
+from fedsyn.testing.failures import ProvokedError, described, errors_kept
+from fedsyn.testing.faults import Fault, ScriptedGrid, garble, vanish
+from fedsyn.testing.federations import Codes, Federation, config_of, federation_of
+from fedsyn.wire.envelope import ANSWER, ENVELOPE
 from fedsyn.wire.holder import Holder
 
 SERVER = "server"
-Codes = npt.NDArray[np.integer]
-Fault = Callable[[Message, int], Message | None]
-
-
-# Federations -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Federation:
-    """A table that is split between clients.
-
-    Attributes:
-        table: the awkward table.
-        parts: (n_k, d) codes of each client; the last one of a federation of several has no rows.
-    """
-
-    table: AwkwardTable
-    parts: tuple[Codes, ...]
-
-    @property
-    def domain(self) -> Domain:
-        return self.table.schema.domain
-
-    @property
-    def rows(self) -> int:
-        return sum(len(part) for part in self.parts)
-
-    def other_rows(self) -> Federation:
-        """The same schema and row counts, entirely different rows."""
-        rng = np.random.default_rng(99)
-        shape = np.array(self.domain.shape)
-        parts = [((1.0 - rng.random(part.shape) ** 3) * shape).astype(part.dtype) for part in self.parts]
-        return Federation(self.table, tuple(parts))
-
-    def with_part(self, client: int, codes: Codes) -> Federation:
-        parts = list(self.parts)
-        parts[client] = codes
-        return Federation(self.table, tuple(parts))
-
-
-def federation_of(table: AwkwardTable, central: bool) -> Federation:
-    """One holder of everything, or: four clients, one of them empty; more clients than rows for the smallest tables."""
-    codes = table.encode()
-    if central:
-        return Federation(table, (codes,))
-    holding = 3 if len(codes) > 12 else len(codes)
-    parts = [codes[k::holding] for k in range(holding)]
-    empty = 1 if len(codes) > 12 else 3
-    return Federation(table, (*parts, *[codes[:0]] * empty))
-
-
-def config_of(name: str, clients: int, options: Mapping[str, Any] | None = None, **nodes: Any) -> RunConfig:
-    """A small run's configuration; `nodes` are merged into the document's nodes."""
-    if options is None:
-        options = {"rounds": 2} if "rounds" in contract_class(name).Options.model_fields else {}
-    document: dict[str, Any] = {
-        "mechanism": {"name": name, **options},
-        "data": {"source": "conformance.csv"},
-        "federation": {"clients": clients},
-        "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
-        "workload": {"degree": 2, "size": 6, "seed": 1},
-        "evaluation": [],
-        "runtime": {"seed": 0},
-    }
-    for key, node in nodes.items():
-        document[key] = {**document.get(key, {}), **node}
-    return parse_config(document)
 
 
 # What is watched ---------------------------------------------------------------------------------------------------
@@ -122,13 +55,14 @@ class Draw:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request as a client got it, and its reply."""
+    """One request as a client got it, and its reply; of a sum also the exact part that the client computed for it."""
 
     partition: int
     envelope: dict[str, Any]
     arrays: tuple[npt.NDArray[Any], ...]
     reply_arrays: tuple[npt.NDArray[Any], ...]
     reply: dict[str, Any]
+    contribution: Contribution | None = None
 
     def __str__(self) -> str:
         return f"'{self.envelope.get('request')}' of round {self.envelope.get('round')}, client {self.partition}"
@@ -142,6 +76,7 @@ class Tape:
     draws: dict[str, list[Draw]] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
     streams: set[tuple[Any, ...]] = field(default_factory=set)
     inside: int = 0
 
@@ -260,99 +195,27 @@ class _WatchedSource:
         return self._source.permutation(x)
 
 
-# The federation's other side ---------------------------------------------------------------------------------------
+# The federation's two sides ----------------------------------------------------------------------------------------
 
 
-class ScriptedGrid(InProcessGrid):
-    """The in-process Grid with faulty nodes, and with another order of work and arrival.
-
-    Args:
-        app: the ClientApp.
-        nodes: node configuration of each node.
-        faults: by partition id, what becomes of its replies: (reply, number of earlier ones) -> reply or None.
-        reverse: nodes work, and their replies arrive, in reverse order.
-    """
-
-    def __init__(
-        self,
-        app: ClientApp,
-        nodes: Sequence[Mapping[str, Any]],
-        *,
-        faults: Mapping[int, Fault] | None = None,
-        reverse: bool = False,
-    ) -> None:
-        super().__init__(app, nodes, {})
-        self._faults = dict(faults or {})
-        self._answered: dict[int, int] = {}
-        self._reverse = reverse
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        waiting = list(messages)
-        replies = super().send_and_receive(waiting[::-1] if self._reverse else waiting, timeout=None)
-        kept = []
-        for reply in replies:
-            partition = reply.metadata.src_node_id - 1
-            earlier = self._answered[partition] = self._answered.get(partition, -1) + 1
-            fault = self._faults.get(partition)
-            changed: Message | None = reply if fault is None else fault(reply, earlier)
-            if changed is not None:
-                kept.append(changed)
-        return kept
-
-
-def vanish(after: int) -> Fault:
-    """Gives no reply once it has given `after` of them."""
-    return lambda reply, earlier: reply if earlier < after else None
-
-
-def garble(after: int, kind: int) -> Fault:
-    """Replies with nonsense, of another kind each time, once it has given `after` replies."""
-
-    def fault(reply: Message, earlier: int) -> Message | None:
-        if earlier < after:
-            return reply
-        reply.content = _GARBAGE[(earlier + kind) % len(_GARBAGE)](reply)
-        return reply
-
-    return fault
-
-
-def _garbage(answer: str, arrays: Sequence[npt.NDArray[Any]] = ()) -> RecordDict:
-    return RecordDict({"arrays": ArrayRecord(list(arrays)), "config": ConfigRecord({ANSWER: answer})})
-
-
-def _plausible(reply: Message) -> RecordDict:
-    """The right request name, and nonsense where a mechanism reads its own parameters and arrays."""
-    try:
-        request = json.loads(str(reply.content["config"][ANSWER]))["request"]
-    except (KeyError, TypeError, ValueError):
-        request = "?"
-    params = {"partition": -5, "rows": "many", "chosen": [10**12], "scores": "none"}
-    nonsense = [np.array([[np.nan, -1.0]]), np.array([-(2**60)])]
-    return _garbage(to_json({"request": request, "ok": True, "params": params}), nonsense)
-
-
-_GARBAGE: tuple[Callable[[Message], RecordDict], ...] = (
-    _plausible,
-    lambda reply: RecordDict({}),
-    lambda reply: _garbage("{'not': JSON"),
-    lambda reply: _garbage(to_json({"request": "another", "ok": True, "params": {}})),
-    lambda reply: _garbage(to_json({"request": "another", "ok": "certainly", "params": []})),
-    lambda reply: _garbage(to_json({"ok": False, "error": 7, "message": None})),
-)
-GARBAGE_KINDS = len(_GARBAGE)
-
-
-def client_app(name: str, config: RunConfig, federation: Federation, tape: Tape, raising: Iterable[int]) -> ClientApp:
-    """A ClientApp of the registered client half, watched; clients in `raising` fail at every message."""
-    failing = frozenset(raising)
+def watched_grid(
+    config: RunConfig,
+    federation: Federation,
+    tape: Tape,
+    *,
+    raising: Iterable[int] = (),
+    faults: Mapping[int, Fault] | None = None,
+    reverse: bool = False,
+) -> ScriptedGrid:
+    """The clients of a run, watched, on a Grid; those in `raising` fail at every message."""
+    failing, clients = frozenset(raising), len(federation.parts)
     schema_hash = federation.table.schema.sha256
     pooled = PooledView(np.concatenate(federation.parts), federation.domain)
 
     def client_fn(context: Context) -> Any:
         partition = int(context.node_config["partition-id"])
         if partition in failing:
-            raise RuntimeError("this client always fails")
+            raise ProvokedError("this client always fails")
         text = read_state(context)
         holder = Holder(
             partition,
@@ -363,17 +226,23 @@ def client_app(name: str, config: RunConfig, federation: Federation, tape: Tape,
             json.loads(text) if text else {},
             save=lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
             pooled=lambda: pooled,
-            identities=lambda: simulated_identities(partition, len(federation.parts)),
+            identities=lambda: simulated_identities(partition, clients),
         )
-        client = client_class(name)(config, holder)
+        client = client_class(config.mechanism.name)(config, holder)
         client.ledger = TapedLedger.wrap(client.ledger, tape, f"client {partition}")
-        _watch_exchanges(client, partition, tape)
+        _watch(client, partition, tape)
         return client.to_client()
 
-    return ClientApp(client_fn=client_fn, mods=[bridge])
+    nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
+    return ScriptedGrid(ClientApp(client_fn=client_fn, mods=[bridge]), nodes, faults=faults, reverse=reverse)
 
 
-def _watch_exchanges(client: TableClient, partition: int, tape: Tape) -> None:
+def _watch(client: TableClient, partition: int, tape: Tape) -> None:
+    """Puts every request, its reply and the exact part of a sum on the tape."""
+    parts: list[Contribution] = []
+    marked = {name for base in type(client).__mro__ for name, made in vars(base).items() if hasattr(made, "answers")}
+    for name in marked:
+        setattr(client, name, _keeping(getattr(client, name), parts))
     answer = client.fit
 
     def fit(parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
@@ -381,10 +250,33 @@ def _watch_exchanges(client: TableClient, partition: int, tape: Tape) -> None:
         reply_arrays, examples, metrics = answer(parameters, config)
         reply = {**json.loads(metrics[ANSWER]), "num_examples": examples}
         envelope = json.loads(config[ENVELOPE])
-        tape.exchanges.append(Exchange(partition, envelope, given, tuple(reply_arrays), reply))
+        part = parts[-1] if parts else None
+        tape.exchanges.append(Exchange(partition, envelope, given, tuple(reply_arrays), reply, part))
         return reply_arrays, examples, metrics
 
     client.fit = fit  # type: ignore[method-assign]
+
+
+def _keeping(method: Callable[[Any], Any], parts: list[Contribution]) -> Callable[[Any], Any]:
+    def kept(call: Any) -> Any:
+        answer = method(call)
+        if isinstance(answer, Contribution):
+            parts.append(answer)
+        return answer
+
+    return kept
+
+
+def watched_server(config: RunConfig, tape: Tape) -> Callable[..., MechanismStrategy]:
+    """Makes the server half of a run, watched."""
+
+    def make(*facts: Any, **named: Any) -> MechanismStrategy:
+        named["randomness"] = WatchedRandomness(config.runtime.seed, tape)
+        strategy: MechanismStrategy = strategy_class(config.mechanism.name)(*facts, **named)
+        strategy.ledger = TapedLedger.wrap(strategy.ledger, tape, SERVER)
+        return strategy
+
+    return make
 
 
 # Running -----------------------------------------------------------------------------------------------------------
@@ -421,6 +313,12 @@ class Outcome:
     def dropped(self) -> set[int]:
         return {partition for record in self.strategy.records for partition in record.dropped}
 
+    @property
+    def cause(self) -> str:
+        """The first error in a client that no check provoked, and where it was raised; empty without one."""
+        errors = [error for error in self.tape.errors if not isinstance(error, ProvokedError)]
+        return f" (first error of a client: {described(errors[0])})" if errors else ""
+
 
 def execute(
     config: RunConfig,
@@ -432,24 +330,15 @@ def execute(
     reverse: bool = False,
 ) -> Outcome:
     """One watched run. Errors that are not fedsyn's own are not caught: no client may cause one."""
-    name = config.mechanism.name
     tape = Tape(script)
-    clients = len(federation.parts)
-    app = client_app(name, config, federation, tape, raising)
-    nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
-    grid = ScriptedGrid(app, nodes, faults=faults, reverse=reverse)
-    strategy = strategy_class(name)(
-        config,
-        federation.domain,
-        federation.table.schema.sha256,
-        randomness=WatchedRandomness(config.runtime.seed, tape),
-    )
-    strategy.ledger = TapedLedger.wrap(strategy.ledger, tape, SERVER)
+    grid = watched_grid(config, federation, tape, raising=raising, faults=faults, reverse=reverse)
+    strategy = watched_server(config, tape)(config, federation.domain, federation.table.schema.sha256)
     error: FedsynError | None = None
-    try:
-        strategy.start(grid)
-    except FedsynError as caught:
-        error = caught
+    with errors_kept(tape.errors):
+        try:
+            strategy.start(grid)
+        except FedsynError as caught:
+            error = caught
     synthetic: Codes = np.zeros((0, len(federation.domain)), np.int64)
     if error is None and strategy.model is not None:
         rows = config.synthesis.rows or max(1, round(strategy.model.total))
@@ -459,15 +348,37 @@ def execute(
 
 def finished(outcome: Outcome) -> Outcome:
     """The outcome of a run that must have ended with a model."""
-    assert outcome.error is None, f"the run failed: {outcome.error}"
+    assert outcome.error is None, f"the run failed: {outcome.error}{outcome.cause}"
     assert outcome.strategy.model is not None, "the run ended without a model"
     return outcome
 
 
-def _client_ledgers(grid: InProcessGrid) -> dict[int, Ledger]:
+def _client_ledgers(grid: ScriptedGrid) -> dict[int, Ledger]:
     ledgers = {}
-    for node, context in grid._contexts.items():
+    for node, context in grid.contexts.items():
         state = json.loads(read_state(context) or "{}")
         if "ledger" in state:
             ledgers[node - 1] = Ledger.from_dict(state["ledger"])
     return ledgers
+
+
+__all__ = [
+    "SERVER",
+    "Codes",
+    "Draw",
+    "Exchange",
+    "Fault",
+    "Federation",
+    "Outcome",
+    "Tape",
+    "TapedLedger",
+    "WatchedRandomness",
+    "config_of",
+    "execute",
+    "federation_of",
+    "finished",
+    "garble",
+    "vanish",
+    "watched_grid",
+    "watched_server",
+]

@@ -39,6 +39,24 @@ def from_json(text: Any, what: str) -> dict[str, Any]:
     return fields
 
 
+def _of(value: Any, *kinds: type) -> Any:
+    if type(value) not in kinds:  # a boolean is no number
+        raise TypeError("a value of another type")
+    return value
+
+
+def _whole(value: Any, least: int) -> int:
+    if not least <= _of(value, int) < 2**53:
+        raise ValueError("not a whole number within bounds")
+    return int(value)
+
+
+def _positive(value: Any) -> float:
+    if not 0 < float(_of(value, int, float)) < math.inf:
+        raise ValueError("not a positive, finite number")
+    return float(value)
+
+
 @dataclass(frozen=True)
 class SumSpec:
     """The public facts of a sum, as its clients receive them.
@@ -68,21 +86,18 @@ class SumSpec:
         """The facts from an envelope; ProtocolError if they are malformed."""
         try:
             spec = cls(
-                tuple(tuple(int(n) for n in shape) for shape in fields["shapes"]),
-                float(fields["sigma"]),
-                float(fields["sensitivity"]),
-                int(fields["count"]),
-                fields["signed"] is True,
-                float(fields["magnitude"]),
-                int(fields["asked"]),
-                int(fields["number"]),
+                tuple(tuple(_whole(n, 1) for n in _of(shape, list)) for shape in _of(fields["shapes"], list)),
+                _positive(fields["sigma"]),
+                _positive(fields["sensitivity"]),
+                _whole(fields["count"], 1),
+                _of(fields["signed"], bool),
+                _positive(fields["magnitude"]),
+                _whole(fields["asked"], 1),
+                _whole(fields["number"], 0),
             )
+            _whole(spec.length, 1)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise ProtocolError("the description of the sum is malformed") from None
-        positive = (spec.sigma, spec.sensitivity, spec.magnitude)
-        empty = any(n < 1 for shape in spec.shapes for n in shape)
-        if empty or spec.count < 1 or spec.asked < 1 or spec.number < 0 or not all(0 < v < math.inf for v in positive):
-            raise ProtocolError("the description of the sum is malformed")
         return spec
 
     @cached_property

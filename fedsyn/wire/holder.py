@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,6 @@ from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.selection.views import MarginalView
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.requests import Request
-
-if TYPE_CHECKING:
-    from fedsyn.aggregation.secagg import Identity
 
 R = TypeVar("R", bound=Request)
 #: Partition ids stay below this: no client can make a list of clients long by the id that it claims.
@@ -53,10 +50,10 @@ class Holder:
     budget: PrivacyBudget | None = None
     save: Callable[[dict[str, Any]], None] = lambda state: None
     pooled: Callable[[], MarginalView] | None = None
-    identities: Callable[[], tuple[Identity, Mapping[int, bytes]]] = field(default=lambda: _no_identity())
+    identities: Callable[[], tuple[Any, Mapping[int, bytes]]] = field(default=lambda: _no_identity())
 
 
-def _no_identity() -> tuple[Identity, Mapping[int, bytes]]:
+def _no_identity() -> tuple[Any, Mapping[int, bytes]]:
     raise ProtocolError("this client has no identity: the malicious threat model needs 'identity' and 'roster'")
 
 

@@ -83,7 +83,10 @@ class Request(BaseModel):
             return cls.model_validate(params, context=contract)
         except ValidationError as error:
             problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            where = str(problem["loc"][0])[:40] if problem["loc"] else "params"
+            where = problem["loc"][0] if problem["loc"] else None
+            if where not in cls.model_fields:  # a name that the peer made up: it is not repeated
+                allowed = ", ".join(cls.model_fields) or "none"
+                raise ProtocolError(f"'{cls.name}' has a parameter that it does not take; allowed: {allowed}") from None
             message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
             raise ProtocolError(f"parameter '{where}' {message[0].lower() + message[1:]}") from None
 

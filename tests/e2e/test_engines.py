@@ -45,19 +45,24 @@ def serial(config: Path) -> Path:
     return out
 
 
-def without_times(out: Path) -> tuple[dict, list[dict]]:
+def read_lines(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def without_times(out: Path) -> tuple[dict, list[dict], list[dict]]:
+    """Metrics, released facts and costs of each round, but for times and sizes of memory."""
     metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
     for name in ("seconds", "peak_mb"):
         assert metrics.pop(name) > 0
-    rounds = [json.loads(line) for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
-    for record in rounds:
-        record.pop("seconds")
-    return metrics, rounds
+    measured = read_lines(out / "measured.jsonl")
+    for costs in measured:
+        assert costs.pop("seconds")
+    return metrics, read_lines(out / "rounds.jsonl"), measured
 
 
 def assert_same_result(out: Path, expected: Path) -> None:
     """Bit for bit: table, model, ledger, every metric that is not a time or a size of memory, every round."""
-    for name in ("synthetic.csv", "ledger.json"):
+    for name in ("synthetic.csv", "ledger.json", "rounds.jsonl"):
         assert (out / name).read_bytes() == (expected / name).read_bytes(), name
     with np.load(out / "model.npz") as ours, np.load(expected / "model.npz") as theirs:
         assert sorted(ours.files) == sorted(theirs.files)
@@ -105,7 +110,7 @@ def test_a_thousand_clients_on_ray(tmp_path: Path) -> None:
     sets = ["data.options.clients=1000", "data.options.rows=20000", "federation.clients=1000"]
     sets += ["federation.participation=0.1", "runtime.engine=ray"]
     fedsyn_run(file, tmp_path / "out", *sets, timeout=600)
-    _, rounds = without_times(tmp_path / "out")
+    _, rounds, _ = without_times(tmp_path / "out")
     assert rounds[0]["cohort"] == list(range(1000))
     assert all(record["dropped"] == {} for record in rounds)
 
@@ -193,6 +198,6 @@ def test_flwr_run_typed_by_hand_in_a_fresh_clone(clone: Path, own_flower: dict[s
         status = flwr(["list", "--run-id", str(started["run-id"])], clone, own_flower)["runs"][0]["status"]
     log = own_flower["FLWR_HOME"] + "/local-superlink/superlink.log"
     assert status == "finished:completed", (status, Path(log).read_text(encoding="utf-8")[-4000:])
-    metrics, rounds = without_times(out)
+    metrics, rounds, _ = without_times(out)
     assert {"workload_error", "nll"} <= metrics.keys()
     assert len(rounds) == 6 and rounds[0]["cohort"] == list(range(5))

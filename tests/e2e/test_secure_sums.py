@@ -14,7 +14,7 @@ import pytest
 from loopback import BIN
 from loopback import Federation as Loopback
 from scipy import stats
-from test_engines import assert_same_result, fedsyn_run, without_times
+from test_engines import assert_same_result, fedsyn_run, read_lines, without_times
 
 from fedsyn.aggregation.identities import new_identity
 from fedsyn.flower import Message
@@ -53,7 +53,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def serial(config: Path) -> Path:
     out = config.parent / "serial"
     run(load_config(config), out)
-    _, rounds = without_times(out)
+    _, rounds, _ = without_times(out)
     assert all(record["dropped"] == {} for record in rounds)
     return out
 
@@ -88,12 +88,12 @@ def test_how_a_sum_is_protected_does_not_change_its_bits(config: Path, serial: P
         assert equal_arrays(dict(ours), dict(theirs))
     ledgers = [json.loads((folder / "ledger.json").read_text(encoding="utf-8")) for folder in (out, serial)]
     assert ledgers[0]["releases"] == ledgers[1]["releases"] and ledgers[0]["epsilon"] == ledgers[1]["epsilon"]
-    (ours_metrics, ours_rounds), (metrics, rounds) = without_times(out), without_times(serial)
+    (ours_metrics, ours_rounds, ours_costs), (metrics, rounds, costs) = without_times(out), without_times(serial)
     for name in ("workload_error", "nll"):
         assert ours_metrics[name] == metrics[name]
     assert [r["cohort"] for r in ours_rounds] == [r["cohort"] for r in rounds]
     # It does change what is sent, or the comparison would be of a protocol with itself.
-    assert [r["bytes_up"] for r in ours_rounds] != [r["bytes_up"] for r in rounds]
+    assert [c["bytes_up"] for c in ours_costs] != [c["bytes_up"] for c in costs]
 
 
 # Dropouts ----------------------------------------------------------------------------------------------------------
@@ -314,10 +314,6 @@ runtime: {engine: deployment, superlink: loopback}
 """
 
 
-def rounds_of(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 @pytest.mark.slow
 def test_a_malicious_deployment_and_a_holder_with_a_wrong_roster(tmp_path: Path) -> None:
     """Four holders with keys of their own; the last one pinned another key for the first, and trusts nobody's word."""
@@ -348,7 +344,7 @@ def test_a_malicious_deployment_and_a_holder_with_a_wrong_roster(tmp_path: Path)
         out = tmp_path / "out"
         done = federation.fedsyn_run(tmp_path / "run.yaml", out, timeout=500)
         assert done.returncode == 0, done.stderr + federation.log("superlink") + federation.log("holder0")
-        _, first = rounds_of(out)
+        _, first = read_lines(out / "rounds.jsonl")
         assert list(first["dropped"]) == ["3"]
         assert first["dropped"]["3"].startswith("protocol: ") and "signature" in first["dropped"]["3"]
         ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 from fedsyn.counting.workload import Workload, all_kway
+from fedsyn.data.partition import PartitionInput
 from fedsyn.domain import Domain
 from fedsyn.evaluation import client_heterogeneity
 from fedsyn.registry import partitioner as make_partitioner
-from partitioners.base import PartitionInput
 
 pytestmark = pytest.mark.xdist_group("golden_heterogeneity")
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fedsyn.data.partition import PartitionInput, apportion, check_partition, fill_small_clients
 from fedsyn.domain import Domain
 from fedsyn.registry import PARTITIONERS
 from fedsyn.registry import partitioner as make_partitioner
-from partitioners.base import PartitionInput, apportion, check_partition, fill_small_clients
 from partitioners.subpopulation import _home_clients, _merge_neighbours
 
 OPTIONS = {

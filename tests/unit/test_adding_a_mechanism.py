@@ -1,28 +1,97 @@
-"""docs/adding_a_mechanism.md runs from top to bottom."""
+"""docs/adding_a_mechanism.md, followed literally: its files in an empty folder, its commands run there."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-import fedsyn.registry as registry
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "adding_a_mechanism.md"
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+COMMANDS = [line for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
+FILES = {text.partition("\n")[0].removeprefix("# "): text for language, text in BLOCKS if language != "sh"}
 
-PAGE = Path(__file__).parents[2] / "docs" / "adding_a_mechanism.md"
+
+def typed(line: str, folder: Path, *, fails: bool = False) -> str:
+    """Output of a command of the page, typed in `folder` after the page's `export`; with this tree's fedsyn."""
+    words = shlex.split(line)
+    commands = {"fedsyn": [sys.executable, "-m", "fedsyn.cli"], "python": [sys.executable]}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]), "COLUMNS": "100"}
+    done = subprocess.run(
+        commands.get(words[0], words[:1]) + words[1:],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode != 0) == fails, f"{line}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
 
 
-def test_the_example_of_the_page_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(registry, "MECHANISMS", dict(registry.MECHANISMS))
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n# (\S+).*?\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
-    assert [where for where, _ in blocks] == ["clients/vote.py", "strategies/vote.py", "anywhere", "anywhere"]
-    for where, code in blocks:
-        module = ModuleType(where.removesuffix(".py").replace("/", "."))
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        exec(compile(code, f"{PAGE.name}: {where}", "exec"), vars(module))  # names: what the page's files would hold
-    metrics = vars(sys.modules["anywhere"])["metrics"]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder into which the page's first commands and its files went."""
+    made = tmp_path_factory.mktemp("page")
+    assert COMMANDS[:3] == ["mkdir vote", "touch vote/__init__.py", "export PYTHONPATH=$PWD"]
+    for line in COMMANDS[:2]:
+        typed(line, made)
+    assert list(FILES) == ["vote/client.py", "vote/strategy.py", "run.yaml", "pyproject.toml"]
+    for name, text in FILES.items():
+        (made / name).write_text(text, encoding="utf-8")
+    return made
+
+
+def test_the_mechanism_of_the_page_conforms(folder: Path) -> None:
+    (check,) = (line for line in COMMANDS if "check_mechanism" in line)
+    printed = typed(check, folder)
+    assert re.match(r"vote\.strategy:Vote passes \d+ checks on 7 table\(s\)\.", printed), printed
+    assert "Skipped" not in printed and "Traceback" not in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_the_mechanism_of_the_page_runs(folder: Path) -> None:
+    (run,) = (line for line in COMMANDS if line.startswith("fedsyn run"))
+    typed(run, folder)
+    metrics = json.loads((folder / "runs" / "vote" / "metrics.json").read_text(encoding="utf-8"))
     assert 0 < metrics["workload_error"] < 2
-    assert (tmp_path / "runs" / "vote" / "synthetic.csv").is_file()
+    last = (folder / "runs" / "vote" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()[-1]
+    assert 1 <= len(json.loads(last)["selected"]) <= 5
+    ledger = json.loads((folder / "runs" / "vote" / "ledger.json").read_text(encoding="utf-8"))
+    assert [entry["name"] for entry in ledger["releases"]] == ["one-way", "vote", "measure"]
+    assert ledger["spent"] <= ledger["capacity"] * (1 + 1e-9)
+
+
+def test_the_contract_of_the_page_is_explained_to_a_holder(folder: Path) -> None:
+    (explain,) = (line for line in COMMANDS if line.startswith("fedsyn explain"))
+    told = " ".join(typed(explain, folder).split())
+    assert "vote (each client by itself): One eligible clique, by the exponential mechanism." in told
+    assert "elected ones at 1/(2 sigma^2) each; noise drawn by the server, on the sum" in told
+
+
+def test_an_installed_package_gives_its_mechanism_a_short_name(folder: Path) -> None:
+    """What an installer makes of the page's pyproject.toml: a folder of metadata beside the package."""
+    (folder / "short.yaml").write_text(FILES["run.yaml"].replace("vote.strategy:Vote", "vote"), encoding="utf-8")
+    assert "unknown mechanism 'vote'" in typed("fedsyn run short.yaml --out short", folder, fails=True)
+    project = tomllib.loads(FILES["pyproject.toml"])["project"]
+    installed = folder / f"{project['name']}-{project['version']}.dist-info"
+    installed.mkdir()
+    facts = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    (installed / "METADATA").write_text(facts, encoding="utf-8")
+    groups = (
+        f"[{group}]\n" + "".join(f"{name} = {path}\n" for name, path in points.items())
+        for group, points in project["entry-points"].items()
+    )
+    (installed / "entry_points.txt").write_text("\n".join(groups), encoding="utf-8")
+    assert "from the package vote" in typed("fedsyn mechanisms", folder)
+    typed("fedsyn run short.yaml --out short", folder)
+    assert (folder / "short" / "synthetic.csv").is_file()

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedsyn.aggregation import Contribution, PlainAggregation, SumSpec, make_aggregation
+from fedsyn.aggregation import ClientSum, Contribution, PlainAggregation, ServerSum, make_aggregation
 from fedsyn.config import AggregationNode
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError
+from fedsyn.flower import Message
+from fedsyn.flower.messages import array_record, pack, read_reply
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget
-from fedsyn.protocol.client import marginal_contribution
+from fedsyn.protocol.client import TableClient
 from fedsyn.randomness import Randomness
-from fedsyn.wire.holder import Call
-from fedsyn.wire.messages import Envelope, Reply, Sum, Summed, encode_sparse
+from fedsyn.registry import client_class
+from fedsyn.testing.bench import equal_arrays
+from fedsyn.testing.harness import Federation, config_of, execute, finished, vanish
+from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.envelope import Arrays, Reply, Stage, SumSpec
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.requests import Layout, Summed
+from fedsyn.wire.sparse import encode_sparse
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 CLIQUES = (("a",), ("b", "c"), ("a", "c"))
-SHAPES = tuple(DOMAIN.shape_of(clique) for clique in CLIQUES)
+LAYOUT = Layout.of_marginals(DOMAIN, CLIQUES)
+SHAPES = LAYOUT.shapes
 BUDGET = PrivacyBudget(1000.0, 1e-5)
 
 
@@ -37,6 +47,22 @@ def brute_force(tables: Sequence[np.ndarray], clique: Sequence[str]) -> np.ndarr
     return counts
 
 
+def client_of(partition: int, rows: int = 30) -> TableClient:
+    holder = Holder(partition, table(partition, rows), DOMAIN, "", Randomness(0))
+    client: TableClient = client_class("fed_naive_bayes")(config_of("fed_naive_bayes", 1), holder)
+    return client
+
+
+def part_of(
+    client: TableClient, spec: SumSpec, ledger: Ledger, source: Callable[[], Any], active: Sequence[int] | None = None
+) -> ClientSum:
+    """A client's side of a sum of marginals."""
+    call: Call[Any] = Call(1, lambda: pytest.fail("a request's parameters were read"), [], source)
+    return ClientSum(
+        "measure", lambda _: client.marginals(LAYOUT, active), spec, None, call, ledger, client.holder, "", False
+    )
+
+
 class Parties:
     """A sum among real client halves, without messages between them; remembers each party's ledger."""
 
@@ -48,35 +74,53 @@ class Parties:
         self.ledgers = {k: Ledger(BUDGET, noise_by="client") for k in active}
         self.server = Ledger(BUDGET, noise_by="server")
         self.dropped: dict[int, str] = {}
+        self.notes: list[str] = []
         self.replaced: dict[int, list[np.ndarray]] = {}
         self.missing: set[int] = set()
         self.arrival = list(active)
 
-    def exchange(
-        self, cohort: Sequence[int], name: str, kind: str, params: Mapping[str, Any], arrays: Any, each: Any = None
-    ) -> dict[int, Reply]:
-        assert kind == "sum"
-        spec = SumSpec.from_text(params["sum"])
+    def replies(self, spec: SumSpec, cohort: Sequence[int]) -> dict[int, Reply]:
         replies = {}
         for k in self.arrival:
             if k in cohort and k not in self.missing:
-                part = marginal_contribution(table(k), DOMAIN, CLIQUES, self.active[k])
-                envelope = Envelope(name, kind, 1, "", params)
-                call = Call(1, {}, [], lambda k=k: self.randomness.generator("client", k))
-                sent = self.aggregation.contribute(part, spec, self.ledgers[k], call, envelope)
+                source = partial(self.randomness.generator, "client", k)
+                part = part_of(client_of(k), spec, self.ledgers[k], source, self.active[k])
+                sent = self.aggregation.answer(part)
                 replies[k] = Reply(k, self.replaced.get(k, sent), {})
         return replies
 
     def sum(self, sigma: float, minimum: int = 1, count: int = 3) -> Summed:
-        request = Sum(tuple(sorted(self.active)), "measure", SHAPES, sigma, count, argument="fewer than all are active")
-        return make_aggregation(self.node, minimum).run(
-            request,
-            exchange=self.exchange,
-            drop=self.dropped.__setitem__,
-            ledger=self.server,
-            source=self.randomness.generator("server"),
-            round=1,
+        cohort = tuple(sorted(self.active))
+        layout = Layout.of_marginals(DOMAIN, CLIQUES, count=count, argument="fewer than all are active")
+        spec = layout.spec(sigma, len(cohort), 0)
+
+        def send(
+            asked: Sequence[int],
+            arrays: Arrays,
+            *,
+            each: Mapping[int, Arrays] | None = None,
+            stage: Stage | None = None,
+            exact: bool = True,
+        ) -> dict[int, Reply]:
+            assert arrays == [] and each is None and stage is None and exact
+            return self.replies(spec, asked)
+
+        whole = ServerSum(
+            "measure",
+            cohort,
+            layout,
+            spec,
+            [],
+            1,
+            1e6,
+            "",
+            self.server,
+            self.randomness.generator("server"),
+            send,
+            self.dropped.__setitem__,
+            self.notes.append,
         )
+        return make_aggregation(self.node, minimum).run(whole)
 
 
 EVERYTHING = dict.fromkeys(range(4), (0, 1, 2))
@@ -110,14 +154,14 @@ def test_the_order_of_arrival_changes_no_bit(noise: str) -> None:
 def test_below_the_minimum_local_vectors_are_not_used_but_were_released() -> None:
     parties = Parties("local", EVERYTHING)
     parties.missing = {1, 2}
-    assert parties.sum(sigma=2.0, minimum=3) == Summed([], (), ())
+    assert parties.sum(sigma=2.0, minimum=3) == Summed.nothing()
     assert [release.noise_by for release in parties.server.releases] == ["each client"]
 
 
 def test_below_the_minimum_nothing_is_opened_drawn_or_charged() -> None:
     parties = Parties("server", EVERYTHING)
     parties.missing = {1, 2}
-    assert parties.sum(sigma=2.0, minimum=3) == Summed([], (), ())
+    assert parties.sum(sigma=2.0, minimum=3) == Summed.nothing()
     assert parties.server.releases == ()
     parties.missing = {1}
     assert parties.sum(sigma=2.0, minimum=3).contributors == (0, 2, 3)
@@ -127,7 +171,7 @@ def test_below_the_minimum_nothing_is_opened_drawn_or_charged() -> None:
 def test_nobody_answers() -> None:
     parties = Parties("server", EVERYTHING)
     parties.missing = {0, 1, 2, 3}
-    assert parties.sum(sigma=2.0) == Summed([], (), ())
+    assert parties.sum(sigma=2.0) == Summed.nothing()
     assert parties.server.spent == 0
 
 
@@ -162,7 +206,7 @@ def test_local_noise_is_each_clients_own() -> None:
     """What reaches the server of one client differs from its exact counts by that client's noise alone."""
     parties = Parties("local", EVERYTHING)
     spec = SumSpec(SHAPES, 3.0, 1.0, 3)
-    sent = parties.exchange((0, 1), "measure", "sum", {"sum": spec.to_text()}, [])
+    sent = parties.replies(spec, (0, 1))
     noises = []
     for k in (0, 1):
         exact = np.concatenate([brute_force([table(k)], clique).ravel() for clique in CLIQUES])
@@ -194,12 +238,10 @@ class NeverAsked:
 
 @pytest.mark.parametrize("noise", ["server", "local"])
 def test_a_client_contributes_nothing_beyond_its_budget(noise: str) -> None:
-    aggregation = make_aggregation(AggregationNode(noise=noise))
     poor = Ledger(PrivacyBudget(0.1, 1e-6), noise_by="client")
-    part = marginal_contribution(table(0), DOMAIN, CLIQUES, (0, 1, 2))
-    call = Call(1, {}, [], NeverAsked)
+    part = part_of(client_of(0), SumSpec(SHAPES, 1.0, 1.0, 3), poor, NeverAsked)
     with pytest.raises(BudgetExceeded):
-        aggregation.contribute(part, SumSpec(SHAPES, 1.0, 1.0, 3), poor, call, Envelope("measure", "sum", 1, ""))
+        make_aggregation(AggregationNode(noise=noise)).answer(part)
     assert poor.releases == ()
 
 
@@ -208,12 +250,10 @@ def test_a_client_contributes_nothing_beyond_its_budget(noise: str) -> None:
     "spec", [SumSpec(SHAPES, 1.0, 1.0, 2), SumSpec(SHAPES, 1.0, 0.5, 3)], ids=["count", "sensitivity"]
 )
 def test_a_client_refuses_a_sum_that_accounts_for_too_little(noise: str, spec: SumSpec) -> None:
-    aggregation = make_aggregation(AggregationNode(noise=noise))
     ledger = Ledger(BUDGET, noise_by="client")
-    part = marginal_contribution(table(0), DOMAIN, CLIQUES, (0, 1, 2))
-    call = Call(1, {}, [], lambda: Randomness(0).generator("x"))
+    part = part_of(client_of(0), spec, ledger, lambda: Randomness(0).generator("x"))
     with pytest.raises(ProtocolError):
-        aggregation.contribute(part, spec, ledger, call, Envelope("measure", "sum", 1, ""))
+        make_aggregation(AggregationNode(noise=noise)).answer(part)
     assert ledger.releases == ()
 
 
@@ -235,6 +275,8 @@ def floats(*values: float) -> np.ndarray:
         ("local", [np.array([0]), floats(1, 2, 3)]),
         ("local", [np.array([0]), floats(1, np.nan)]),
         ("local", [np.array([0]), floats(1, np.inf)]),
+        ("local", [np.array([0]), floats(1, 1.7e308)]),
+        ("local", [np.array([0]), floats(1, -(2.0**53))]),
         ("local", [np.array([0]), np.array([1, 2])]),
         ("local", [np.array([0]), floats(1, 2).reshape(1, 2)]),
         ("local", [np.array([[0]]), floats(1, 2)]),
@@ -253,8 +295,31 @@ def test_a_malformed_contribution_costs_only_its_client(noise: str, arrays: list
         assert np.abs(noisy - exact).max() < 6 * sigma
 
 
+def too_large(reply: Message, earlier: int) -> Message:
+    """A client that joins, and then sends finite numbers of which two add up to infinity."""
+    if earlier:
+        arrays, scalars = read_reply(reply)
+        reply.content = pack(array_record([arrays[0], np.full_like(arrays[1], 1.7e308)]), scalars)
+    return reply
+
+
+def test_vectors_that_add_up_to_infinity_cost_their_clients_only() -> None:
+    codes = awkward_table("odd_names").encode()
+    federation = Federation(awkward_table("odd_names"), tuple(codes[k::6] for k in range(6)))
+    config = config_of("fed_naive_bayes", 6, {"rounds": 2}, aggregation={"noise": "local"})
+    hostile = finished(execute(config, federation, faults={1: too_large, 4: too_large}))
+    absent = finished(execute(config, federation, faults={1: vanish(1), 4: vanish(1)}))
+    assert hostile.dropped == {1, 4}
+    for record in hostile.strategy.records[1:]:
+        assert sorted(record.dropped) == [1, 4] and set(record.dropped.values()) == {
+            "a noisy vector holds values that are not numbers below 2^53"
+        }
+    assert equal_arrays(hostile.arrays, absent.arrays)
+    np.testing.assert_array_equal(hostile.synthetic, absent.synthetic)
+
+
 def test_a_marginal_contribution_is_sparse_and_laid_out_in_order() -> None:
-    part = marginal_contribution(table(5), DOMAIN, CLIQUES, (0, 2))
+    part = client_of(5).marginals(LAYOUT, (0, 2))
     expected = [brute_force([table(5)], clique).ravel() for clique in CLIQUES]
     expected[1][:] = 0
     np.testing.assert_array_equal(part.dense(), np.concatenate(expected))
@@ -263,7 +328,7 @@ def test_a_marginal_contribution_is_sparse_and_laid_out_in_order() -> None:
 
 
 def test_a_client_without_rows_contributes_zeros() -> None:
-    part = marginal_contribution(table(0)[:0], DOMAIN, CLIQUES, (0, 1, 2))
+    part = client_of(0, rows=0).marginals(LAYOUT)
     assert isinstance(part, Contribution) and not part.dense().any() and part.length == 22
 
 

@@ -232,6 +232,7 @@ def test_a_failed_run_leaves_nothing_of_an_earlier_one(fedsyn: Fedsyn, project: 
 RUN_FILES = {"config.yaml", "synthetic.csv", "model.npz", "ledger.json", "metrics.json", "rounds.jsonl", "report.html"}
 
 
+@pytest.mark.thorough
 def test_from_a_csv_to_a_synthetic_table_in_an_empty_folder(tmp_path: Path) -> None:
     """The installed command, as its user types it: draft a schema, look at it, approve it, run."""
     rng = np.random.default_rng(1)
@@ -292,6 +293,37 @@ def test_the_resolved_configuration_runs_again(fedsyn: Fedsyn, project: Path) ->
     assert fedsyn("run", "first/config.yaml", "--out", "second").code == 0
     first, second = (project / name / "synthetic.csv" for name in ("first", "second"))
     assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_run_goes_again_and_is_reported_on_from_any_folder(
+    fedsyn: Fedsyn, project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the table was named by --set, relative to the folder in which it was typed."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (project / "configs").mkdir()
+    (project / "run.yaml").rename(project / "configs" / "run.yaml")
+    sets = ["--set", "data.source=rows.csv", "--set", "data.schema=schema.yaml", "--set", "runtime.seed=2"]
+    assert fedsyn("run", "configs/run.yaml", "--out", "first", *sets).code == 0
+    monkeypatch.chdir(elsewhere)
+    assert fedsyn("run", project / "first" / "config.yaml", "--out", "second").code == 0
+    assert (elsewhere / "second" / "synthetic.csv").read_bytes() == (project / "first" / "synthetic.csv").read_bytes()
+    assert fedsyn("report", project / "first").code == 0
+    page = (project / "first" / "report.html").read_text(encoding="utf-8")
+    assert "drawn from the real rows" in page and "not at hand" not in page and "No plots" not in page
+
+
+@pytest.mark.parametrize(("key", "name"), [("source", "rows.csv"), ("schema", "schema.yaml")])
+def test_a_file_that_is_not_there_is_named_with_its_place_and_the_other_one(
+    fedsyn: Fedsyn, project: Path, key: str, name: str
+) -> None:
+    (project / "configs").mkdir()
+    (project / "run.yaml").rename(project / "configs" / "run.yaml")
+    other = {"source": "data.schema=schema.yaml", "schema": "data.source=rows.csv"}[key]
+    result = fedsyn("run", "configs/run.yaml", "--out", "out", "--set", other)
+    assert_one_message(result, f"data.{key}: no such file: {project / 'configs' / name}", f"current one ({project})")
+    (project / name).rename(project / "configs" / f"x{name}")
+    result = fedsyn("partition", "configs/run.yaml", "--set", other)
+    assert_one_message(result, f"did you mean 'x{name}'")
 
 
 # The other commands ---------------------------------------------------------------------------------------------------

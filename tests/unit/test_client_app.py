@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedsyn.client_app import _real_holder, app, client_fn
-from fedsyn.config import RunConfig
+from fedsyn.config import AggregationNode, RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.flower import Context, RecordDict
 from fedsyn.flower.grid import InProcessGrid, new_message
@@ -19,9 +19,13 @@ from fedsyn.flower.messages import array_record, pack, read_reply
 from fedsyn.loading import parse_config
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.randomness import OS_LABEL
+from fedsyn.runs import run_config as run_config_module
+from fedsyn.runs.holders import _real_holder, app, client_fn
+from fedsyn.runs.run_config import config_of
 from fedsyn.schema import Schema
-from fedsyn.wire.messages import ANSWER, Envelope
+from fedsyn.wire.envelope import ANSWER, Envelope
 
+ROOT = Path(__file__).resolve().parents[2]
 SECRET = "4711-diagnosis"
 SCHEMA = """\
 columns:
@@ -56,7 +60,7 @@ def join(node: dict[str, Any], config: RunConfig, schema: str | None = None) -> 
     """The node's answer to a server that asks who it is."""
     grid = InProcessGrid(app, [node], {"resolved": json.dumps(config.to_dict())})
     expected = schema or Schema.loads(SCHEMA).sha256
-    envelope = Envelope("join", "ask", 0, config.sha256, {"schema": expected})
+    envelope = Envelope("join", "ask", 0, config.sha256, {"schema_hash": expected})
     (reply,) = grid.send_and_receive([new_message(grid, pack(array_record([]), envelope.to_scalars()), 1, "0", 60.0)])
     assert SECRET not in repr(reply.content)
     return json.loads(read_reply(reply)[1][ANSWER])
@@ -84,7 +88,7 @@ def test_real_rows_refuse_seeded_noise(node: dict[str, Any]) -> None:
     config = run_config()
     seeded = config.model_copy(update={"runtime": config.runtime.model_copy(update={"seed": 1})})
     answer = join(node, seeded)
-    assert answer["ok"] is False and "seed" in answer["message"]
+    assert answer["ok"] is False and answer["message"] == INVALID
     with pytest.raises(ConfigError, match="refuses a seeded run"):
         _real_holder(seeded, node, {})
 
@@ -145,3 +149,162 @@ def test_the_client_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "[]"
+
+
+# What a server may name, and what it hears ---------------------------------------------------------------------------
+
+
+def asked_with(node: dict[str, Any], run: dict[str, Any]) -> str:
+    """What the node answers under a run configuration of a hostile server."""
+    grid = InProcessGrid(app, [node], run)
+    envelope = Envelope("join", "ask", 0, "0" * 64, {"schema_hash": ""})
+    (reply,) = grid.send_and_receive([new_message(grid, pack(array_record([]), envelope.to_scalars()), 1, "0", 60.0)])
+    answer = json.loads(read_reply(reply)[1][ANSWER])
+    assert answer["ok"] is False and SECRET not in repr(reply.content)
+    return str(answer["message"])
+
+
+REFUSED = "this node holds real rows: it takes a run from 'fedsyn run' only, and opens no file for it"
+INVALID = "the run's configuration is not valid for this node's fedsyn (see this node's own log)"
+
+
+@pytest.mark.parametrize("pinned", [{}, {"config-sha256": "0" * 64}])
+@pytest.mark.parametrize(
+    "content", [f"{SECRET}: HIV\n", f"mechanism: {{name: {SECRET}}}\n", f"{SECRET}, x\n1, 2\n", f"{{{SECRET}", None]
+)
+def test_a_holder_opens_no_file_that_a_server_names(
+    node: dict[str, Any], tmp_path: Path, content: str | None, pinned: dict[str, str]
+) -> None:
+    """Neither its keys nor its names nor whether it is there come back, also from a file inside the app."""
+    target = tmp_path / "private.yaml"
+    if content is not None:
+        target.write_text(content, encoding="utf-8")
+    for name in (str(target), f"../../..{target}", "configs/flwr.yaml", ""):
+        assert asked_with({**node, **pinned}, {"config": name, "set": f"data.source={target}"}) == REFUSED
+
+
+_listening: list[list[str]] = []
+
+
+def _listen(event: str, facts: tuple[Any, ...]) -> None:
+    if event == "open":
+        for names in _listening:
+            names.append(str(facts[0]))
+
+
+sys.addaudithook(_listen)  # Python removes no hook; it does nothing unless a test listens
+
+
+@pytest.fixture
+def opened() -> Iterator[list[str]]:
+    """The names of all files that this process opens during the test."""
+    names: list[str] = []
+    _listening.append(names)
+    yield names
+    _listening.clear()
+
+
+def test_a_holder_refuses_before_it_opens_anything(node: dict[str, Any], opened: list[str], tmp_path: Path) -> None:
+    named = tmp_path / "named.yaml"
+    named.write_text("mechanism: aim\n", encoding="utf-8")
+    opened.clear()
+    assert asked_with(node, {"config": str(named)}) == REFUSED
+    assert not [name for name in opened if name.startswith(str(tmp_path))]  # not even the holder's own files
+
+
+@pytest.mark.parametrize(
+    "resolved",
+    [
+        json.dumps({SECRET: 1}),
+        json.dumps(run_config().to_dict() | {"mechanism": {"name": SECRET}}),
+        json.dumps(run_config().to_dict() | {"aggregation": {"noise": SECRET}}),
+        f'{{"{SECRET}',
+        "[" * 10_000,
+        "3",
+    ],
+)
+def test_a_configuration_error_does_not_travel(
+    node: dict[str, Any], resolved: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = asked_with(node, {"resolved": resolved})
+    assert told == INVALID
+    assert "Traceback" in caplog.text  # the holder can find out more
+
+
+def test_a_holder_opens_its_own_files_only(node: dict[str, Any], opened: list[str], tmp_path: Path) -> None:
+    """Also where the resolved configuration names others."""
+    for name in ("named.csv", "named.yaml"):
+        (tmp_path / name).write_text("columns: {}\n", encoding="utf-8")
+    document = run_config().to_dict()
+    document["data"] |= {"source": str(tmp_path / "named.csv"), "schema": str(tmp_path / "named.yaml")}
+    config = parse_config(document)
+    opened.clear()
+    assert join(node, config)["ok"] is True
+    assert {name for name in opened if name.startswith(str(tmp_path))} == {node["data"], node["schema"]}
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ({"epsilon": 0.0}, "epsilon and delta"),
+        ({"epsilon": SECRET}, "epsilon and delta"),
+        ({"delta": 2.0}, "epsilon and delta"),
+        ({"partition-id": SECRET}, "partition-id"),
+        ({"partition-id": -1}, "partition-id"),
+        ({"identity": SECRET}, "both 'identity' and 'roster'"),
+        ({"config-sha256": SECRET}, "agreed to another configuration"),
+    ],
+)
+def test_what_a_holder_set_up_wrongly_is_told_in_fixed_words(
+    node: dict[str, Any], own: dict[str, Any], told: str
+) -> None:
+    config = run_config()
+    if "identity" in own:
+        config = config.model_copy(
+            update={"aggregation": AggregationNode(protocol="secagg", noise="distributed", threat="malicious")}
+        )
+    message = asked_with({**node, **own}, {"resolved": json.dumps(config.to_dict())})
+    assert told in message and "0.0" not in message
+
+
+# A simulation that `flwr run` started --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["/etc/hostname", "../outside.yaml", "configs/../../outside.yaml", "configs/a.yaml"])
+def test_flwr_run_reads_configurations_of_the_app_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "app" / "configs").mkdir(parents=True)
+    (tmp_path / "outside.yaml").write_text(f"{SECRET}: 1\n", encoding="utf-8")
+    (tmp_path / "app" / "configs" / "a.yaml").symlink_to(tmp_path / "outside.yaml")
+    monkeypatch.setattr(run_config_module, "APP_DIR", tmp_path / "app")
+    with pytest.raises(ConfigError, match="a configuration of the app") as caught:
+        config_of({"config": name})
+    assert SECRET not in str(caught.value)
+
+
+def test_flwr_run_takes_files_relative_to_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its two sides run in folders of Flower's choice, and must mean the same file."""
+    monkeypatch.chdir(tmp_path)
+    run = {"config": "configs/flwr.yaml", "set": "data.source=rows.csv; data.schema=configs/deployment_schema.yaml"}
+    config = config_of(run, nodes=7)
+    assert config.federation.clients == 7
+    assert config.data.source == str(ROOT / "rows.csv")
+    assert config.data.schema_file == str(ROOT / "configs" / "deployment_schema.yaml")
+
+
+def test_flwr_run_starts_no_deployment() -> None:
+    """Its nodes would refuse to open the file; so the ServerApp says at once what to do."""
+    with pytest.raises(ConfigError, match="'fedsyn run' starts a deployment"):
+        config_of({"config": "configs/deployment.yaml"})
+
+
+def test_neither_door_imports_the_other_nor_the_common_part_anything_heavy() -> None:
+    for module, absent in {
+        "fedsyn.server_app": ["fedsyn.client_app"],
+        "fedsyn.client_app": ["fedsyn.server_app", "fedsyn.evaluation", "strategies", "fedsyn.protocol.strategy"],
+        "fedsyn.runs.run_config": ["pandas", "fedsyn.evaluation", "strategies", "clients", "fedsyn.flower", "flwr"],
+    }.items():
+        code = f"import sys, {module}; print([name for name in {absent} if name in sys.modules])"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+        assert done.stdout.strip() == "[]", module

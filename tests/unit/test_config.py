@@ -178,22 +178,53 @@ def test_a_resolved_configuration_reads_back_as_itself(tmp_path: Path) -> None:
 
 
 def test_file_names_are_relative_to_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not the file is there: a name means one place, not whichever has a file of that name."""
     folder = tmp_path / "project"
-    (folder / "sub").mkdir(parents=True)
-    (folder / "sub" / "rows.csv").write_text("a\n1\n", encoding="utf-8")
-    (folder / "schema.yaml").write_text("columns: {}\n", encoding="utf-8")
-    (folder / "adult").write_text("a file with the name of a table", encoding="utf-8")
+    folder.mkdir()
+    (tmp_path / "rows.csv").write_text("a\n1\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    text = (
-        "mechanism: augflaim\ndata: {source: sub/rows.csv, schema: schema.yaml}\nprivacy: {epsilon: 1, delta: 1e-5}\n"
-    )
-    config = load_config(write(folder, text.replace("1e-5", "0.00001")))
-    assert config.data.source == str(folder / "sub" / "rows.csv")
-    assert config.data.schema_file == str(folder / "schema.yaml")
-    named = load_config(write(folder, text.replace("1e-5", "0.00001")), ["data.source=adult"])
-    assert named.data.source == "adult"  # a registered name is no file name
-    absolute = load_config(write(folder, text.replace("1e-5", "0.00001")), ["data.source=/elsewhere/rows.csv"])
+    config = load_config(write(folder, TEXT.replace("synthfs", "rows.csv, schema: sub/schema")))
+    assert config.data.source == str(folder / "rows.csv")
+    assert config.data.schema_file == str(folder / "sub" / "schema")
+
+
+@pytest.mark.parametrize("name", ["adult", "synthfs", "survey", "openml:adult/2", "openml:rows.csv", "sklearn:iris"])
+def test_a_registered_name_is_no_file_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / "adult").write_text("a file with the name of a table", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert load_config(write(tmp_path, TEXT.replace("synthfs", f"'{name}'"))).data.source == name
+    assert load_config(write(tmp_path, TEXT), [f"data.source={name}"]).data.source == name
+    assert parse_config(document(data={"source": name})).data.source == name
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "Rows.CSV.GZ", "sub/rows.parquet", "../rows.csv", "sub/rows"])
+def test_file_names_typed_by_hand_are_relative_to_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    sets = [f"data.source={name}", "data.schema=schema.yaml"]
+    given = {"source": name, "schema": "schema.yaml"}
+    for config in (
+        load_config(write(tmp_path, TEXT), sets),
+        load_config(write(tmp_path, TEXT), [f"data={{source: {name}, schema: schema.yaml}}"]),
+        parse_config(document(data=given)),
+    ):
+        assert config.data.source == str(tmp_path / "here" / name)
+        assert config.data.schema_file == str(tmp_path / "here" / "schema.yaml")
+    assert given == {"source": name, "schema": "schema.yaml"}  # the caller's own dictionary stays as it is
+    absolute = load_config(write(tmp_path, TEXT), ["data.source=/elsewhere/rows.csv"])
     assert absolute.data.source == "/elsewhere/rows.csv"
+
+
+def test_a_saved_configuration_means_the_same_in_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    config = load_config(write(tmp_path, TEXT), ["data.source=rows.csv", "data.schema=schema.yaml"])
+    config.save(tmp_path / "out" / "config.yaml")
+    monkeypatch.chdir("/")
+    assert config.data.source == str(tmp_path / "rows.csv")
+    assert load_config(tmp_path / "out" / "config.yaml") == config
 
 
 # Assignments ----------------------------------------------------------------------------------------------------------

@@ -299,7 +299,7 @@ def test_a_metric_that_cannot_be_computed_is_refused_beforehand(
 def test_a_missing_package_is_named_before_the_run(
     package: str, name: str, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsyn.evaluation.find_spec", lambda asked: None if asked == package else object())
+    monkeypatch.setattr("fedsyn.evaluation.metrics.find_spec", lambda asked: None if asked == package else object())
     message = rf"'{name}' needs {project}, which is not installed: pip install 'fedsyn\[evaluation\]'"
     with pytest.raises(ConfigError, match=message):
         validate_metrics([name], has_test=True, label="y")
@@ -331,7 +331,7 @@ def test_a_run_measures_its_held_out_rows_with_their_own_numbers(tmp_path: Path)
     """The metrics of a run are those of the rows that it held out, read again from the table."""
     import json
 
-    from fedsyn.evaluation import raw_numbers, scales
+    from fedsyn.evaluation import column_ranges, raw_numbers
     from fedsyn.loading import load_config
     from fedsyn.runs.engines import run
     from fedsyn.runs.prepare import split_rows
@@ -374,7 +374,7 @@ def test_a_run_measures_its_held_out_rows_with_their_own_numbers(tmp_path: Path)
         test=schema.encode(table.iloc[held]),
         synthetic=data.synthetic,
         label="z",
-        scales=scales(schema),
+        ranges=column_ranges(schema),
         test_numbers=raw_numbers(table.iloc[held], schema),
     )
     assert evaluate(names, again) == {name: found[name] for name in names}

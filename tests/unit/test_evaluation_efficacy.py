@@ -6,7 +6,7 @@ from sklearn.metrics import f1_score
 
 from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
-from fedsyn.evaluation import EvaluationInput, Scale, evaluate
+from fedsyn.evaluation import ColumnRange, EvaluationInput, evaluate
 from fedsyn.evaluation import efficacy as module
 from fedsyn.evaluation.efficacy import features, weighted_f1
 
@@ -26,7 +26,10 @@ def labelled(rows: int, classes: int, seed: int, noise: float = 0.2) -> tuple[np
 
 
 def given(synthetic: np.ndarray, test: np.ndarray, domain: Domain, **more: object) -> EvaluationInput:
-    arguments = {"scales": {"n": Scale(np.linspace(0, 1, domain["n"]), 0.0, 1.0)} if "n" in domain else {}, **more}
+    arguments = {
+        "ranges": {"n": ColumnRange(np.linspace(0, 1, domain["n"]), 0.0, 1.0)} if "n" in domain else {},
+        **more,
+    }
     return EvaluationInput(
         train=test,
         domain=domain,
@@ -38,6 +41,7 @@ def given(synthetic: np.ndarray, test: np.ndarray, domain: Domain, **more: objec
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("classes", [2, 4])
 def test_classifiers_learn_what_can_be_learned_and_the_score_is_weighted(classes: int) -> None:
     synthetic, domain = labelled(3_000, classes, 0)
@@ -66,6 +70,7 @@ def test_weighted_f1_is_that_of_scikit_learn() -> None:
     assert constant == pytest.approx(0.774, abs=5e-4)
 
 
+@pytest.mark.thorough
 def test_regressions_give_errors_in_the_unit_of_the_label() -> None:
     synthetic, domain = labelled(1_000, 6, 0, noise=0)
     test, _ = labelled(300, 6, 1, noise=0)
@@ -108,8 +113,8 @@ def test_features_are_scaled_by_synthetic_rows_and_encoded_alike_on_both_sides()
     domain = Domain(("n", "c", "y", "w"), (4, 3, 2, 300))
     synthetic = np.array([[0, 0, 0, 10], [1, 2, 1, 20], [3, 2, 1, 30]])
     test = np.array([[2, 1, 0, 299], [3, 2, 0, 20]])
-    scale = Scale(np.array([1.0, 3.0, 100.0, np.nan]), 0.0, 100.0)
-    x, x_test = features(given(synthetic, test, domain, scales={"n": scale}))
+    column = ColumnRange(np.array([1.0, 3.0, 100.0, np.nan]), 0.0, 100.0)
+    x, x_test = features(given(synthetic, test, domain, ranges={"n": column}))
     deviation = np.sqrt(200 / 3)
     expected = [
         [-1, 0, 1, 0, 0, -10 / deviation],
@@ -144,6 +149,7 @@ def test_cases_in_which_nothing_can_be_learned() -> None:
     assert evaluate(RMSE, only)["rmse_rf"] == pytest.approx(np.sqrt(np.mean((values[truth] - 30) ** 2)))
 
 
+@pytest.mark.thorough
 def test_few_rows_and_rare_classes_are_learned_without_early_stopping() -> None:
     test, domain = labelled(50, 4, 1)
     for rows in (2, 30, 120):

@@ -6,7 +6,7 @@ import pytest
 
 from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
-from fedsyn.evaluation import EvaluationInput, Scale, evaluate, raw_numbers, scales
+from fedsyn.evaluation import ColumnRange, EvaluationInput, column_ranges, evaluate, raw_numbers
 from fedsyn.evaluation import queries as range_queries
 from fedsyn.evaluation.base import sample_rows
 from fedsyn.evaluation.queries import QUERIES, RangeQueries, random_queries
@@ -46,7 +46,7 @@ def given(test: np.ndarray, synthetic: np.ndarray, schema: Schema = SCHEMA, **mo
         workload=all_kway(domain, 1),
         test=test,
         synthetic=synthetic,
-        scales=scales(schema),
+        ranges=column_ranges(schema),
         **more,
     )
 
@@ -79,7 +79,7 @@ def test_the_error_is_the_mean_difference_over_queries_counted_row_by_row(ways: 
     found = evaluate([name], given(test, synthetic, test_numbers=numbers))[name]
 
     rng = np.random.default_rng([range_queries._QUERY_SEED, ways])
-    query = random_queries(DOMAIN, scales(SCHEMA), ways, QUERIES, rng)
+    query = random_queries(DOMAIN, column_ranges(SCHEMA), ways, QUERIES, rng)
     made = [[value(a, c) for a, c in zip(DOMAIN.attributes, row, strict=True)] for row in synthetic]
     held = [[value(a, c) for a, c in zip(DOMAIN.attributes, row, strict=True)] for row in test]
     if raw:
@@ -96,7 +96,7 @@ def test_bounds_follow_the_stated_distribution() -> None:
     200,000 queries: each of the 20 means below is within 5 of its standard errors (false alarm below 1e-5).
     """
     number = 200_000
-    query = random_queries(DOMAIN, scales(SCHEMA), 2, number, np.random.default_rng(0))
+    query = random_queries(DOMAIN, column_ranges(SCHEMA), 2, number, np.random.default_rng(0))
     assert np.all(query.axes[:, 0] != query.axes[:, 1])
     sets = np.bincount(query.axes.min(axis=1) * 4 + query.axes.max(axis=1), minlength=16)
     assert np.all(np.abs(sets[sets > 0] - number / 6) < 5 * np.sqrt(number / 6))
@@ -148,7 +148,9 @@ def test_the_same_table_has_no_error_and_an_empty_one_answers_nothing() -> None:
     names = ["range_query_error", "range_query_error_3"]
     assert evaluate(names, given(test, test)) == dict.fromkeys(names, 0.0)
     empty = evaluate(names, given(test, test[:0]))
-    query = random_queries(DOMAIN, scales(SCHEMA), 2, QUERIES, np.random.default_rng([range_queries._QUERY_SEED, 2]))
+    query = random_queries(
+        DOMAIN, column_ranges(SCHEMA), 2, QUERIES, np.random.default_rng([range_queries._QUERY_SEED, 2])
+    )
     assert empty["range_query_error"] == pytest.approx(query.answers(given(test, test).positions(test)).mean())
     assert empty["range_query_error"] > empty["range_query_error_3"] > 0
 
@@ -187,7 +189,7 @@ def test_numbers_before_binning_decide_what_a_range_holds() -> None:
     test = np.zeros((100, 2), dtype=np.uint8)
     numbers = np.full((100, 1), 0.9, dtype=np.float32)
     rng = np.random.default_rng([range_queries._QUERY_SEED, 2])
-    query = random_queries(schema.domain, scales(schema), 2, QUERIES, rng)
+    query = random_queries(schema.domain, column_ranges(schema), 2, QUERIES, rng)
     low, high = query.low[query.axes == 0], query.high[query.axes == 0]
     apart = np.mean(((low <= 0.9) & (high >= 0.9)) != ((low <= 0.5) & (high >= 0.5)))
     found = evaluate(["range_query_error"], given(test, test, schema, test_numbers=numbers))["range_query_error"]
@@ -219,7 +221,7 @@ def test_numbers_outside_the_bounds_stand_at_them_and_missing_ones_where_their_c
 
 
 def test_scales_hold_bins_and_bounds_of_numeric_columns_only() -> None:
-    found = scales(SCHEMA)
+    found = column_ranges(SCHEMA)
     assert list(found) == ["age", "dose"]
     np.testing.assert_array_equal(found["age"].values, [20.5, 22.5, 24.5, 26.5, 28.5])
     np.testing.assert_array_equal(found["dose"].values, [0.125, 0.375, 0.625, 0.875, np.nan])
@@ -236,10 +238,10 @@ def test_columns_of_one_value_and_tables_without_numbers_have_queries() -> None:
         workload=all_kway(domain, 1),
         test=test,
         synthetic=test + np.array([0, 1, 0], np.uint8),
-        scales={"c": Scale(np.array([5.0]), 5.0, 5.0)},
+        ranges={"c": ColumnRange(np.array([5.0]), 5.0, 5.0)},
     )
     rng = np.random.default_rng([range_queries._QUERY_SEED, 2])
-    asks_b = np.mean(np.any(random_queries(domain, data.scales, 2, QUERIES, rng).axes == 1, axis=1))
+    asks_b = np.mean(np.any(random_queries(domain, data.ranges, 2, QUERIES, rng).axes == 1, axis=1))
     # A query that looks at b tells the tables apart whichever value it asks for; the others hold every row.
     assert evaluate(["range_query_error"], data)["range_query_error"] == pytest.approx(asks_b)
     assert 0.6 < asks_b < 0.75

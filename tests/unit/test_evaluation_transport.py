@@ -9,21 +9,21 @@ from scipy.optimize import linprog
 from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import RunError
-from fedsyn.evaluation import EvaluationInput, Scale, evaluate
+from fedsyn.evaluation import ColumnRange, EvaluationInput, evaluate
 from fedsyn.evaluation import transport as module
 from fedsyn.evaluation.transport import pair_distance
 
 pytest.importorskip("ot", reason="POT is an extra")
 
 DOMAIN = Domain(("x", "y", "c", "e"), (10, 5, 3, 2))
-SCALES = {
-    "x": Scale(np.arange(10) * 2.0 + 1.0, 0.0, 20.0),
-    "y": Scale(np.array([-1.0, 0.0, 5.0, 6.0, np.nan]), -1.0, 6.0),
+RANGES = {
+    "x": ColumnRange(np.arange(10) * 2.0 + 1.0, 0.0, 20.0),
+    "y": ColumnRange(np.array([-1.0, 0.0, 5.0, 6.0, np.nan]), -1.0, 6.0),
 }
 
 
 def given(test: np.ndarray, synthetic: np.ndarray, **more: object) -> EvaluationInput:
-    arguments = {"domain": DOMAIN, "scales": SCALES, **more}
+    arguments = {"domain": DOMAIN, "ranges": RANGES, **more}
     return EvaluationInput(
         train=test, workload=all_kway(arguments["domain"], 1), test=test, synthetic=synthetic, **arguments
     )
@@ -174,9 +174,9 @@ def test_many_pairs_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_numbers_before_binning_are_transported_where_they_are_known() -> None:
-    domain, scale = Domain(("x", "y"), (2, 2)), Scale(np.array([0.25, 0.75]), 0.0, 1.0)
+    domain, column = Domain(("x", "y"), (2, 2)), ColumnRange(np.array([0.25, 0.75]), 0.0, 1.0)
     test = np.array([[0, 0], [1, 1]])
-    more = {"domain": domain, "scales": {"x": scale, "y": scale}}
+    more = {"domain": domain, "ranges": {"x": column, "y": column}}
     assert evaluate(["wasserstein"], given(test, test, **more))["wasserstein"] == 0
     numbers = np.array([[0.0, 0.25], [1.0, 0.75]], dtype=np.float32)
     found = evaluate(["wasserstein"], given(test, test, test_numbers=numbers, **more))["wasserstein"]

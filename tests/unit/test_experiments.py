@@ -15,6 +15,8 @@ from fedsyn.loading import parse_config
 from fedsyn.registry import partitioner as make_partitioner
 from fedsyn.sweep import load_sweep
 
+pytestmark = pytest.mark.thorough
+
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 FOLDERS = sorted(path.parent for path in EXPERIMENTS.glob("*/expected.yaml"))
 SWEEPS = [folder for folder in FOLDERS if (folder / "sweep.yaml").exists()]

@@ -96,7 +96,7 @@ def test_scales_and_releases_are_those_of_lemma_4_1(s):
             assert release.epsilon == pytest.approx(epsilon, rel=1e-12)
             choices[release.round] = choices.get(release.round, 0) + release.count
     assert choices == {1: s, 2: s, 3: s}
-    # A union smaller than s makes a round cheaper, never dearer.
+    # A union smaller than s makes a round cheaper, never more costly.
     assert set(gaussians) == {1, 2, 3} and max(gaussians.values()) == 2 * s - 1 + D
     assert [r.count for r in of_kind(outcome, "local measure")] == ([s - 1] * rounds if s > 1 else [])
 

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Error
 from flwr.compat.client.numpy_client import NumPyClient
 
-from fedsyn.errors import ConfigError, DataError, ProtocolError, RunError
+from fedsyn.errors import ConfigError, DataError, NodeError, ProtocolError, RunError
 from fedsyn.flower import ArrayRecord, ClientApp, ConfigRecord, Context, Message, RecordDict
 from fedsyn.flower.bridge import bridge, read_state, write_state
 from fedsyn.flower.grid import InProcessGrid, new_message
@@ -75,7 +75,7 @@ def send(grid: InProcessGrid, orders: dict[int, str], timeout: float | None = 60
 def test_every_node_answers_with_its_own_context(engine: str, request: pytest.FixtureRequest) -> None:
     grid = serial() if engine == "serial" else request.getfixturevalue("pool")
     assert list(grid.get_node_ids()) == [1, 2, 3]
-    before = {node: int(read_state(context) or 0) for node, context in grid._contexts.items()}
+    before = {node: int(read_state(context) or 0) for node, context in grid.contexts.items()}
     send(grid, {1: "hello", 3: "hello"})
     replies = send(grid, {3: "hello", 1: "hello", 2: "hello"})
     assert sorted(replies) == [1, 2, 3]
@@ -110,13 +110,14 @@ def test_a_late_reply_is_not_delivered_but_remembered_by_its_client(
     engine: str, request: pytest.FixtureRequest
 ) -> None:
     grid = serial() if engine == "serial" else request.getfixturevalue("pool")
-    before = int(read_state(grid._contexts[2]) or 0)
+    before = int(read_state(grid.contexts[2]) or 0)
     replies = send(grid, {1: "hello", 2: "sleep", 3: "hello"}, timeout=0.9)
     assert 2 not in replies and replies
     after = read_reply(send(grid, {2: "hello"})[2])[1]["counter"]
     assert after == before + 2
 
 
+@pytest.mark.thorough
 def test_each_client_has_the_whole_timeout_for_itself(pool: InProcessGrid) -> None:
     """Two workers answer three sleepers one after the other: nobody is late by waiting for a free worker."""
     assert sorted(send(pool, {1: "sleep", 2: "sleep", 3: "sleep"}, timeout=1.9)) == [1, 2, 3]
@@ -151,7 +152,8 @@ def test_several_workers_need_an_importable_app() -> None:
 class Doubler(NumPyClient):
     def fit(self, parameters: list[np.ndarray], config: dict) -> tuple[list[np.ndarray], int, dict]:
         if config.get("raise"):
-            raise {"data": DataError, "config": ConfigError, "value": ValueError}[config["raise"]](f"about {SECRET}")
+            kinds = {"data": DataError, "config": ConfigError, "node": NodeError, "value": ValueError}
+            raise kinds[config["raise"]](f"about {SECRET}")
         return [2 * p for p in parameters], 0, {"answer": f"{len(parameters)} arrays"}
 
 
@@ -170,16 +172,18 @@ def test_the_bridge_presents_a_request_to_fit_and_its_result_as_a_reply(arrays: 
         assert theirs.shape == ours.shape and theirs.dtype == (2 * ours).dtype
 
 
-@pytest.mark.parametrize(("kind", "told"), [("data", "DataError"), ("value", "ValueError")])
-def test_the_bridge_lets_no_text_of_an_unexpected_error_out(kind: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "told"), [("data", "DataError"), ("value", "ValueError"), ("config", "not valid for this node")]
+)
+def test_the_bridge_lets_no_text_of_an_error_out(kind: str, told: str) -> None:
     reply = bridged({"raise": kind}, [])
     arrays, facts = read_reply(reply)
     assert arrays == [] and told in facts["answer"] and SECRET not in repr(reply.content)
 
 
-def test_the_bridge_passes_errors_of_the_configuration_on() -> None:
-    _, facts = read_reply(bridged({"raise": "config"}, []))
-    assert f"about {SECRET}" in facts["answer"]  # what a configuration says is public
+def test_the_bridge_passes_on_what_a_node_says_on_purpose() -> None:
+    _, facts = read_reply(bridged({"raise": "node"}, []))
+    assert f"about {SECRET}" in facts["answer"]  # whoever raises it answers for its words
 
 
 def reply_with(content: RecordDict) -> Message:

@@ -5,29 +5,30 @@ from __future__ import annotations
 import itertools
 import json
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedsyn.aggregation import Limits, SumSpec
-from fedsyn.aggregation.shares import noise_plan
-from fedsyn.client_app import _real_holder
+from fedsyn.aggregation import Limits
+from fedsyn.aggregation.shares import noise_of
 from fedsyn.config import AggregationNode, InferenceNode, RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import model_size
-from fedsyn.inference.capacity import Structure
+from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.model import Model
 from fedsyn.privacy import Ledger, PrivacyBudget
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
+from fedsyn.runs.holders import _real_holder
 from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, pack_model, unpack_model
 from fedsyn.testing.harness import config_of
-from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.messages import ANSWER, ENVELOPE, Envelope, to_json
+from fedsyn.wire.envelope import ANSWER, Envelope, SumSpec
+from fedsyn.wire.holder import Holder
 
 DOMAIN = Domain(("a", "b"), (3, 4))
 INFERENCE = InferenceNode()
@@ -39,9 +40,13 @@ def client_of(config: RunConfig, codes: np.ndarray | None = None) -> Any:
     return client_class(config.mechanism.name)(config, Holder(0, codes, DOMAIN, "", Randomness(0)))
 
 
-def asked(client: Any, name: str, kind: str, params: dict[str, Any]) -> tuple[list[np.ndarray], dict[str, Any]]:
-    envelope = Envelope(name, kind, 1, client.config.sha256, params)
-    sent, _, scalars = client.fit([], {ENVELOPE: to_json(json.loads(envelope.to_scalars()[ENVELOPE]))})
+def asked(
+    client: Any, name: str, params: dict[str, Any], spec: SumSpec | None = None, arrays: Sequence[np.ndarray] = ()
+) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """What a client sends back: to a sum where its facts are given, else to a question."""
+    kind = "ask" if spec is None else "sum"
+    envelope = Envelope(name, kind, 1, client.config.sha256, params, sum=spec)
+    sent, _, scalars = client.fit(list(arrays), envelope.to_scalars())
     return sent, json.loads(scalars[ANSWER])
 
 
@@ -55,7 +60,7 @@ def test_a_sum_over_one_client_gets_no_share_of_the_noise_of_many(protocol: str)
     config = config_of("distributed_aim", 30, aggregation=aggregation, federation={"minimum_cohort": 25})
     alone = SumSpec(((3,), (4,)), sigma=100.0, sensitivity=1.0, count=2, asked=1)
     client = client_of(config)
-    sent, answer = asked(client, "one-way", "sum", {"sum": alone.to_text()})
+    sent, answer = asked(client, "one-way", {}, alone)
     assert answer["ok"] is False and "cannot make the noise" in answer["message"]
     assert sent == [] and client.ledger.releases == ()
 
@@ -65,8 +70,8 @@ def test_shares_are_never_sized_for_more_clients_than_are_asked(asked: int) -> N
     spec = SumSpec(((4,),), 10.0, 1.0, 1, asked=asked)
     limits = Limits.of(AggregationNode(noise="distributed"), asked, 25)
     with pytest.raises(ProtocolError, match="cannot make the noise"):
-        noise_plan("distributed", spec, limits)
-    assert noise_plan("local", spec, limits).is_local  # each has the full noise: nobody else is needed
+        noise_of("distributed", spec, limits)
+    assert noise_of("local", spec, limits).is_local  # each has the full noise: nobody else is needed
 
 
 # Scores ------------------------------------------------------------------------------------------------------------
@@ -102,7 +107,7 @@ def test_no_released_size_makes_one_row_count_for_many(sigma: float) -> None:
         client.holder.state.clear()
         client.ledger = Ledger(PrivacyBudget(1.0, 1e-5), noise_by="client")
         client.holder.randomness = Randomness(None)
-        answer = asked(client, "sizes", "ask", {"sigma": sigma})[1]
+        answer = asked(client, "sizes", {"sigma": sigma})[1]
         assert answer["ok"] is True and 1.0 <= answer["params"]["rows"] <= 2.0**32
         assert client.size == answer["params"]["rows"]
 
@@ -190,11 +195,11 @@ def test_a_model_of_part_of_what_fits_is_taken() -> None:
     for _ in range(12):
         domain = Domain(tuple("abcdefghijkl"), tuple(int(n) for n in rng.choice([2, 3, 5, 10, 20], 12)))
         node = InferenceNode(max_cells=int(10 ** rng.integers(3, 5)))
-        structure = Structure(domain, node)
+        capacity = Capacity(domain, node)
         cliques = [q for size in (2, 3) for q in itertools.combinations(domain.attributes, size)]
-        structure.add_while_fitting([cliques[i] for i in rng.permutation(len(cliques))[:100]])
+        capacity.add_while_fitting([cliques[i] for i in rng.permutation(len(cliques))[:100]])
         for _ in range(20):
-            part = [q for q in structure.cliques if rng.random() < 0.8]
+            part = [q for q in capacity.cliques if rng.random() < 0.8]
             largest = max(largest, model_size(domain, part) / node.max_cells)
             tables = {q: np.zeros(domain.shape_of(q)) for q in (*((name,) for name in domain), *part)}
             unpack_model(domain, pack_model(Model(domain, tables, 9.0)), node)
@@ -210,10 +215,12 @@ def test_measurements_that_a_client_fits_itself_are_bounded_like_a_model() -> No
     arrays = message(WIDE)
     params = {"eligible": eligible, "epsilon": 0.1, "sigma": 9.0, "model_arrays": len(arrays)}
     params |= {"measured": cliques, "sigmas": [9.0] * len(cliques)}
-    call = Call(1, params, [*arrays, *(np.zeros((20, 20)) for _ in cliques)], lambda: Randomness(0).generator("t"))
-    with pytest.raises(ProtocolError, match=r"larger than inference\.max_cells"):
-        client.select(call)
+    sent, answer = asked(client, "select", params, arrays=[*arrays, *(np.zeros((20, 20)) for _ in cliques)])
+    assert (answer["ok"], answer["error"], sent) == (False, "protocol", [])
+    assert "larger than inference.max_cells" in answer["message"]
     assert client.ledger.releases == ()
+    few = {**params, "measured": cliques[:1], "sigmas": [9.0]}
+    assert asked(client, "select", few, arrays=[*arrays, np.zeros((20, 20))])[1]["ok"] is True
 
 
 # Refusals, which are free ------------------------------------------------------------------------------------------
@@ -223,8 +230,8 @@ def test_a_refusal_for_lack_of_room_does_not_tell_how_large_counts_are() -> None
     """With so little noise 127 rows fit into 64 bits and 128 do not: no answer may depend on that before it is paid."""
     config = config_of("fed_privsyn", 10, {}, aggregation={"protocol": "plain", "noise": "distributed"})
     spec = SumSpec(((12,),), sigma=2e-10, sensitivity=65536.0, count=1, asked=10)
-    params = {"sum": spec.to_text(), "pairs": [0], "weights": [65536]}
-    few, many = (asked(client_of(config, np.zeros((n, 2), np.uint8)), "measure", "sum", params)[1] for n in (127, 128))
+    params = {"pairs": [0], "weights": [65536]}
+    few, many = (asked(client_of(config, np.zeros((n, 2), np.uint8)), "measure", params, spec)[1] for n in (127, 128))
     assert few == many and few["error"] == "budget"
 
 
@@ -234,7 +241,7 @@ def test_a_refusal_does_not_tell_whether_a_value_is_negative() -> None:
     spec = SumSpec(((10,),), sigma=1e6, sensitivity=4.0, count=1, asked=10, signed=False)
     for rows in (0, 1):
         client = client_of(config, np.zeros((rows, 2), np.uint8))
-        _, answer = asked(client, "project", "sum", {"sum": spec.to_text(), "pairs": [0]})
+        _, answer = asked(client, "project", {"pairs": [0]}, spec)
         assert answer["ok"] is True and len(client.ledger.releases) == 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
 import subprocess
 import sys
@@ -412,34 +411,3 @@ def test_impossible_values_are_never_sampled() -> None:
     table[1, 2] = table[2, 1] = 0.0
     codes = Model(domain, {("a", "b"): table}, 1.0).sample(101, np.random.default_rng(2))
     assert set(map(tuple, codes.tolist())) == {(1, 2), (2, 1)}
-
-
-# ---------------------------------------------------------------------- threads
-
-_THREADS = """
-import hashlib, numpy as np
-from fedsyn.domain import Domain
-from fedsyn.inference import EstimateConfig, Measurement, estimate
-rng = np.random.default_rng(0)
-domain = Domain(tuple("abcdefg"), (90, 40, 85, 15, 30, 70, 12))
-cliques = [("a", "b", "d"), ("b", "d", "c"), ("c", "e"), ("e", "f"), ("f", "d"), ("g", "a"), ("g",)]
-measurements = [Measurement(c, 40 + 9 * rng.standard_normal(domain.shape_of(c)), 3.0) for c in cliques]
-model = estimate(domain, measurements, config=EstimateConfig(iterations=15))
-digest = hashlib.sha256(model.to_arrays()["potentials"].tobytes())
-for clique in [("a", "c"), ("a", "f", "c"), ("g", "f"), ("e", "a", "b"), ("g", "c", "f"), ("d", "e")]:
-    digest.update(model.project(clique).tobytes())
-    digest.update(model.probability_at(clique, np.zeros((20, len(clique)), dtype=int)).tobytes())
-digest.update(model.sample(2000, rng).tobytes())
-print(digest.hexdigest())
-"""
-
-
-def test_the_number_of_threads_does_not_change_a_bit() -> None:
-    digests = set()
-    for threads in ("1", "2", "5"):
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
-        done = subprocess.run(
-            [sys.executable, "-c", _THREADS], capture_output=True, text=True, check=True, env=environment
-        )
-        digests.add(done.stdout)
-    assert len(digests) == 1

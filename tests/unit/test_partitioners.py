@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedsyn.data.partition import PartitionInput, check_partition
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError
 from fedsyn.registry import PARTITIONERS
 from fedsyn.registry import partitioner as make_partitioner
-from partitioners.base import PartitionInput, check_partition
 
 # Distributional tests compare a p-value with this: under the right distribution one run in a million fails.
 # The seeds are fixed, so a failure means a change, not bad luck.
@@ -101,6 +101,7 @@ def test_iid_clients_are_equal_in_size_and_label() -> None:
     assert stats.chi2_contingency(counts).pvalue > ALARM
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "option"), [("quantity", "alpha"), ("dirichlet", "beta")])
 @pytest.mark.parametrize("concentration", [0.3, 2.0])
 def test_shares_follow_the_dirichlet_distribution(name: str, option: str, concentration: float) -> None:
@@ -272,6 +273,7 @@ def test_clustering_repairs_clusters_of_equal_rows() -> None:
     assert [part.size for part in parts] == [1] * 10
 
 
+@pytest.mark.thorough
 def test_umap_embedding_is_repeated_bit_for_bit_and_separates_groups() -> None:
     pytest.importorskip("umap")
     import numba

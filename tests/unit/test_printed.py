@@ -1,4 +1,4 @@
-"""configs/printed: the papers' algorithms as printed, each run on a small generated table beside the default."""
+"""The presets of configs/printed run, each beside the default that it is compared with."""
 
 from __future__ import annotations
 

@@ -46,6 +46,7 @@ def a_client(table: AwkwardTable = CHAIN) -> Any:
 # Budget ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", ["server", "local", "distributed"])
 @pytest.mark.parametrize("options", [{}, {"ablation": {"select": "random"}}])
 def test_the_ledger_adds_up_to_the_budget(options, noise):

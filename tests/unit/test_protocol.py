@@ -6,7 +6,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,11 +24,13 @@ from fedsyn.flower.messages import array_record
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
 from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, PrivacyStatement, Release
-from fedsyn.protocol.client import TableClient, answers, indices, marginal_contribution, positive
+from fedsyn.protocol.client import TableClient, answers, indices
+from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.randomness import Randomness
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, Envelope, Reply, SumSpec
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.messages import ANSWER, ENVELOPE, Ask, Envelope, Reply, Sum, Summed
+from fedsyn.wire.requests import Ask, AskRequest, Layout, Positive, Sum, Summed, SumRequest
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 SCHEMA = "hash of the schema"
@@ -38,28 +40,80 @@ SECRET = "4711-diagnosis"  # stands for a value in a table: it must not reach th
 # A small mechanism: every client votes for an attribute, then the one-way marginals are summed ------------------------
 
 
-class ToyConfig(Node):
+class Vote(AskRequest):
+    name = "vote"
+    leaves = "an attribute's index"
+    costs = "one choice: epsilon^2/8"
+
+    epsilon: Positive
+
+    def releases(self, contract: BaseContract) -> tuple[Release, ...]:
+        return (Release(self.name, 0, EXPONENTIAL, 1.0, epsilon=self.epsilon, noise_by="each client"),)
+
+
+class Measure(SumRequest):
+    name = "measure"
+    leaves = "the counts of both attributes, in a sum"
+    costs = "two marginals of sensitivity 1: 1/(2 sigma^2) each"
+
+    def layout(self, contract: BaseContract, arrays: Sequence[np.ndarray]) -> Layout:
+        return Layout.of_marginals(contract.domain, [("a",), ("b",)])
+
+
+class ToyOptions(Node):
     rounds: int = 1
     sigma: float = 0.05  # small beside a count, and large enough for the clients' budgets
     vote_epsilon: float = 0.5
 
 
+class ToyContract(BaseContract):
+    Options = ToyOptions
+    statement = PrivacyStatement("schema", "the server", "votes and sums", "nothing", "as the ledger says", "the run's")
+
+
+class ToyClient(TableClient):
+    Contract = ToyContract
+    # What a client does before it answers: partition -> (request, what); tests fill it.
+    misdeeds: ClassVar[dict[int, tuple[str, Callable[[], None]]]] = {}
+
+    @answers(Vote)
+    def vote(self, call: Call[Vote]) -> tuple[list[np.ndarray], dict[str, Any]]:
+        self._misbehave("vote")
+        epsilon = call.request.epsilon
+        scores = [float((self.codes[:, j] == 0).sum()) for j in range(2)]
+        chosen = self.ledger.exponential(
+            scores, epsilon=epsilon, sensitivity=1.0, name="vote", round=call.round, source=call.source
+        )
+        return [], {"chosen": [chosen]}
+
+    @answers(Measure)
+    def measure(self, call: Call[Measure]) -> Any:
+        self._misbehave("measure")
+        return self.marginals(call.request.layout(self.contract, call.arrays))
+
+    def whole_table(self, call: Call[Any]) -> list[np.ndarray]:
+        """Not marked as an answer: nobody may call it from outside."""
+        return [self.codes]
+
+    def _misbehave(self, request: str) -> None:
+        when, what = self.misdeeds.get(self.holder.partition or 0, ("", lambda: None))
+        if when == request:
+            what()
+
+
 class Toy(MechanismStrategy):
-    Config = ToyConfig
+    Client = ToyClient
 
     def protocol(self) -> Protocol:
         self.votes: list[dict[int, int]] = []
         self.sums: list[Summed] = []
-        for t in range(1, self.config.rounds + 1):
+        for t in range(1, self.options.rounds + 1):
             self.begin_round(t)
-            replies = yield Ask(self.everyone(), "vote", {"epsilon": self.config.vote_epsilon})
+            replies = yield Ask(self.everyone(), Vote(epsilon=self.options.vote_epsilon))
             self.votes.append(self.accept(replies, self.read_vote))
-            if self.votes[-1]:
-                vote = Release("vote", t, EXPONENTIAL, 1.0, epsilon=self.config.vote_epsilon, noise_by="each client")
-                self.ledger.promise(vote)
-            sums = yield Sum(self.everyone(), "measure", ((2,), (3,)), self.config.sigma, count=2)
+            sums = yield Sum(self.everyone(), Measure(), self.options.sigma)
             self.sums.append(sums)
-            if sums.contributors:
+            if sums.opened:
                 pairs = zip((("a",), ("b",)), sums.arrays, sums.sigmas, strict=True)
                 measurements = [Measurement(clique, values, sigma) for clique, values, sigma in pairs]
                 self.model = estimate(self.domain, measurements)
@@ -69,40 +123,6 @@ class Toy(MechanismStrategy):
         if len(chosen) != 1:
             raise ProtocolError("the reply does not choose one attribute")
         return chosen[0]
-
-    def statement(self) -> PrivacyStatement:
-        return PrivacyStatement(
-            "schema", "the server", "votes and sums", "nothing", "as the ledger says", "see the run"
-        )
-
-
-class ToyClient(TableClient):
-    # What a client does before it answers: partition -> (request, what); tests fill it.
-    misdeeds: ClassVar[dict[int, tuple[str, Callable[[], None]]]] = {}
-
-    @answers("vote")
-    def vote(self, call: Call) -> tuple[list[np.ndarray], dict[str, Any]]:
-        self._misbehave("vote")
-        epsilon = positive(call.params.get("epsilon"), "epsilon")
-        scores = [float((self.codes[:, j] == 0).sum()) for j in range(2)]
-        chosen = self.ledger.exponential(
-            scores, epsilon=epsilon, sensitivity=1.0, name="vote", round=call.round, source=call.source
-        )
-        return [], {"chosen": [chosen]}
-
-    @answers("measure")
-    def measure(self, call: Call) -> Any:
-        self._misbehave("measure")
-        return marginal_contribution(self.codes, self.domain, [("a",), ("b",)], [0, 1])
-
-    def whole_table(self, call: Call) -> list[np.ndarray]:
-        """Not marked as an answer: nobody may call it from outside."""
-        return [self.codes]
-
-    def _misbehave(self, request: str) -> None:
-        when, what = self.misdeeds.get(self.holder.partition or 0, ("", lambda: None))
-        if when == request:
-            what()
 
 
 @pytest.fixture(autouse=True)
@@ -246,6 +266,7 @@ def test_a_client_that_cannot_be_built_is_not_joined_and_tells_no_value() -> Non
     assert_sum_over(strategy, [0, 2])
 
 
+@pytest.mark.thorough
 def test_a_late_reply_is_not_used() -> None:
     ToyClient.misdeeds[2] = ("measure", lambda: time.sleep(2.5))
     federation = Federation(toy_config(federation={"clients": 3, "timeout": 2.0}))
@@ -418,7 +439,7 @@ def test_below_the_minimum_cohort_nothing_is_opened_or_charged() -> None:
     federation = Federation(toy_config(federation={"clients": 3, "minimum_cohort": 3, "timeout": 60}), mod=mod)
     with pytest.raises(RunError, match="nothing to estimate"):
         federation.run()
-    assert federation.strategy.sums == [Summed([], (), ())]
+    assert federation.strategy.sums == [Summed.nothing()]
     assert [release.name for release in federation.strategy.ledger.releases] == ["vote"]
 
 
@@ -467,14 +488,13 @@ def holder(budget: PrivacyBudget | None = None, **changes: Any) -> Holder:
 def ask(client: ToyClient, request: str, params: dict[str, Any] | None = None, kind: str = "ask", **changes: Any):
     """One request as a server would send it; returns arrays and the answer's fields."""
     fields = {"round": 1, "config_hash": client.config.sha256} | changes
-    envelope = Envelope(request, kind, fields["round"], fields["config_hash"], params or {})
+    envelope = Envelope(request, kind, params=params or {}, **fields)
     arrays, examples, scalars = client.fit([], envelope.to_scalars())
     assert examples == 0 and list(scalars) == [ANSWER]
     return arrays, json.loads(scalars[ANSWER])
 
 
-def sum_params(sigma: float = 1.0, sensitivity: float = 1.0, count: int = 2, shapes: Any = ((2,), (3,))) -> dict:
-    return {"sum": json.dumps([shapes, sigma, sensitivity, count, False, 1.0, 1, 0])}
+SPEC = SumSpec(((2,), (3,)), sigma=1.0, sensitivity=1.0, count=2)
 
 
 def spent(client: ToyClient) -> float:
@@ -487,7 +507,7 @@ def spent(client: ToyClient) -> float:
 @pytest.mark.parametrize("kind", ["ask", "sum"])
 def test_only_marked_methods_can_be_called_from_outside(request_name: str, kind: str) -> None:
     client = ToyClient(toy_config(), holder())
-    arrays, answer = ask(client, request_name, sum_params(), kind=kind)
+    arrays, answer = ask(client, request_name, kind=kind, sum=SPEC)
     assert arrays == [] and answer["ok"] is False and answer["error"] == "protocol"
     assert "does not answer" in answer["message"] and spent(client) == 0
 
@@ -511,11 +531,25 @@ def test_an_unknown_kind_of_request_is_refused(kind: str) -> None:
     assert answer["error"] == "protocol" and spent(client) == 0
 
 
-@pytest.mark.parametrize("epsilon", [None, 0, -1, "1", True, float("inf"), float("nan"), [1]])
-def test_a_malformed_parameter_of_a_request_is_refused(epsilon: Any) -> None:
+@pytest.mark.parametrize(
+    ("params", "problem"),
+    [
+        ({"epsilon": None}, "'epsilon' should be a valid number"),
+        ({"epsilon": 0}, "'epsilon' should be greater than 0"),
+        ({"epsilon": -1}, "'epsilon' should be greater than 0"),
+        ({"epsilon": "1"}, "'epsilon' should be a valid number"),
+        ({"epsilon": True}, "'epsilon' should be a valid number"),
+        ({"epsilon": float("inf")}, "'epsilon' should be a finite number"),
+        ({"epsilon": float("nan")}, "'epsilon' should be a finite number"),
+        ({"epsilon": [1]}, "'epsilon' should be a valid number"),
+        ({}, "'epsilon' field required"),
+        ({"epsilon": 0.1, "more": 1}, "'more' extra inputs are not permitted"),
+    ],
+)
+def test_a_malformed_parameter_of_a_request_is_refused(params: dict[str, Any], problem: str) -> None:
     client = ToyClient(toy_config(), holder())
-    _, answer = ask(client, "vote", {"epsilon": epsilon})
-    assert answer["ok"] is False and answer["message"] == "parameter 'epsilon' must be a positive number"
+    _, answer = ask(client, "vote", params)
+    assert answer["ok"] is False and answer["error"] == "protocol" and answer["message"] == f"parameter {problem}"
     assert spent(client) == 0
 
 
@@ -541,7 +575,7 @@ def test_a_request_without_an_envelope_is_refused(scalars: dict[str, Any]) -> No
 def test_a_server_cannot_make_a_client_undercharge(noise: str, lie: dict[str, Any], refusal: str) -> None:
     config = toy_config(aggregation={"noise": noise}, privacy={"epsilon": 10.0})
     client = ToyClient(config, holder())
-    arrays, answer = ask(client, "measure", sum_params(**lie), kind="sum")
+    arrays, answer = ask(client, "measure", kind="sum", sum=replace(SPEC, **lie))
     assert arrays == [] and answer["ok"] is False and refusal in answer["message"]
     assert spent(client) == 0
 
@@ -580,7 +614,7 @@ def test_a_hostile_server_over_the_grid_gets_no_more_than_the_budget() -> None:
     assert strategy.votes[0].keys() == {0, 1, 2} and strategy.votes[-1] == {}
     assert all(reason.startswith("budget: ") for reason in strategy.records[-1].dropped.values())
     rho = PrivacyBudget(1.0, 1e-5).rho
-    for context in federation.grid._contexts.values():
+    for context in federation.grid.contexts.values():
         ledger = json.loads(read_state(context) or "{}")["ledger"]
         charged = sum(
             r["count"] * (r["epsilon"] ** 2 / 8 if r["mechanism"] == EXPONENTIAL else 1 / (2 * r["sigma"] ** 2))
@@ -602,7 +636,7 @@ def test_a_holders_smaller_budget_binds() -> None:
 def test_a_private_row_count_is_released_once_and_not_told_at_joining() -> None:
     config = toy_config(privacy={"client_sizes": "private", "epsilon": 10.0})
     client = ToyClient(config, holder())
-    _, joined = ask(client, "join", {"schema": SCHEMA})
+    _, joined = ask(client, "join", {"schema_hash": SCHEMA})
     assert joined["params"] == {"partition": 0, "rows": None}
     with pytest.raises(ProtocolError, match="private"):
         _ = client.size
@@ -629,5 +663,5 @@ def test_state_and_arrays_of_an_answer_hold_no_row() -> None:
     memory: dict[str, Any] = {}
     client = ToyClient(toy_config(), holder(save=memory.update))
     ask(client, "vote", {"epsilon": 0.5})
-    ask(client, "measure", sum_params(), kind="sum")
+    ask(client, "measure", kind="sum", sum=SPEC)
     assert set(memory) == {"ledger"}

@@ -27,6 +27,8 @@ from fedsyn.sweep import load_results, load_sweep, run_sweep
 from fedsyn.sweep.report import main_axis, report_folder
 from fedsyn.sweep.results import CELL_FILE, Results, Row
 
+pytestmark = pytest.mark.thorough
+
 CONFIG: dict[str, Any] = {
     "mechanism": {"name": "augflaim", "rounds": 2},
     "data": {"source": "synthfs", "bins": 4, "options": {"features": 4, "rows": 200, "clients": 4}},

@@ -117,6 +117,7 @@ def test_clients_do_not_come_back(threat: str) -> None:
     refuses(parties, 5, stage, [bitmap(20, [3])], "is back")
 
 
+@pytest.mark.thorough
 def test_a_client_without_enough_neighbours_stops() -> None:
     """Enough clients are left, but they are not the neighbours of this one: its masks would not protect it."""
     parties, _, _ = at("unmask", 100)

@@ -12,6 +12,8 @@ from secagg_parties import Parties, session_of
 from fedsyn.aggregation.secagg import Identity, SecureSumAborted, SecureSumClient, SecureSumServer, Session
 from fedsyn.errors import ConfigError, ProtocolError
 
+pytestmark = pytest.mark.thorough
+
 SEMI = {"threat": "semi_honest", "graph": "sparse"}
 FULL = {"threat": "semi_honest", "graph": "full"}
 MALICIOUS = {"threat": "malicious", "graph": "full"}

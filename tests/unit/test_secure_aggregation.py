@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import json
 import stat
+import tracemalloc
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from fedsyn.aggregation import Limits, SecureAggregation, SumSpec
+from fedsyn import registry
+from fedsyn.aggregation import Contribution, Limits, SecureAggregation, ServerSum
 from fedsyn.aggregation.identities import load_identities, new_identity, simulated_identities
+from fedsyn.aggregation.secure import _read_cohort, _write_cohort
+from fedsyn.aggregation.shares import noise_of
 from fedsyn.config import AggregationNode, RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.flower import Message
+from fedsyn.flower.messages import array_record, pack
+from fedsyn.protocol.client import answers
+from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.strategy import Protocol
 from fedsyn.randomness import Randomness
-from fedsyn.registry import client_class
-from fedsyn.testing.harness import Exchange, Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.registry import client_class, strategy_class
+from fedsyn.testing.harness import Exchange, Fault, Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.holder import Holder
-from fedsyn.wire.messages import ANSWER, ENVELOPE, Sum, Summed, to_json
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
+from fedsyn.wire.holder import MOST_PARTITIONS, Call, Holder
+from fedsyn.wire.requests import Layout, Sum, Summed, SumRequest
 
 MECHANISM = "fed_naive_bayes"
 SECURE = {"protocol": "secagg", "noise": "distributed"}
@@ -76,8 +90,8 @@ def test_a_total_carries_the_noise_of_all_shares(
     sums: list[tuple[float, Summed]] = []
     form = SecureAggregation.run
 
-    def watched(self: SecureAggregation, request: Sum, **arguments: Any) -> Summed:
-        sums.append((request.sigma, form(self, request, **arguments)))
+    def watched(self: SecureAggregation, whole: ServerSum) -> Summed:
+        sums.append((whole.spec.sigma, form(self, whole)))
         return sums[-1][1]
 
     monkeypatch.setattr(SecureAggregation, "run", watched)
@@ -110,7 +124,7 @@ def test_one_dropout_too_many_opens_nothing() -> None:
     assert outcome.error is not None and "no round got enough replies" in str(outcome.error)
     assert not outcome.strategy.ledger.releases
     assert any("was not opened" in note for note in outcome.strategy.records[1].notes)
-    sent = [e for e in outcome.tape.exchanges if e.envelope["params"].get("stage") == "unmask"]
+    sent = [e for e in outcome.tape.exchanges if e.envelope.get("stage", {}).get("name") == "unmask"]
     assert not sent, "the server asked for shares although the sum must not be opened"
 
 
@@ -159,14 +173,9 @@ def recorded() -> Outcome:
     return finished(run())
 
 
-def changed(exchange: Exchange, **params: Any) -> dict[str, Any]:
-    return {**exchange.envelope, "params": {**exchange.envelope["params"], **params}}
-
-
-def spec_of(exchange: Exchange, **changes: Any) -> str:
-    fields = json.loads(exchange.envelope["params"]["sum"])
-    names = ["shapes", "sigma", "sensitivity", "count", "signed", "magnitude", "asked", "number"]
-    return json.dumps([changes.get(name, value) for name, value in zip(names, fields, strict=True)])
+def changed(exchange: Exchange, part: str, **facts: Any) -> dict[str, Any]:
+    """The envelope with other facts of its `sum` or `stage`."""
+    return {**exchange.envelope, part: {**exchange.envelope[part], **facts}}
 
 
 def test_a_recorded_first_stage_is_answered(recorded: Outcome) -> None:
@@ -177,7 +186,7 @@ def test_a_recorded_first_stage_is_answered(recorded: Outcome) -> None:
 
 @pytest.mark.parametrize("stage", ["shares", "masked", "unmask"])
 def test_no_stage_comes_before_the_first(recorded: Outcome, stage: str) -> None:
-    later = next(e for e in stages(recorded) if e.envelope["params"]["stage"] == stage)
+    later = next(e for e in stages(recorded) if e.envelope["stage"]["name"] == stage)
     answer = Client(recorded).ask(later.envelope, later.arrays)
     assert answer["ok"] is False and "takes part in no such secure sum" in answer["message"]
 
@@ -190,7 +199,7 @@ def test_a_sum_is_joined_once(recorded: Outcome) -> None:
 
 
 def test_an_earlier_sum_is_not_joined_again(recorded: Outcome) -> None:
-    firsts = [e for e in stages(recorded) if e.envelope["params"]["stage"] == "keys"]
+    firsts = [e for e in stages(recorded) if e.envelope["stage"]["name"] == "keys"]
     assert len(firsts) >= 2
     client = Client(recorded)
     assert client.ask(firsts[1].envelope, firsts[1].arrays)["ok"] is True
@@ -198,26 +207,38 @@ def test_an_earlier_sum_is_not_joined_again(recorded: Outcome) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "refusal"),
+    ("part", "facts", "refusal"),
     [
-        ({"stage": None}, "no stage"),
-        ({"stage": 3}, "no stage"),
-        ({"skip": -1}, "no stage"),
-        ({"skip": 99}, "no stage"),
-        ({"skip": True}, "no stage"),
-        ({"sum": "nonsense"}, "malformed"),
+        ("stage", {"name": None}, "no stage"),
+        ("stage", {"name": 3}, "no stage"),
+        ("stage", {"skip": -1}, "no stage"),
+        ("stage", {"skip": 99}, "no stage"),
+        ("stage", {"skip": True}, "no stage"),
+        ("stage", {"run": None}, "no stage"),
+        ("sum", {"shapes": "nonsense"}, "malformed"),
     ],
 )
-def test_a_message_that_belongs_to_no_stage_is_refused(recorded: Outcome, what: dict, refusal: str) -> None:
-    first = stages(recorded)[0]
-    answer = Client(recorded).ask(changed(first, **what), first.arrays)
+def test_a_message_that_belongs_to_no_stage_is_refused(recorded: Outcome, part: str, facts: dict, refusal: str) -> None:
+    first, client = stages(recorded)[0], Client(recorded)
+    answer = client.ask(changed(first, part, **facts), first.arrays)
     assert answer["ok"] is False and refusal in answer["message"] and answer["arrays"] == []
+    assert client.memory == {}
+
+
+@pytest.mark.parametrize("part", ["stage", "sum"])
+@pytest.mark.parametrize("value", [..., "nonsense", [], 3, None])
+def test_a_message_without_facts_or_stage_is_refused(recorded: Outcome, part: str, value: Any) -> None:
+    first, client = stages(recorded)[0], Client(recorded)
+    without = {key: given for key, given in first.envelope.items() if key != part}
+    answer = client.ask(without if value is ... else {**without, part: value}, first.arrays)
+    assert (answer["ok"], answer["error"], answer["arrays"]) == (False, "protocol", [])
+    assert client.memory == {}
 
 
 def test_a_server_cannot_claim_a_larger_cohort_than_it_names(recorded: Outcome) -> None:
     """With more clients the shares of noise would be smaller."""
     first = stages(recorded)[0]
-    answer = Client(recorded).ask(changed(first, sum=spec_of(first, asked=600)), first.arrays)
+    answer = Client(recorded).ask(changed(first, "sum", asked=600), first.arrays)
     assert answer["ok"] is False and "another number of clients" in answer["message"]
 
 
@@ -231,16 +252,167 @@ def test_another_sum_in_the_middle_is_refused(recorded: Outcome) -> None:
     first, second = stages(recorded)[:2]
     client = Client(recorded)
     assert client.ask(first.envelope, first.arrays)["ok"] is True
-    answer = client.ask(changed(second, sum=spec_of(second, sigma=1e-3)), second.arrays)
+    answer = client.ask(changed(second, "sum", sigma=1e-3), second.arrays)
     assert answer["ok"] is False and "no such secure sum" in answer["message"]
 
 
 def test_a_sum_of_one_exact_vector_is_refused() -> None:
     recorded = finished(run(noise="server"))
     first = stages(recorded)[0]
-    alone = {**changed(first, sum=spec_of(first, asked=1))}
-    answer = Client(recorded).ask(alone, first.arrays)
+    answer = Client(recorded).ask(changed(first, "sum", asked=1), first.arrays)
     assert answer["ok"] is False and "exact vector" in answer["message"]
+
+
+# Parameters of a mechanism -----------------------------------------------------------------------------------------
+
+
+class OddlyNamed(SumRequest):
+    """A sum of one-way marginals whose parameters have the names of what an envelope says of a sum."""
+
+    name = "oddly named"
+    leaves = "the counts of every attribute, in a sum"
+    costs = "d marginals of sensitivity 1"
+
+    sum: str
+    stage: str
+    skip: int
+    run: int
+    number: int
+    sigma: float
+    count: int
+
+    def layout(self, contract: Contract, arrays: Sequence[np.ndarray]) -> Layout:
+        return Layout.of_marginals(contract.domain, [(name,) for name in contract.domain])
+
+
+class OddlyNamedClient(client_class(MECHANISM)):  # type: ignore[misc]
+    seen: ClassVar[list[OddlyNamed]] = []
+
+    @answers(OddlyNamed)
+    def odd(self, call: Call[OddlyNamed]) -> Contribution:
+        self.seen.append(call.request)
+        return self.marginals(call.request.layout(self.contract, call.arrays))
+
+
+class OddlyNamedStrategy(strategy_class(MECHANISM)):  # type: ignore[misc]
+    Client = OddlyNamedClient
+    asked = OddlyNamed(sum="all", stage="last", skip=99, run=7, number=10**6, sigma=1e-9, count=0)
+
+    def protocol(self) -> Protocol:
+        self.begin_round(1)
+        summed: Summed = yield Sum(self.everyone(), self.asked, 50.0)
+        self.estimate(self.opened(summed, [(name,) for name in self.domain]))
+
+
+@pytest.mark.parametrize("protocol", ["plain", "secagg"])
+def test_a_parameter_may_have_the_name_of_a_fact_of_the_sum(protocol: str) -> None:
+    registry.register("odd", f"{__name__}:OddlyNamedStrategy", f"{__name__}:OddlyNamedClient")
+    try:
+        OddlyNamedClient.seen.clear()
+        odd = config_of("odd", 6, {"rounds": 1}, aggregation={**SECURE, "protocol": protocol})
+        outcome = finished(execute(odd, federation()))
+    finally:
+        del registry.MECHANISMS["odd"]
+    assert outcome.dropped == set()
+    assert OddlyNamedClient.seen == [OddlyNamedStrategy.asked] * 6
+    (release,) = outcome.strategy.ledger.releases
+    assert (release.sigma, release.count) == (50.0, len(outcome.federation.domain))
+
+
+# Who joins ---------------------------------------------------------------------------------------------------------
+
+
+def claims(partition: object) -> Fault:
+    """Joins as this partition, and answers whatever it is asked."""
+
+    def fault(reply: Message, earlier: int) -> Message:
+        if not earlier:
+            joined = {"request": "join", "ok": True, "params": {"partition": partition, "rows": 10}}
+            reply.content = pack(array_record([]), {ANSWER: to_json(joined)})
+        return reply
+
+    return fault
+
+
+@pytest.mark.parametrize("partition", [MOST_PARTITIONS, 4 * 10**9, 10**15, 10**30, -1, True, 4.0, "5"])
+def test_a_client_with_an_impossible_id_costs_nobody_anything(partition: object) -> None:
+    """Each id takes part in the list of clients that every message of a secure sum brings, as one bit."""
+    hostile, absent = run(faults={5: claims(partition)}), run(faults={5: vanish(0)})
+    assert sorted(finished(hostile).strategy.clients) == [0, 1, 2, 3, 4]
+    assert hostile.strategy.records[0].notes == [
+        f"not joined: the partition id is not an integer from 0 to {MOST_PARTITIONS - 1}"
+    ]
+    assert hostile.dropped == set()
+    assert arrays(hostile) == arrays(absent)
+    down = [[costs.bytes_down for costs in outcome.strategy.costs] for outcome in (hostile, absent)]
+    assert down[0] == down[1] and len(down[0]) == 3
+    assert [e.envelope["request"] for e in hostile.tape.exchanges if e.partition == 5] == ["join"]
+
+
+def test_the_largest_id_takes_part_and_its_messages_stay_small() -> None:
+    """A bit for each id up to a million, all but a few of them zero: a few hundred bytes."""
+    members = _write_cohort((0, 3, MOST_PARTITIONS - 1))
+    assert members.nbytes < 300
+    assert _read_cohort(members, 3) == (0, 3, MOST_PARTITIONS - 1)
+
+
+@given(st.sets(st.integers(0, MOST_PARTITIONS - 1), min_size=1, max_size=60))
+@example({MOST_PARTITIONS - 1})
+@example(set(range(MOST_PARTITIONS - 9, MOST_PARTITIONS)))
+def test_a_cohort_survives_the_round_trip(cohort: set[int]) -> None:
+    members = tuple(sorted(cohort))
+    assert _read_cohort(_write_cohort(members), len(members)) == members
+
+
+@given(st.binary(max_size=400), st.integers(1, 10))
+def test_bytes_that_are_no_cohort_are_refused(text: bytes, asked: int) -> None:
+    for sent in (np.frombuffer(text, np.uint8), np.frombuffer(zlib.compress(text) + b"more", np.uint8)):
+        try:
+            assert len(_read_cohort(sent, asked)) == asked
+        except ProtocolError as error:
+            assert "secure sum" in str(error)
+
+
+def bomb(bits: int) -> np.ndarray:
+    """So many bits, of which the first three are set, in as few bytes as zlib makes of them."""
+    packer = zlib.compressobj(9)
+    blocks = [packer.compress(b"\xe0")]
+    blocks += [packer.compress(bytes(1 << 20)) for _ in range(bits >> 23)]
+    return np.frombuffer(b"".join([*blocks, packer.flush()]), np.uint8)
+
+
+def test_a_cohort_never_unfolds_to_more_than_the_most_clients() -> None:
+    assert len(_read_cohort(np.frombuffer(zlib.compress(b"\xe0"), np.uint8), 3)) == 3
+    for bits in (1 << 23, 1 << 31):  # a kilobyte that unfolds to a megabyte, and 256 times as much
+        message = bomb(bits)
+        assert message.nbytes < bits >> 11
+        tracemalloc.start()
+        with pytest.raises(ProtocolError, match="another number of clients"):
+            _read_cohort(message, 3)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2 * MOST_PARTITIONS + 2 * message.nbytes
+
+
+def test_one_more_id_than_there_may_be_is_refused() -> None:
+    """Exactly as many bits as there may be clients are read, and not one byte more."""
+    full = np.zeros(MOST_PARTITIONS // 8, np.uint8)
+    full[0] = 0x80
+    for more, taken in ((b"", True), (b"\0", False), (b"\1", False)):
+        message = np.frombuffer(zlib.compress(full.tobytes() + more), np.uint8)
+        if taken:
+            assert _read_cohort(message, 1) == (0,)
+        else:
+            with pytest.raises(ProtocolError):
+                _read_cohort(message, 1)
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(3, np.int64), np.zeros((1, 3), np.uint8), np.zeros(0, np.uint8), np.array(3, np.uint8)]
+)
+def test_what_is_no_compressed_cohort_is_refused(array: np.ndarray) -> None:
+    with pytest.raises(ProtocolError, match="secure sum"):
+        _read_cohort(array, 1)
 
 
 # Limits, configurations, identities --------------------------------------------------------------------------------
@@ -317,18 +489,15 @@ def test_the_malicious_model_needs_an_identity(recorded: Outcome) -> None:
 
 
 def test_a_sum_that_could_overflow_is_refused() -> None:
-    from fedsyn.aggregation.shares import noise_plan
-
-    spec = SumSpec(((4,),), 10.0, 1.0, 1, asked=10)
-    plan = noise_plan("distributed", spec, Limits(10, 9, 0))
-    plan.check_ring(1e6)
+    noise = noise_of("distributed", SumSpec(((4,),), 10.0, 1.0, 1, asked=10), Limits(10, 9, 0))
+    noise.check_ring(1e6)
     with pytest.raises(ConfigError, match="ring"):
-        plan.check_ring(2.0**62)
+        noise.check_ring(2.0**62)
 
 
 def test_a_mask_hides_the_vector(recorded: Outcome) -> None:
     """Counts of a few rows are small; what leaves the client fills the ring."""
-    masked = [e for e in stages(recorded) if e.envelope["params"]["stage"] == "masked"]
+    masked = [e for e in stages(recorded) if e.envelope["stage"]["name"] == "masked"]
     for exchange in masked:
         vector = np.concatenate([array.ravel() for array in exchange.reply_arrays]).astype(np.uint64)
         assert len(vector) >= 4 and np.median(vector >> np.uint64(32)) > 2**20
@@ -345,9 +514,7 @@ def test_a_client_that_refused_a_message_has_left_the_sum(recorded: Outcome) -> 
 
 
 def test_the_sums_of_two_runs_of_one_configuration_are_different(recorded: Outcome) -> None:
-    names = {e.envelope["params"]["run"] for e in stages(recorded)} | {
-        e.envelope["params"]["run"] for e in stages(run())
-    }
+    names = {e.envelope["stage"]["run"] for outcome in (recorded, run()) for e in stages(outcome)}
     assert len(names) == 2
 
 

@@ -44,10 +44,10 @@ def sketcher(kind: str, width: int = 10, seed: int = 5) -> Sketcher:
     return Sketcher(DOMAIN, CLIQUES, kind, width, WEIGHTS, seed, grouping)
 
 
-def matrix(sketch: Sketcher, i: int) -> np.ndarray:
-    """(n_q, k_q) the explicit integer matrix of clique i: the sketch of each unit marginal, times its row norm."""
-    cells = DOMAIN.size(sketch.cliques[i])
-    units = np.eye(cells)
+def matrix(sketch: Sketcher, i: int, cells: np.ndarray | None = None) -> np.ndarray:
+    """(cells, k_q) rows of clique i's explicit integer matrix: sketches of unit marginals, times the row norm."""
+    size = DOMAIN.size(sketch.cliques[i])
+    units = (np.arange(size) == cell for cell in (range(size) if cells is None else cells))
     return np.stack([sketch.of_marginal(i, unit) for unit in units]) * sketch.row_norm
 
 
@@ -86,7 +86,7 @@ def test_keys_differ_between_seeds_and_cliques():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("width", [1, 6, 10, 70, 5000])
+@pytest.mark.parametrize("width", [1, 6, 10, 70, pytest.param(3000, marks=pytest.mark.thorough)])
 def test_tables_and_marginals_give_what_the_explicit_matrix_gives(kind, width):
     sketch = sketcher(kind, width)
     codes = table()
@@ -94,7 +94,8 @@ def test_tables_and_marginals_give_what_the_explicit_matrix_gives(kind, width):
     assert vector.dtype == np.int64 and vector.shape == (sketch.length,)
     parts = sketch.split(vector)
     for i, marginal in enumerate(count(codes, DOMAIN, CLIQUES)):
-        explicit = marginal.ravel() @ matrix(sketch, i)
+        held = np.flatnonzero(marginal)
+        explicit = marginal.ravel()[held] @ matrix(sketch, i, held)
         assert np.array_equal(vector[sketch.offsets[i] : sketch.offsets[i + 1]], np.rint(WEIGHTS[i] * explicit))
         assert np.allclose(sketch.of_marginal(i, marginal), explicit / sketch.row_norm, rtol=1e-12, atol=1e-9)
         assert np.allclose(parts[i], explicit / sketch.row_norm, rtol=1e-12, atol=1e-9)

@@ -93,6 +93,36 @@ def test_ids_depend_on_the_configuration_alone(tmp_path: Path) -> None:
     assert ids[0] == ids[1]
 
 
+def test_file_names_of_a_sweep_are_relative_to_the_file_that_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base's to the base's folder, those of axes and `set` to the sweep's; never to the current folder."""
+    base, sweeps, here = tmp_path / "base", tmp_path / "sweeps", tmp_path / "here"
+    for folder, files in ((base, ["a.csv", "s.yaml"]), (sweeps, ["b.csv", "t.yaml"]), (here, ["c.csv"])):
+        folder.mkdir()
+        for name in files:
+            (folder / name).write_text("x\n1\n", encoding="utf-8")
+    document = BASE | {"data": {"source": "a.csv", "schema": "s.yaml"}}
+    (base / "run.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    monkeypatch.chdir(here)
+
+    def data(**keys: Any) -> dict[str, Any]:
+        (sweeps / "sweep.yaml").write_text(yaml.safe_dump({"base": "../base/run.yaml", **keys}), encoding="utf-8")
+        sweep = load_sweep(sweeps / "sweep.yaml")
+        return sweep.cells[0].config.to_dict()["data"] | {"base": sweep.document["base"]["data"]}
+
+    own = data()
+    assert [Path(own[key]).resolve() for key in ("source", "schema")] == [base / "a.csv", base / "s.yaml"]
+    axis = data(grid={"data.source": ["b.csv"]})
+    assert (axis["source"], Path(axis["schema"]).resolve()) == (str(sweeps / "b.csv"), base / "s.yaml")
+    override = data(set={"data.source": "b.csv", "data.schema": "t.yaml"})
+    assert (override["source"], override["schema"]) == (str(sweeps / "b.csv"), str(sweeps / "t.yaml"))
+    assert override["base"]["source"] == str(sweeps / "b.csv")  # sweep.json means the same everywhere, too
+    for keys in ({"grid": {"data.source": ["c.csv"]}}, {"set": {"data.schema": "absent.yaml"}}):
+        with pytest.raises(ConfigError, match=f"no such file: {sweeps}/"):
+            data(**keys)
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -129,6 +159,7 @@ def test_every_bad_cell_is_found_before_any_runs(tmp_path: Path, capsys: pytest.
 # Running them --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_sweep_gives_what_its_runs_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two processes compute what one run computes alone; the tables hold mean and sd over the seeds."""
     from fedsyn.runs.engines import run
@@ -204,6 +235,7 @@ def test_a_folder_in_use_needs_resume(tmp_path: Path) -> None:
         run_sweep(sweep, other, resume=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_sweep_resumes_without_running_a_finished_cell_again(workers: int, tmp_path: Path) -> None:
     file = write(tmp_path, grid={"privacy.epsilon": [1.0, 2.0]}, seeds=[0, 1, 2], set={"mechanism.rounds": 3})
@@ -247,6 +279,7 @@ def _until_no_process_of(session: int) -> None:
     pytest.fail("workers outlived their sweep")
 
 
+@pytest.mark.thorough
 def test_a_cell_that_kills_its_process_costs_itself_only(tmp_path: Path) -> None:
     """One cell dies while another is under way, whose process is lost with it: that one is run again."""
     file = write(tmp_path, grid={"privacy.epsilon": [2.0, 1.0]}, seeds=[0, 1])

@@ -73,7 +73,7 @@ class Facts:
                 "mechanism": {"name": NAME, "length": self.length, "repeats": self.repeats},
                 "data": {"source": "none"},
                 "federation": {"clients": self.clients, "timeout": 3600.0},
-                "privacy": {"epsilon": 1000.0, "delta": 1e-5, "client_sizes": "public"},
+                "privacy": {"epsilon": 1000.0, "delta": 1e-5},
                 "workload": {"degree": 1, "size": None},
                 "aggregation": aggregation,
                 "evaluation": [],
@@ -137,20 +137,20 @@ class VectorContract(Contract):
         trust="{trust}",
         server_sees="{server}",
         client_sees="nothing of the others",
-        cost="a benchmark's: nobody's rows are in the vectors; noise drawn by {noise}",
+        cost="a benchmark's: nobody's rows are in the vectors",
         sampler="{sampler}",
     )
 
 
 class Vector(SumRequest):
-    """The client's vector."""
+    """Everybody's vector."""
 
     name = "vector"
-    leaves = "a made-up vector, in a sum"
-    costs = "one vector of L2 sensitivity 1"
+    leaves = "made-up counts, in a sum"
+    costs = "nobody's rows are in it; charged as one vector of L2 sensitivity 1"
 
     def layout(self, contract: VectorContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """One row counts in one entry only, by assumption: L2 sensitivity 1."""
+        """One row counts in one entry only, by assumption."""
         return Layout.of_vector(contract.options.length, 1.0)
 
 
@@ -161,9 +161,9 @@ class VectorClient(TableClient):
 
     @answers(Vector)
     def vector(self, call: Call[Vector]) -> Contribution:
-        """The same in every sum."""
-        vector = counts(self.holder.partition or 0, self.options.length)
-        return Contribution.of_vector(vector, call.request.layout(self.contract, call.arrays))
+        """Follows from the client's number."""
+        own = counts(self.holder.partition or 0, self.options.length)
+        return Contribution.of_vector(own, call.request.layout(self.contract, call.arrays))
 
 
 class VectorStrategy(MechanismStrategy):
@@ -178,11 +178,10 @@ class VectorStrategy(MechanismStrategy):
         length, cohort = self.options.length, self.everyone()
         exact = sum((counts(k, length) for k in cohort), np.zeros(length, np.int64))
         self.before_sums()
-        request = Sum(cohort, Vector(), SIGMA)
         for t in range(1, self.options.repeats + 1):
             self.begin_round(t)
             with self.clock:
-                summed: Summed = yield request
+                summed: Summed = yield Sum(cohort, Vector(), SIGMA)
             if not summed.opened:
                 raise RuntimeError(f"the sum was not formed: {self.record.dropped}")
             up, down = (n / len(cohort) for n in (self.costs[-1].bytes_up, self.costs[-1].bytes_down))

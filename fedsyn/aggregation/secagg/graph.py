@@ -207,4 +207,4 @@ def slots(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     n, degree = table.shape
     flat = (table + n * np.arange(n)[:, None]).ravel()  # ascending, since every row is
     here = np.searchsorted(flat, table * n + np.arange(n)[:, None])
-    return here - table * degree
+    return np.asarray(here - table * degree)

@@ -111,7 +111,7 @@ class SecureSumServer:
     def _of(self, position: int, alive: wire.Flags) -> npt.NDArray[np.int64]:
         """Positions of a client's neighbours among `alive`, ascending."""
         row = self._table[position]
-        return row[alive[row]]
+        return np.asarray(row[alive[row]])
 
     def _due(self) -> str:
         if self._ended:

@@ -1,4 +1,4 @@
-"""What every partitioner shares: its input, the rules that its result keeps, and the repair of small clients.
+"""What every partitioner is: its input, the rules that its result keeps, and the repair of small clients.
 
 A partitioner splits one encoded table into the tables of K simulated clients. It exists for simulations only:
 in a deployment the data holders bring their own rows. Randomness therefore comes from a seeded
@@ -149,7 +149,7 @@ def group_rows(assignment: np.ndarray, clients: int) -> list[np.ndarray]:
 def apportion(shares: np.ndarray, total: int) -> np.ndarray:
     """(K,) int64 sizes that sum to `total`, proportional to `shares`, by largest remainder."""
     exact = shares / shares.sum() * total
-    sizes = np.floor(exact).astype(np.int64)
+    sizes: np.ndarray = np.floor(exact).astype(np.int64)
     order = np.argsort(sizes - exact, kind="stable")
     sizes[order[: total - int(sizes.sum())]] += 1
     return sizes

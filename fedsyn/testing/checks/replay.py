@@ -7,57 +7,40 @@ sensitivity.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
-from fedsyn.config import RunConfig
-from fedsyn.testing.bench import Bench, declared_private, equal_arrays
+from fedsyn.testing.bench import Bench, Nodes, equal_arrays, under
 from fedsyn.testing.harness import Draw, Exchange, Federation, Outcome, execute
 
 
-def check_released_values_only(bench: Bench) -> None:
+@under("as configured", "private sizes", "private sizes and local noise", "distributed noise")
+def check_released_values_only(bench: Bench, nodes: Nodes) -> None:
     """Replies to an `Ask`, requests and the model depend on the rows through what the ledgers released, only."""
-    if not declared_private(bench):
-        return
-    for nodes in [*_replayed_nodes(), {"aggregation": {"noise": "distributed"}}]:
-        config = bench.supported(**nodes)
-        if config is not None:
-            first = bench.base(**nodes)
-            again = execute(config, bench.federation.other_rows(), script=first.tape.draws)
-            _post_processed(config, first, again, "other rows")
+    bench.require_private()
+    first = bench.base(**nodes)
+    again = execute(first.config, bench.federation.other_rows(), script=first.tape.draws)
+    _post_processed(first, again, "other rows")
 
 
-def check_sensitivity(bench: Bench) -> None:
+@under("as configured", "private sizes", "private sizes and local noise")
+def check_sensitivity(bench: Bench, nodes: Nodes) -> None:
     """One row changes what enters a ledger by no more than the entry says.
 
     With public sizes a row is exchanged for another (twice the sensitivity); with private ones it is added or removed.
     """
-    if not declared_private(bench):
-        return
-    for nodes in _replayed_nodes():
-        config = bench.supported(**nodes)
-        if config is None:
-            continue
-        private = config.privacy.client_sizes == "private"
-        first = bench.base(**nodes)
-        for what, neighbour in _neighbours(bench.federation, private):
-            again = execute(config, neighbour, script=first.tape.draws)
-            _post_processed(config, first, again, what)
-            for party in sorted(first.tape.draws):
-                for one, two in zip(first.tape.draws[party], again.tape.draws.get(party, []), strict=True):
-                    _moved_at_most(one, two, 1.0 if private else 2.0, f"{party}, {what}")
+    bench.require_private()
+    first = bench.base(**nodes)
+    private = first.config.privacy.client_sizes == "private"
+    for what, neighbour in neighbours(bench.federation, private):
+        again = execute(first.config, neighbour, script=first.tape.draws)
+        _post_processed(first, again, what)
+        for party in sorted(first.tape.draws):
+            for one, two in zip(first.tape.draws[party], again.tape.draws.get(party, []), strict=True):
+                _moved_at_most(one, two, 1.0 if private else 2.0, f"{party}, {what}")
 
 
-def _replayed_nodes() -> list[dict[str, Any]]:
-    return [
-        {},
-        {"privacy": {"client_sizes": "private"}},
-        {"privacy": {"client_sizes": "private"}, "aggregation": {"noise": "local"}},
-    ]
-
-
-def _neighbours(federation: Federation, private: bool) -> Iterator[tuple[str, Federation]]:
+def neighbours(federation: Federation, private: bool) -> Iterator[tuple[str, Federation]]:
     """Federations that differ in one row: of the client with most rows, and of the one with none."""
     shape = np.array(federation.domain.shape)
     last = len(federation.parts) - 1
@@ -74,20 +57,23 @@ def _neighbours(federation: Federation, private: bool) -> Iterator[tuple[str, Fe
         yield "a row of client 0 removed", federation.with_part(0, federation.parts[0][1:])
 
 
-def _post_processed(config: RunConfig, first: Outcome, again: Outcome, what: str) -> None:
+def _post_processed(first: Outcome, again: Outcome, what: str) -> None:
     """Asserts that a replay on other rows shows the same outside of the ledgers."""
     assert not again.tape.problems, f"{what}, with every release held fixed: {again.tape.problems[0]}"
     pairs = (_by_client(first), _by_client(again))
     assert pairs[0].keys() == pairs[1].keys() and all(len(pairs[0][k]) == len(pairs[1][k]) for k in pairs[0]), (
         f"{what}, with every release held fixed, lead to another number of requests"
     )
-    exact = config.aggregation.noise == "server"  # then a contribution to a sum is exact, and protected by the sum
+    exact = (
+        first.config.aggregation.noise == "server"
+    )  # then a contribution to a sum is exact, and protected by the sum
     for partition in pairs[0]:
         for one, two in zip(pairs[0][partition], pairs[1][partition], strict=True):
             same = one.envelope == two.envelope and _equal(one.arrays, two.arrays)
             assert same, f"{what}, with every release held fixed, change the request {one}"
             if one.envelope["kind"] == "sum" and exact:
                 assert one.reply["ok"] == two.reply["ok"], f"{what} decide whether {one} is answered"
+                assert _active(one) == _active(two), f"{what} decide to which arrays {one} adds"
                 continue
             same = one.reply == two.reply and _equal(one.reply_arrays, two.reply_arrays)
             assert same, (
@@ -101,6 +87,10 @@ def _by_client(outcome: Outcome) -> dict[int, list[Exchange]]:
     for exchange in outcome.tape.exchanges:
         grouped.setdefault(exchange.partition, []).append(exchange)
     return grouped
+
+
+def _active(exchange: Exchange) -> tuple[int, ...] | None:
+    return None if exchange.contribution is None else exchange.contribution.active
 
 
 def _equal(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:

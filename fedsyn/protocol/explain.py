@@ -1,0 +1,178 @@
+"""What a run may ever ask of a data holder, and what it may cost: read off the contract before anybody joins."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedsyn.aggregation import make_aggregation
+from fedsyn.config import RunConfig
+from fedsyn.domain import Domain
+from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
+from fedsyn.protocol.client import Join, Sizes, TableClient
+from fedsyn.protocol.contract import Contract
+from fedsyn.wire.requests import Request
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request that a server may send.
+
+    Attributes:
+        name: on the wire, and in the ledgers.
+        kind: 'ask': the server gets each reply; 'sum': the server gets the sum over a cohort, with noise.
+        what: of the request, in one sentence.
+        leaves: what leaves a client.
+        costs: what answering costs one row.
+        parameters: name -> what is allowed.
+    """
+
+    name: str
+    kind: str
+    what: str
+    leaves: str
+    costs: str
+    parameters: dict[str, str]
+
+    @classmethod
+    def of(cls, request: type[Request]) -> Asked:
+        schema = request.model_json_schema()
+        definitions = schema.get("$defs", {})
+        parameters = {name: _allowed(field, definitions) for name, field in schema.get("properties", {}).items()}
+        what = (request.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+        return cls(request.name, request.kind, " ".join(what.split()), request.leaves, request.costs, parameters)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a configuration means for a data holder.
+
+    Attributes:
+        mechanism: its name.
+        sha256: the configuration's hash, which a holder can pin.
+        statement: title -> text of the privacy statement under this configuration.
+        neighbours: which federations the guarantee cannot tell apart.
+        budget: epsilon and delta, and the same in the accountant's unit.
+        requests: everything that a server may ask; a client refuses anything else.
+        candidates: number of cliques that may be measured.
+        smallest_sigma: least noise that a single marginal can have under the whole budget, in records.
+    """
+
+    mechanism: str
+    sha256: str
+    statement: dict[str, str]
+    neighbours: str
+    budget: dict[str, float | str]
+    requests: tuple[Asked, ...]
+    candidates: int
+    smallest_sigma: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def render(self, width: int = 80) -> str:
+        """Plain text, at most `width` columns wide."""
+        lines: list[str] = []
+
+        def add(text: str, indent: int = 0, hang: int = 2) -> None:
+            first, rest = " " * indent, " " * (indent + hang)
+            lines.extend(textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest))
+
+        add(f"{self.mechanism}: what a server may ask of a data holder, and what it costs one row")
+        lines.append("")
+        for title, text in self.statement.items():
+            add(f"{title}: {text}")
+        add(f"Neighbours: {self.neighbours}")
+        lines.append("")
+        for asked in self.requests:
+            kind = "a sum over a cohort, with noise" if asked.kind == "sum" else "each client by itself"
+            add(f"{asked.name} ({kind}): {asked.what}")
+            add(f"leaves: {asked.leaves}", 4)
+            add(f"costs:  {asked.costs}", 4)
+            for name, allowed in asked.parameters.items():
+                add(f"{name}: {allowed}", 6)
+        lines.append("")
+        add(
+            f"Whatever is asked, a client's ledger refuses what would exceed epsilon = {self.budget['epsilon']:g} at "
+            f"delta = {self.budget['delta']:g}: {self.budget['capacity']:.6g} in {self.budget['unit']} "
+            f"({self.budget['accountant']}). All of it spent on one marginal of the {self.candidates} that may be "
+            f"measured would leave a noise of {self.smallest_sigma:.4g} records on every count."
+        )
+        add("Anything else is refused: other requests, other parameters, another configuration.")
+        add(f"config-sha256: {self.sha256}")
+        return "\n".join(lines) + "\n"
+
+
+def explain(config: RunConfig, domain: Domain, client: type[TableClient]) -> Explanation:
+    """Reads off a contract what a run may ask and cost.
+
+    Args:
+        config: the run's configuration.
+        domain: the schema's domain.
+        client: the mechanism's client half.
+    """
+    contract = client.Contract(config, domain)
+    budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+    accountant = accountant_for(contract.accountant, budget)
+    aggregation = make_aggregation(config.aggregation, config.federation.minimum_cohort)
+    sampler = "seeded: a simulation, not private" if config.runtime.seed is not None else "the operating system's"
+    statement = contract.filled(aggregation, sampler)
+    ledger = Ledger(budget, accountant, assumptions={"client_sizes": config.privacy.client_sizes})
+    private = config.privacy.client_sizes == "private"
+    first: list[type[Request]] = [Join, Sizes] if private else [Join]
+    own = [r for r in client.requests.values() if r not in (Join, Sizes)]
+    return Explanation(
+        config.mechanism.name,
+        config.sha256,
+        dict(line.split(": ", 1) for line in statement.render().splitlines()),
+        ledger.report()["adjacency"],
+        {
+            "epsilon": budget.epsilon,
+            "delta": budget.delta,
+            "accountant": accountant.name,
+            "unit": accountant.unit,
+            "capacity": accountant.capacity,
+        },
+        tuple(Asked.of(request) for request in [*first, *own]),
+        len(contract.candidates),
+        (2.0 * ledger.remaining_rho) ** -0.5,
+    )
+
+
+def statements_page(contracts: Mapping[str, type[Contract]]) -> str:
+    """docs/statements.md: the privacy statement of each family in general; mechanisms that share one, together."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for name, contract in contracts.items():
+        together.setdefault((contract.not_private, contract.in_general().render()), []).append(name)
+    lines = [
+        "# Privacy statements",
+        "",
+        "Printed by `fedsyn mechanisms --statements`. Each is data on the contract of its family (`clients/`), filled",
+        "in for a run by `fedsyn explain CONFIG` and in its `ledger.json`.",
+    ]
+    for (not_private, text), names in together.items():
+        lines += ["", "## " + ", ".join(f"`{name}`" for name in names), ""]
+        if not_private:
+            lines += [f"**Not private:** {not_private}.", ""]
+        lines += [f"- **{line.split(': ', 1)[0]}**: {line.split(': ', 1)[1]}" for line in text.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def _allowed(field: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """A parameter's JSON schema in words."""
+    if "$ref" in field:
+        inner = definitions[field["$ref"].rsplit("/", 1)[1]]
+        parts = [f"{name}: {_allowed(part, definitions)}" for name, part in inner.get("properties", {}).items()]
+        return f"{{{'; '.join(parts)}}}"
+    if field.get("type") == "array":
+        what = field.get("description") or f"list of {_allowed(field['items'], definitions)}"
+        return f"{what}, at least {field['minItems']}" if field.get("minItems") else what
+    words = [{"string": "text", "boolean": "true or false"}.get(field.get("type", ""), field.get("type", "anything"))]
+    for key, sign in (("exclusiveMinimum", ">"), ("minimum", ">="), ("maximum", "<="), ("exclusiveMaximum", "<")):
+        if key in field:
+            words.append(f"{sign} {field[key]:g}")
+    if field.get("description"):
+        words.append(f"({field['description']})")
+    return " ".join(words)

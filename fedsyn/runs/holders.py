@@ -1,0 +1,161 @@
+"""What a node brings to a run: its rows, its limits, and what it refuses.
+
+In a simulation a node is told its `partition-id` and opens that slice of the shared encoded table. In a deployment the
+data holder's own node configuration names its table and the schema it approved:
+
+    flower-supernode ... --node-config 'data="/secure/rows.csv" schema="/secure/schema.yaml" epsilon=1.0 delta=1e-5'
+
+Secure sums under the malicious threat model also need `identity` (the holder's own key file) and `roster` (everybody's
+public keys, as this holder pinned them); a node that has them takes part in such runs only.
+
+A node with `data` opens nothing that a server names, tells it nothing of what it read, refuses seeded noise, and spends
+at most its own epsilon and delta in a run (default: the run's). The run's configuration comes from the server too, and
+whole, as `fedsyn run` submits it; `config-sha256` pins the one that the holder agreed to (`RunConfig.sha256`). All of
+that is code, and Flower runs the code that was submitted with the run: it binds only if the holder knows that code, by
+running trusted apps alone (docs/deployment.md).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation.identities import load_identities, simulated_identities
+from fedsyn.config import RunConfig
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError, NodeError
+from fedsyn.flower import ClientApp, Context
+from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.privacy import PrivacyBudget
+from fedsyn.randomness import Randomness
+from fedsyn.registry import client_class
+from fedsyn.runs.run_config import config_of, is_resolved, store_of
+from fedsyn.selection.views import PooledView
+from fedsyn.wire.holder import Holder
+
+if TYPE_CHECKING:
+    from flwr.compat.client.client import Client
+
+    from fedsyn.data.encoded import EncodedTable
+
+
+def client_fn(context: Context) -> Client:
+    """The mechanism's client half for this node's data holder."""
+    node = context.node_config
+    if "data" in node and not is_resolved(context.run_config):
+        # Before anything else is looked at: not even whether there is such a file may a server find out.
+        raise NodeError("this node holds real rows: it takes a run from 'fedsyn run' only, and opens no file for it")
+    config = config_of(context.run_config, int(node.get("num-partitions", 0)))
+    text = read_state(context)
+    state: dict[str, Any] = json.loads(text) if text else {}
+    holder = _real_holder(config, node, state) if "data" in node else _simulated_holder(config, context, state)
+    holder.save = lambda kept: write_state(context, json.dumps(kept, separators=(",", ":")))
+    return client_class(config.mechanism.name)(config, holder).to_client()
+
+
+def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]) -> Holder:
+    if "partition-id" not in context.node_config:
+        raise NodeError("this node has neither 'data' nor 'partition-id' in its node configuration")
+    if config.runtime.engine == "deployment":
+        raise NodeError("a deployment's node needs 'data' and 'schema' in its node configuration")
+    partition = int(context.node_config["partition-id"])
+    folder = store_of(context.run_config)
+    table, schema_hash = _open_store(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
+    return Holder(
+        partition,
+        table.rows(partition),
+        table.domain,
+        schema_hash,
+        Randomness(config.runtime.seed),
+        state,
+        pooled=partial(_pooled, table),
+        identities=partial(simulated_identities, partition, table.clients),
+    )
+
+
+@lru_cache(maxsize=4)
+def _open_store(folder: str, modified: int) -> tuple[EncodedTable, str]:
+    """The clients' shared table, mapped once per process, and the hash of its schema."""
+    from fedsyn.data.encoded import EncodedTable
+    from fedsyn.schema import Schema
+
+    return EncodedTable(folder), Schema.load(Path(folder) / "schema.yaml").sha256
+
+
+@lru_cache(maxsize=2)
+def _pooled(table: EncodedTable) -> PooledView:
+    """All clients' rows together, which exist in one place in a simulation only; counted once per process."""
+    return PooledView(table.pooled(), table.domain)
+
+
+def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
+    if config.runtime.engine != "deployment":
+        raise NodeError("this node holds real rows: the run's runtime.engine must be 'deployment'")
+    if config.runtime.seed is not None:
+        raise NodeError("this node holds real rows and refuses a seeded run")
+    _require_agreed(config, node)
+    if "schema" not in node:
+        raise NodeError("a node with 'data' needs the schema that its holder approved, as 'schema'")
+    codes, domain, schema_hash = _load_rows(str(node["data"]), str(node["schema"]), config.data.bins, config.data.label)
+    partition, budget = _partition(node), _budget(config, node)
+    holder = Holder(partition, codes, domain, schema_hash, Randomness(None), state, budget)
+    if "identity" in node or "roster" in node:
+        if "identity" not in node or "roster" not in node:
+            raise NodeError("a node needs both 'identity' and 'roster', or neither, in its node configuration")
+        holder.identities = partial(load_identities, str(node["identity"]), str(node["roster"]))
+    return holder
+
+
+def _require_agreed(config: RunConfig, node: Any) -> None:
+    """Refuses a run that protects less than the holder asked for: its configuration comes from the server."""
+    if "config-sha256" in node and str(node["config-sha256"]) != config.sha256:
+        raise NodeError(
+            "this node's holder agreed to another configuration than the run's (see config-sha256 of the node)"
+        )
+    pinned = "identity" in node or "roster" in node
+    if pinned and (config.aggregation.protocol, config.aggregation.threat) != ("secagg", "malicious"):
+        raise NodeError(
+            "this node has an identity and a roster: it takes part in runs with aggregation.protocol: secagg and "
+            "aggregation.threat: malicious only"
+        )
+
+
+def _partition(node: Any) -> int | None:
+    if "partition-id" not in node:
+        return None
+    number = str(node["partition-id"])
+    if not (number.isascii() and number.isdigit()):
+        raise NodeError("this node's partition-id must be a whole number of at least 0")
+    return int(number)
+
+
+def _budget(config: RunConfig, node: Any) -> PrivacyBudget:
+    """The smaller of what the run asks for and what the holder allows, separately for epsilon and delta."""
+    asked = config.privacy
+    try:
+        own = PrivacyBudget(float(node.get("epsilon", asked.epsilon)), float(node.get("delta", asked.delta)))
+    except (ConfigError, ValueError):
+        raise NodeError("this node's epsilon and delta must be positive numbers, and delta less than 1") from None
+    return PrivacyBudget(min(asked.epsilon, own.epsilon), min(asked.delta, own.delta))
+
+
+@lru_cache(maxsize=2)
+def _load_rows(
+    data: str, schema_file: str, bins: int | None, label: str | None
+) -> tuple[npt.NDArray[np.integer], Domain, str]:
+    """The holder's own rows, encoded by its own schema; read once per process."""
+    from fedsyn.data.readers import read_table
+    from fedsyn.schema import Schema
+
+    schema = Schema.load(schema_file)
+    schema.require_approved()
+    schema = schema.adjusted(bins, label)
+    return schema.encode(read_table(data, schema)), schema.domain, schema.sha256
+
+
+app = ClientApp(client_fn=client_fn, mods=[bridge])

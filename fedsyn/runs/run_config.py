@@ -1,0 +1,101 @@
+"""The run's configuration on its way through Flower: what is submitted, and how both doors read it.
+
+`fedsyn run` submits the resolved configuration itself, as JSON. `flwr run` typed by hand names a file of the app, which
+server and clients then read each for itself; only a simulation may be started so. Clients import this module for every
+message: it stays light.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError
+from fedsyn.loading import load_config, parse_config
+
+if TYPE_CHECKING:
+    from fedsyn.schema import Schema
+
+#: The folder of the app: the checkout, or where Flower unpacked what was submitted.
+APP_DIR = Path(__file__).resolve().parents[2]
+
+
+def run_config_of(
+    config: RunConfig, *, store: Path | None = None, schema: Schema | None = None, out: Path | None = None
+) -> dict[str, str]:
+    """The Flower run configuration of a run that was prepared: the resolved configuration itself, and what it needs.
+
+    Args:
+        config: the configuration.
+        store: folder of a simulation's prepared tables.
+        schema: a deployment's schema.
+        out: run directory.
+    """
+    return {
+        "resolved": json.dumps(config.to_dict(), separators=(",", ":")),
+        "store": "" if store is None else str(store),
+        "schema": "" if schema is None else schema.dumps(),
+        "out": "" if out is None else str(out),
+    }
+
+
+def config_of(run_config: Mapping[str, Any], nodes: int = 0) -> RunConfig:
+    """The run's configuration from Flower's: `resolved`, or else `config`, a file of the app, with `set` assignments.
+
+    Args:
+        run_config: of the context.
+        nodes: number of simulated nodes. `flwr run` typed by hand decides it before this app is asked, so a simulation
+            that was not prepared by `fedsyn run` has that many clients, whatever its file says.
+
+    Raises:
+        ConfigError: a bad configuration; or a file outside the app, or one for a deployment.
+    """
+    if is_resolved(run_config):
+        return _resolved(str(run_config["resolved"]))
+    return _from_app(str(run_config.get("config", "")), str(run_config.get("set", "")), nodes)
+
+
+def is_resolved(run_config: Mapping[str, Any]) -> bool:
+    """Whether the configuration itself travels with the run, so that reading it opens no file."""
+    return bool(run_config.get("resolved"))
+
+
+def store_of(run_config: Mapping[str, Any]) -> Path:
+    """Folder of a simulation's encoded table; for `flwr run` typed by hand, one that both sides derive."""
+    if run_config.get("store"):
+        return Path(str(run_config["store"]))
+    from fedsyn.data.cache import cache_dir
+
+    named = json.dumps([str(run_config.get(key, "")) for key in ("config", "set")])
+    return cache_dir() / "stores" / hashlib.sha256(named.encode()).hexdigest()[:24]
+
+
+@lru_cache(maxsize=4)
+def _resolved(text: str) -> RunConfig:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError("the run's resolved configuration is not JSON") from None
+    return parse_config(document, "the run's configuration")
+
+
+@lru_cache(maxsize=4)
+def _from_app(name: str, assignments: str, nodes: int) -> RunConfig:
+    file = (APP_DIR / name).resolve()
+    if not file.is_relative_to(APP_DIR):
+        raise ConfigError("config: 'flwr run' takes a configuration of the app's own folder; 'fedsyn run' takes any")
+    given = [text.strip() for text in assignments.split(";") if text.strip()]
+    if nodes:
+        given.append(f"federation.clients={nodes}")
+    # Server and clients run in folders of Flower's choice: file names in assignments are relative to the app's, too.
+    config = load_config(file, given, APP_DIR)
+    if config.runtime.engine == "deployment":
+        raise ConfigError(
+            "'fedsyn run' starts a deployment, not 'flwr run': its nodes open no file of the run's choice"
+        )
+    return config

@@ -1,0 +1,46 @@
+"""What ends a check early, and the errors that checks provoke: kept, not printed, told apart from an author's."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Skipped(Exception):
+    """A check does not apply; its text says why."""
+
+
+class ProvokedError(RuntimeError):
+    """What a client raises that a check lets fail."""
+
+
+class _Keep(logging.Handler):
+    def __init__(self, errors: list[BaseException]) -> None:
+        super().__init__()
+        self.errors = errors
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            self.errors.append(record.exc_info[1])
+
+
+@contextmanager
+def errors_kept(errors: list[BaseException]) -> Iterator[None]:
+    """Keeps the errors that the logger 'fedsyn' is told of, in place of printing their tracebacks."""
+    logger = logging.getLogger("fedsyn")
+    before = logger.handlers, logger.propagate
+    logger.handlers, logger.propagate = [_Keep(errors)], False
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = before
+
+
+def described(error: BaseException) -> str:
+    """An error with the place in the author's code, or the nearest to it, that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or list(frames)
+    where = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+    return f"{type(error).__name__}{f': {error}' if str(error) else ''}{where}"

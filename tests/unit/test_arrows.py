@@ -1,0 +1,287 @@
+"""Imports point one way, and files and functions stay readable: what CONTRIBUTING.md says, read from the sources.
+
+Every import counts, also one inside a function or under TYPE_CHECKING: a reader follows those too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("fedsyn", "strategies", "clients", "partitioners")
+
+# From the top down. A module imports from its own room and from the rows below it; rooms of one row do not know each
+# other. The longest name that fits says where a module stands.
+LEVELS: tuple[tuple[str, ...], ...] = (
+    ("fedsyn.cli", "fedsyn.server_app", "fedsyn.client_app"),  # the doors
+    ("fedsyn",),  # the public face: fedsyn/__init__.py alone
+    ("fedsyn.testing",),
+    ("fedsyn.sweep",),
+    ("fedsyn.runs",),
+    ("fedsyn.report", "fedsyn.loading"),
+    ("strategies", "partitioners"),
+    ("clients",),
+    ("fedsyn.protocol",),
+    ("fedsyn.aggregation", "fedsyn.flower"),
+    ("fedsyn.wire",),
+    ("fedsyn.selection", "fedsyn.evaluation"),
+    ("fedsyn.inference",),
+    ("fedsyn.counting", "fedsyn.privacy"),
+    ("fedsyn.data",),
+    ("fedsyn.schema",),
+    ("fedsyn.config", "fedsyn.domain", "fedsyn.randomness", "fedsyn.registry"),
+    ("fedsyn.yamlio",),
+    ("fedsyn.errors", "fedsyn.version"),
+)
+
+# Plug-ins: the core names their classes by path and imports none of them.
+PLUG_INS = ("strategies", "clients", "partitioners")
+
+# Arrows against the order that work under way removes. Each goes when it is gone from the tree; none is added.
+KNOWN: frozenset[str] = frozenset()
+
+# Why a file may have more than 400 lines, or a function more than 60.
+LONG_FILES: dict[str, str] = {
+    "fedsyn/privacy/ledger.py": "one class: every kind of release charges and draws in the same place",
+    "fedsyn/testing/checks.py": "one function per check of the conformance suite; being divided by subject",
+    "fedsyn/testing/harness.py": "being divided into the bench and its doubles",
+}
+LONG_FUNCTIONS: dict[str, str] = {
+    "fedsyn/privacy/ledger.py:gaussian": "23 of its lines are the contract of every Gaussian release",
+}
+MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 400, 60
+
+
+# The tree ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Path within the repository -> text, of every module of the product."""
+    files = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
+
+
+@cache
+def arrows_of_the_tree() -> frozenset[tuple[str, str]]:
+    return frozenset(arrows(sources()))
+
+
+def module_of(path: str) -> str:
+    return path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+def arrows(files: Mapping[str, str]) -> set[tuple[str, str]]:
+    """(importer, imported) for every import of one module of the tree by another."""
+    modules = {module_of(path) for path in files}
+    found = set()
+    for path, text in files.items():
+        for node in ast.walk(ast.parse(text, path)):
+            found |= {(module_of(path), name) for name in _imported(node, modules)}
+    return {(a, b) for a, b in found if a != b}
+
+
+def _imported(node: ast.AST, modules: set[str]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in modules)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0 and node.module is not None, "the tree has absolute imports only"
+        for alias in node.names:
+            whole = f"{node.module}.{alias.name}"
+            name = whole if whole in modules else node.module
+            if name in modules:
+                yield name
+
+
+def show(found: Iterable[tuple[str, str]]) -> str:
+    """Arrows as lines `a -> b`."""
+    return "\n".join(sorted(f"{a} -> {b}" for a, b in found))
+
+
+# The order -----------------------------------------------------------------------------------------------------------
+
+
+def place(module: str) -> tuple[int, str]:
+    """(row of the table, room) of a module; the face `fedsyn` is one module and no room."""
+    fitting = [
+        (len(room), row, room)
+        for row, rooms in enumerate(LEVELS)
+        for room in rooms
+        if module == room or (room != "fedsyn" and module.startswith(f"{room}."))
+    ]
+    assert fitting, f"{module} has no row in LEVELS: say where it stands"
+    _, row, room = max(fitting)
+    return row, room
+
+
+def against_the_order(found: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Arrows that point up, or across to another room of the same row."""
+    places = {module: place(module) for arrow in found for module in arrow}
+    return {(a, b) for a, b in found if places[a][1] != places[b][1] and places[a][0] >= places[b][0]}
+
+
+def into_plug_ins(found: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Arrows from the core into the packages that it only names by path."""
+    return {(a, b) for a, b in found if a.partition(".")[0] == "fedsyn" and b.partition(".")[0] in PLUG_INS}
+
+
+def circles(found: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Groups of modules that reach each other (strongly connected components of two or more), each sorted."""
+    after: dict[str, set[str]] = {}
+    for a, b in found:
+        after.setdefault(a, set()).add(b)
+    reached = {module: _reachable(after, module) for module in after}
+    groups = {
+        tuple(sorted({module, *(other for other in reached[module] if module in reached.get(other, ()))}))
+        for module in reached
+        if module in reached[module]
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def _reachable(after: Mapping[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = after.get(waiting.pop(), set()) - seen
+        seen |= new
+        waiting.extend(new)
+    return seen
+
+
+def test_every_row_of_the_table_holds_something() -> None:
+    modules = {module_of(path) for path in sources()}
+    rooms = {room for row in LEVELS for room in row}
+    assert rooms == {place(module)[1] for module in modules}
+
+
+def test_arrows_point_down() -> None:
+    wrong = {a for a in against_the_order(arrows_of_the_tree()) if show([a]) not in KNOWN}
+    assert not wrong, f"imports against the order of LEVELS:\n{show(wrong)}"
+
+
+def test_the_core_imports_no_plug_in() -> None:
+    wrong = {a for a in into_plug_ins(arrows_of_the_tree()) if show([a]) not in KNOWN}
+    assert not wrong, f"fedsyn names plug-ins by path and imports none:\n{show(wrong)}"
+
+
+def test_no_circle() -> None:
+    found = circles(a for a in arrows_of_the_tree() if show([a]) not in KNOWN)
+    assert not found, "modules that import each other: " + "; ".join(" <-> ".join(group) for group in found)
+
+
+def test_known_arrows_still_exist() -> None:
+    found = arrows_of_the_tree()
+    wrong = against_the_order(found) | into_plug_ins(found)
+    gone = KNOWN - set(show(wrong).splitlines())
+    assert not gone, f"take these out of KNOWN:\n{chr(10).join(sorted(gone))}"
+
+
+# The lengths ---------------------------------------------------------------------------------------------------------
+
+
+def long_files(files: Mapping[str, str]) -> dict[str, int]:
+    """Path -> lines, of the files over the limit."""
+    lengths = {path: len(text.splitlines()) for path, text in files.items()}
+    return {path: lines for path, lines in lengths.items() if lines > MOST_LINES_OF_A_FILE}
+
+
+def long_functions(files: Mapping[str, str]) -> dict[str, int]:
+    """`path:function` -> lines, docstring included, of the functions over the limit."""
+    found = {}
+    for path, text in files.items():
+        for node in ast.walk(ast.parse(text, path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > MOST_LINES_OF_A_FUNCTION:
+                    found[f"{path}:{node.name}"] = lines
+    return found
+
+
+def check_lengths(found: Mapping[str, int], reasons: Mapping[str, str], most: int) -> None:
+    """Raises AssertionError for a length without a reason, and for a reason without a length."""
+    without = [f"{name} has {lines} lines" for name, lines in sorted(found.items()) if name not in reasons]
+    assert not without, f"more than {most} lines; shorten, or write down the reason:\n" + "\n".join(without)
+    needless = sorted(set(reasons) - set(found))
+    assert not needless, f"short enough by now: take their reasons out: {', '.join(needless)}"
+    assert all(reason.strip() for reason in reasons.values()), "a reason is a sentence"
+
+
+def test_files_are_short() -> None:
+    check_lengths(long_files(sources()), LONG_FILES, MOST_LINES_OF_A_FILE)
+
+
+def test_functions_are_short() -> None:
+    check_lengths(long_functions(sources()), LONG_FUNCTIONS, MOST_LINES_OF_A_FUNCTION)
+
+
+# The rules find what breaks them -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("importer", "line", "imported"),
+    [
+        ("fedsyn/inference/gum.py", "from fedsyn.selection import scores", "fedsyn.selection.scores"),
+        ("fedsyn/wire/messages.py", "from fedsyn.aggregation.base import Summed", "fedsyn.aggregation.base"),
+        ("clients/aim.py", "import strategies.aim", "strategies.aim"),
+        ("fedsyn/server_app.py", "def f():\n    from fedsyn.client_app import app", "fedsyn.client_app"),
+        ("fedsyn/data/sources.py", "if TYPE_CHECKING:\n    from fedsyn import run", "fedsyn"),
+        ("fedsyn/evaluation/base.py", "from fedsyn.selection.scores import l1", "fedsyn.selection.scores"),
+    ],
+)
+def test_an_arrow_against_the_order_is_found(importer: str, line: str, imported: str) -> None:
+    imported_path = "fedsyn/__init__.py" if imported == "fedsyn" else imported.replace(".", "/") + ".py"
+    found = arrows({importer: line, imported_path: ""})
+    assert show(against_the_order(found)) == f"{module_of(importer)} -> {imported}"
+
+
+def test_arrows_with_the_order_are_none_of_its_business() -> None:
+    files = {
+        "fedsyn/runs/serve.py": "from fedsyn.runs import prepare\nimport numpy, fedsyn.errors",
+        "fedsyn/runs/prepare.py": "",
+        "fedsyn/errors.py": "import difflib",
+    }
+    found = arrows(files)
+    assert show(found) == "fedsyn.runs.serve -> fedsyn.errors\nfedsyn.runs.serve -> fedsyn.runs.prepare"
+    assert not against_the_order(found)
+
+
+def test_a_plug_in_imported_by_the_core_is_found_where_the_order_allows_it() -> None:
+    found = arrows({"fedsyn/runs/serve.py": "from strategies.aim import Aim", "strategies/aim.py": ""})
+    assert not against_the_order(found)
+    assert show(into_plug_ins(found)) == "fedsyn.runs.serve -> strategies.aim"
+
+
+def test_a_circle_is_found_inside_one_room() -> None:
+    files = {
+        "fedsyn/runs/a.py": "import fedsyn.runs.b",
+        "fedsyn/runs/b.py": "def f():\n    from fedsyn.runs import c",
+        "fedsyn/runs/c.py": "from fedsyn.runs.a import x\nimport fedsyn.runs.d",
+        "fedsyn/runs/d.py": "",
+    }
+    assert circles(arrows(files)) == [["fedsyn.runs.a", "fedsyn.runs.b", "fedsyn.runs.c"]]
+
+
+def test_a_module_without_a_row_is_found() -> None:
+    with pytest.raises(AssertionError, match=r"fedsyn\.novelty has no row"):
+        against_the_order(arrows({"fedsyn/novelty.py": "import fedsyn.errors", "fedsyn/errors.py": ""}))
+
+
+def test_a_length_needs_a_reason_and_a_reason_a_length() -> None:
+    files = {
+        "fedsyn/a.py": "x = 1\n" * 401,
+        "fedsyn/b.py": "def f():\n" + "    pass\n" * 60,
+        "fedsyn/c.py": "x = 1\n" * 400,
+    }
+    assert long_files(files) == {"fedsyn/a.py": 401}
+    assert long_functions(files) == {"fedsyn/b.py:f": 61}
+    with pytest.raises(AssertionError, match=r"fedsyn/a\.py has 401 lines"):
+        check_lengths({"fedsyn/a.py": 401}, {}, 400)
+    with pytest.raises(AssertionError, match=r"take their reasons out: fedsyn/c\.py"):
+        check_lengths({}, {"fedsyn/c.py": "one table"}, 400)
+    check_lengths({"fedsyn/a.py": 401}, {"fedsyn/a.py": "one table"}, 400)
