@@ -22,7 +22,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
 from fedsyn.flower import ClientApp, Context
 from fedsyn.flower.bridge import bridge, read_state, write_state
-from fedsyn.privacy import Ledger
+from fedsyn.privacy import Ledger, Release
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness, RandomSource
@@ -42,7 +42,7 @@ SERVER = "server"
 
 @dataclass(frozen=True)
 class Draw:
-    """One release: what went into a ledger and what came out."""
+    """One release: what went into a ledger and what came out; `sensitivity`, `count` and `replaced` as in `Release`."""
 
     kind: str
     name: str
@@ -50,6 +50,7 @@ class Draw:
     inputs: tuple[npt.NDArray[Any], ...]
     sensitivity: float
     count: int
+    replaced: float
     output: Any
 
 
@@ -120,8 +121,7 @@ class TapedLedger(Ledger):
         single = isinstance(values, np.ndarray)
         inputs = tuple(np.array(array) for array in ([values] if single else values))
         release = self.releases[-1]
-        draw = Draw("gaussian", release.name, release.round, inputs, release.sensitivity, release.count, output)
-        return self.tape.enter(self.party, draw)
+        return self.tape.enter(self.party, _draw("gaussian", release, inputs, output))
 
     def distributed(self, values: Any, **arguments: Any) -> Any:
         self.tape.inside += 1
@@ -132,8 +132,8 @@ class TapedLedger(Ledger):
         # One vector of all the sum's arrays: a row that touches `count` of them moves it by sqrt(count) as much.
         count = int(arguments["count"])
         moves = float(arguments["sensitivity"] * np.sqrt(count))
-        inputs = (np.array(values),)
-        draw = Draw("distributed", arguments["name"], arguments["round"], inputs, moves, min(1, count), output)
+        facts = (arguments["name"], arguments["round"], (np.array(values),), moves, min(1, count))
+        draw = Draw("distributed", *facts, arguments["replaced"], output)
         return self.tape.enter(self.party, draw)
 
     def exponential(self, scores: Any, **arguments: Any) -> int:
@@ -144,8 +144,12 @@ class TapedLedger(Ledger):
             self.tape.inside -= 1
         release = self.releases[-1]
         inputs = (np.array(scores, dtype=np.float64),)
-        draw = Draw("exponential", release.name, release.round, inputs, release.sensitivity, release.count, output)
-        return int(self.tape.enter(self.party, draw))
+        return int(self.tape.enter(self.party, _draw("exponential", release, inputs, output)))
+
+
+def _draw(kind: str, release: Release, inputs: tuple[npt.NDArray[Any], ...], output: Any) -> Draw:
+    facts = (release.sensitivity, release.count, release.replaced)
+    return Draw(kind, release.name, release.round, inputs, *facts, output)
 
 
 class WatchedRandomness(Randomness):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -185,3 +186,13 @@ def test_what_is_printed_is_named_where_its_mechanism_is_described() -> None:
 def test_the_shipped_deployment_is_private_and_asks_for_no_metric() -> None:
     config = load_config(ROOT / "configs" / "deployment.yaml")
     assert config.runtime.engine == "deployment" and config.runtime.seed is None and not config.evaluation
+
+
+@pytest.mark.parametrize(("benchmark", "settings"), [("bench_mechanisms", "SETTINGS"), ("bench_sketch", "ABLATIONS")])
+def test_what_a_benchmark_compares_are_configurations(benchmark: str, settings: str) -> None:
+    spec = importlib.util.spec_from_file_location(benchmark, ROOT / "benchmarks" / f"{benchmark}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    compared = [load_config(module.CONFIG, sets) for sets in getattr(module, settings)]
+    assert len({config.sha256 for config in compared}) == len(compared) > 10

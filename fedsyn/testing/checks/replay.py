@@ -27,7 +27,8 @@ def check_released_values_only(bench: Bench, nodes: Nodes) -> None:
 def check_sensitivity(bench: Bench, nodes: Nodes) -> None:
     """One row changes what enters a ledger by no more than the entry says.
 
-    With public sizes a row is exchanged for another (twice the sensitivity); with private ones it is added or removed.
+    With private sizes a row is added or removed. With public ones it is exchanged for another, which moves an entry
+    `Release.replaced` times as far.
     """
     bench.require_private()
     first = bench.base(**nodes)
@@ -37,7 +38,7 @@ def check_sensitivity(bench: Bench, nodes: Nodes) -> None:
         _post_processed(first, again, what)
         for party in sorted(first.tape.draws):
             for one, two in zip(first.tape.draws[party], again.tape.draws.get(party, []), strict=True):
-                _moved_at_most(one, two, 1.0 if private else 2.0, f"{party}, {what}")
+                _moved_at_most(one, two, f"{party}, {what}", exchanged=not private)
 
 
 def neighbours(federation: Federation, private: bool) -> Iterator[tuple[str, Federation]]:
@@ -98,10 +99,10 @@ def _equal(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:
     return len(one) == len(two) and all(a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
 
-def _moved_at_most(one: Draw, two: Draw, factor: float, where: str) -> None:
-    """Asserts that the inputs of two releases differ by at most `factor` times what the entry allows."""
+def _moved_at_most(one: Draw, two: Draw, where: str, *, exchanged: bool) -> None:
+    """Asserts that the inputs of two releases differ by at most what the entry allows for one row."""
     what = f"'{one.name}' of round {one.round} ({where})"
-    allowed = factor * one.sensitivity * (1 + 1e-9)
+    allowed = (one.replaced if exchanged else 1.0) * one.sensitivity * (1 + 1e-9)
     if one.kind == "exponential":
         with np.errstate(invalid="ignore"):
             moved = np.nan_to_num(np.abs(one.inputs[0] - two.inputs[0]), nan=0.0)  # -inf stays -inf
@@ -115,4 +116,5 @@ def _moved_at_most(one: Draw, two: Draw, factor: float, where: str) -> None:
     assert max(moves) <= allowed + 1e-9, (
         f"{what}: one row moves an array by {max(moves):.6g}, the ledger says {one.sensitivity:.6g}"
     )
-    assert touched <= factor * one.count, f"{what}: one row touches {touched} arrays, the ledger says {one.count}"
+    most = (2 if exchanged else 1) * one.count
+    assert touched <= most, f"{what}: one row touches {touched} arrays, the ledger says {one.count}"
