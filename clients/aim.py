@@ -78,7 +78,7 @@ class Select(AskRequest):
 
     name = "select"
     leaves = "the index of one clique"
-    costs = "one choice: epsilon^2/8"
+    costs = "one choice: rho epsilon^2/8"
 
     eligible: SomeCandidates
     sigma: Positive

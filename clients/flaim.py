@@ -83,7 +83,8 @@ class FlaimContract(Contract):
         public="{public}",
         trust="{trust}",
         server_sees="each client's {s} choice(s) per round, by the exponential mechanism; {server}",
-        client_sees="the current model and the eligible cliques of each round: functions of released values",
+        client_sees="the current model, the eligible cliques and all clients' choices of each round, for s > 1 also "
+        "all measurements so far: functions of released values",
         cost="per round and row: {s} choice(s) at epsilon_t^2/8, {s} chosen and {s_less_1} local marginal(s) at "
         "1/(2 sigma_t^2); {d} one-way marginals at 1/(2 sigma_t^2) {how_often}; noise drawn by {noise}. A row sits at "
         "one client, so what other clients release costs it nothing",
@@ -141,7 +142,9 @@ class Select(AskRequest):
 
     name = "select"
     leaves = "the indices of s cliques"
-    costs = "s choices: epsilon^2/8 each; and s - 1 local marginals: 1/(2 sigma^2) each, which steer the next choice"
+    costs = (
+        "s choices: rho epsilon^2/8 each; s - 1 local marginals, which steer the next choice: rho 1/(2 sigma^2) each"
+    )
 
     eligible: CandidateIndices
     sigma: Scale
@@ -198,7 +201,7 @@ class Measure(SumRequest):
 
     name = "measure"
     leaves = "the counts of its own choices (and of every attribute), in a sum"
-    costs = "s chosen marginals (and d one-way marginals) of sensitivity 1: 1/(2 sigma^2) each"
+    costs = "s chosen marginals (and d one-way marginals) of sensitivity 1: rho 1/(2 sigma^2), mu^2 twice that, each"
 
     cliques: CandidateIndices
     one_way: bool

@@ -30,9 +30,9 @@ class FlaimRandomContract(FlaimContract):
         public="{public}; the choices, which depend on no row",
         trust="{trust}",
         server_sees="each client's {s} choice(s) per round, which depend on no row; {server}",
-        client_sees="the current model and the eligible cliques of each round: functions of released values",
-        cost="per round and row {s} chosen marginal(s), once {d} one-way marginals, each mu^2 = 1/sigma^2; noise drawn "
-        "by {noise}",
+        client_sees="the eligible cliques and all clients' choices of each round: functions of released values",
+        cost="per round and row {s} chosen marginal(s), {how_often} {d} one-way marginals, each mu^2 = 1/sigma^2; "
+        "noise drawn by {noise}",
         sampler="{sampler}",
     )
 

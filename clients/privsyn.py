@@ -110,7 +110,7 @@ class PairContract(Contract):
         server_sees="noisy sums: one-way marginals, {scores}the selected pairs; {server}",
         client_sees="which pairs were selected, a function of released values",
         cost="one Gaussian mechanism in all; shares of mu^2: {one_way_share:g} for the one-way marginals, the rest "
-        "{rest}; noise drawn by {noise}",
+        "{rest}, or for the one-way marginals again where no pair is selected; noise drawn by {noise}",
         sampler="{sampler}",
     )
     #: What the dependency scores are, for the statement.

@@ -301,6 +301,7 @@ def _show_result(folder: Path, metrics: dict[str, float]) -> None:
             highlight=False,
         )
     out_console.print(f"synthetic table: {folder / 'synthetic.csv'}", soft_wrap=True)
+    out_console.print(f"privacy ledger:  {folder / 'ledger.json'}", soft_wrap=True)
     out_console.print(f"report:          {folder / 'report.html'}", soft_wrap=True)
 
 

@@ -268,9 +268,15 @@ class RunConfig(Node):
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of everything that client and server must agree on (the runtime, data and evaluation are not)."""
-        shared = {key: self.to_dict()[key] for key in ("mechanism", "privacy", "workload", "aggregation", "federation")}
+        """Hash of everything that client and server must agree on.
+
+        That leaves out the runtime, the evaluation, and of the data all but what changes the schema.
+        """
+        agreed = ("mechanism", "privacy", "workload", "aggregation", "federation", "inference")
+        document = self.to_dict()
+        shared = {key: document[key] for key in agreed}
         shared["federation"].pop("partition")
+        shared["data"] = {key: document["data"][key] for key in ("bins", "label")}
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
@@ -285,9 +291,9 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
         name = ".".join(path) or "the document"
         if problem["type"] == "extra_forbidden":
             allowed = _keys_at(model, path[:-1])
-            lines.append(
-                f"unknown key '{name}'{nearest(path[-1], allowed)}; allowed here: {', '.join(allowed) or 'none'}"
-            )
+            deeper = [key for key in allowed if path[-1] in _keys_at(model, [*path[:-1], key])]
+            hint = f" (it stands under '{deeper[0]}')" if deeper else nearest(path[-1], allowed)
+            lines.append(f"unknown key '{name}'{hint}; allowed here: {', '.join(allowed) or 'none'}")
         elif problem["type"] == "missing":
             lines.append(f"missing key '{name}'")
         elif problem["type"] in ("model_type", "model_attributes_type"):

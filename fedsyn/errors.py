@@ -24,8 +24,9 @@ class ConfigError(InputError):
 class NodeError(ConfigError):
     """A node that is set up wrongly, or that refuses the run that it is asked to join.
 
-    The only kind of error whose text a node tells its server, so it is a fixed sentence: what stands in a file, in the
-    node's configuration or in the run's never gets into it.
+    A node tells its server the text of such errors, so each is a fixed sentence: what stands in a file, in the node's
+    configuration or in the run's never gets into it. (Beside them it tells the text of a `ProtocolError`, and of a sum
+    that cannot be formed: both speak of the request and of public numbers.)
     """
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -146,7 +147,8 @@ def _package(point: importlib.metadata.EntryPoint) -> str:
 
 def strategy_class(name: str) -> Any:
     """The server half of a mechanism; ConfigError for an unknown name, with the nearest valid one."""
-    return load(_entry(name).strategy, "mechanism.name")
+    path = _entry(name).strategy
+    return _usable(load(path, "mechanism.name"), path)
 
 
 def client_class(name: str) -> Any:
@@ -191,7 +193,7 @@ def load(path: str, where: str) -> Any:
     """The object at `module:attribute`; ConfigError, which names `where` it was asked for, if there is none."""
     module, _, attribute = path.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
             raise ConfigError(
@@ -199,5 +201,28 @@ def load(path: str, where: str) -> Any:
                 "PYTHONPATH"
             ) from None
         raise ConfigError(f"{where}: importing '{module}' failed: it needs the module '{error.name}'") from None
-    except AttributeError:
-        raise ConfigError(f"{where}: the module '{module}' has no '{attribute}'") from None
+    except Exception as error:  # the author's own, at import
+        raise ConfigError(f"{where}: importing '{module}' failed: {type(error).__name__}: {error}") from error
+    if not hasattr(loaded, attribute):
+        raise ConfigError(f"{where}: the module '{module}' has no '{attribute}'")
+    return getattr(loaded, attribute)
+
+
+def _usable(strategy: Any, path: str) -> Any:
+    """The server half, if it and what it names are whole; ConfigError says what is missing."""
+    client = getattr(strategy, "Client", None)
+    contract = getattr(client, "Contract", None)
+    missing = (
+        ("'Client', its client half", client is None),
+        ("'Contract' on its client half", client is not None and contract is None),
+        ("'statement' on its contract", contract is not None and not hasattr(contract, "statement")),
+        ("'protocol'", inspect.isabstract(strategy)),
+        *(
+            (f"'releases' or 'layout' on its request '{name}'", inspect.isabstract(request))
+            for name, request in getattr(client, "requests", {}).items()
+        ),
+    )
+    for what, absent in missing:
+        if absent:
+            raise ConfigError(f"mechanism.name: '{path}' is no server half of a mechanism: it lacks {what}")
+    return strategy

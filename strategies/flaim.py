@@ -42,7 +42,7 @@ class Flaim(MechanismStrategy):
         for t in itertools.count(1):  # line 1
             self.begin_round(t)
             scales, last = self.next_scales(scales, settled, t)
-            self.record.sigma, self.record.epsilon = scales.sigma, scales.epsilon
+            self.record.sigma, self.record.epsilon = scales.sigma, scales.epsilon if scales.choices else None
             cohort = self.sample(self.config.federation.participation)  # line 2
             starting = self.model is None
             if starting:  # the first line 11, so that there is a model to select against
@@ -56,16 +56,16 @@ class Flaim(MechanismStrategy):
                 choices = self.accept(replies, partial(self.choices_of, eligible))
                 union = self.fitting_union(choices)
                 one_way = self.contract.one_way_every_round and not starting
-                cliques = self.layout(union, one_way)
+                cliques, choosers = self.layout(union, one_way), self.behind(union, choices)
                 # Whose choices did not arrive is not asked: nobody would count what it contributes.
                 contributors = (tuple(choices) or cohort) if cliques else ()
                 what = Measure(cliques=union, one_way=one_way) if union else OneWay()
                 sums = yield Sum(contributors, what, scales.sigma)  # lines 11-15
-                new = self.weighted(sums, cliques, self.behind(union, choices))
+                new = self.weighted(sums, cliques, choosers)
                 measurements += new
                 before = self.model
                 self.estimate(measurements, last)  # line 16
-                chosen = [m for m in new if m.clique in self.behind(union, choices)]
+                chosen = [m for m in new if m.clique in choosers]
                 settled = self.anneals and is_settled(
                     before, self.model, [m.clique for m in chosen], [m.sigma for m in chosen]
                 )

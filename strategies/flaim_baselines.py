@@ -25,7 +25,8 @@ class FlaimRandom(Flaim):
 
     def first_scales(self) -> Scales:
         """All of the budget on T s chosen and the one-way marginals; nothing is measured locally."""
-        count = self.options.rounds * self.options.local_rounds + len(self.domain)
+        often = self.options.rounds if self.contract.one_way_every_round else 1
+        count = self.options.rounds * self.options.local_rounds + len(self.domain) * often
         return Scales(sigma_for_rho(self.ledger.remaining_rho / count), 1.0, count, 0)
 
     def choice(self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]) -> AskRequest:

@@ -247,6 +247,16 @@ class Aggregation(ABC):
                 "no honest client to draw the noise; their sum must be below 1"
             )
 
+    def assumptions(self) -> dict[str, str | int | float]:
+        """What the guarantee rests on where clients draw the noise, or hide their vectors from the server."""
+        node = self.node
+        assumed: dict[str, str | int | float] = {"aggregation": node.protocol, "noise": node.noise}
+        if node.noise == "distributed" or node.protocol == "secagg":
+            assumed |= {"corrupted": node.corrupted, "dropout": node.dropout}
+        if node.protocol == "secagg":
+            assumed |= {"threat": node.threat, "graph": node.graph, "failure_bits": node.failure_bits}
+        return assumed
+
     @abstractmethod
     def answer(self, part: ClientSum) -> Arrays:
         """What a client sends in reply to one message of the sum; charges its ledger before it does."""

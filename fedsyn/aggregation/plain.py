@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, ServerSum
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.wire.envelope import Arrays, SumSpec
 from fedsyn.wire.requests import Summed
@@ -27,6 +27,14 @@ class PlainAggregation(Aggregation):
     """`aggregation.protocol: plain`."""
 
     name = "plain"
+
+    def check(self, clients: int) -> None:
+        super().check(clients)
+        if self.node.threat == "malicious":
+            raise ConfigError(
+                "aggregation: threat: malicious cannot go with protocol: plain, which trusts the server with what it "
+                "is sent; allowed: secagg"
+            )
 
     # The client's half ------------------------------------------------------------------------------------------------
 
@@ -120,6 +128,8 @@ class PlainAggregation(Aggregation):
             return Summed.nothing()
         noise = noise_of("distributed", whole.spec, limits)
         noise.check_ring(whole.rows * whole.spec.magnitude)
+        if noise.is_local:  # then a single vector carries the whole noise, and is released when it arrives
+            whole.ledger.promise(promised(whole, noise))
         total = np.zeros(whole.spec.length, np.int64)
         contributors = []
         for partition, reply in sorted(whole.send(whole.cohort, whole.arrays).items()):
@@ -131,7 +141,8 @@ class PlainAggregation(Aggregation):
                 whole.drop(partition, "a vector with a share of the noise has the wrong type or length")
         if len(contributors) < limits.fewest:
             return Summed.nothing()
-        whole.ledger.promise(promised(whole, noise))
+        if not noise.is_local:
+            whole.ledger.promise(promised(whole, noise))
         return opened(total, whole, noise, tuple(contributors))
 
     def who_sees_what(self) -> dict[str, str]:

@@ -58,7 +58,7 @@ class Sizes(AskRequest):
 
     name = "sizes"
     leaves = "its row count with Gaussian noise, once"
-    costs = "1/(2 sigma^2): one row changes the count by exactly 1"
+    costs = "rho 1/(2 sigma^2), mu^2 twice that: one row changes the count by exactly 1"
 
     sigma: Positive
 
@@ -71,7 +71,7 @@ class OneWay(SumRequest):
 
     name = "one-way"
     leaves = "the counts of every attribute, in a sum"
-    costs = "d marginals of sensitivity 1: d/(2 sigma^2)"
+    costs = "d marginals of sensitivity 1: rho d/(2 sigma^2), mu^2 twice that"
 
     def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         return Layout.of_marginals(contract.domain, [(name,) for name in contract.domain])
@@ -82,7 +82,7 @@ class Marginals(SumRequest):
 
     name = "measure"
     leaves = "the counts of the chosen cliques, in a sum"
-    costs = "each marginal has sensitivity 1: 1/(2 sigma^2)"
+    costs = "each marginal has sensitivity 1: rho 1/(2 sigma^2), mu^2 twice that"
 
     cliques: CandidateIndices
 
@@ -266,6 +266,8 @@ class TableClient(NumPyClient):
         Sensitivity: one row changes the count by exactly 1. The noisy count is kept and used in every later score, so
         that the scores depend on the true count through this one release only.
         """
+        if self.config.privacy.client_sizes == "public":
+            raise ProtocolError("row counts are public in this run: nobody releases them with noise")
         if "size" not in self.holder.state:
             (release,) = call.request.releases(self.contract)
             noisy = self.ledger.gaussian(
@@ -299,8 +301,9 @@ def indices(value: Any, length: int, name: str) -> list[int]:
 
 def _told(error: Exception) -> dict[str, str]:
     """What a server may know of a failed request: the text of errors about requests and sums, the type of any other."""
+    if isinstance(error, BudgetExceeded):  # its own text names the holder's limits
+        return {"error": "budget", "message": "the release would exceed what this holder allows; nothing was released"}
     kinds: tuple[tuple[type[FedsynError], str], ...] = (
-        (BudgetExceeded, "budget"),
         (ProtocolError, "protocol"),
         (NodeError, "client"),
         (ConfigError, "client"),  # of a sum that cannot be formed: public numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -75,7 +76,15 @@ class Contract:
     def filled(self, aggregation: Aggregation, sampler: str) -> PrivacyStatement:
         """The privacy statement of a run."""
         words = {"public": public_facts(self.config), "sampler": sampler, **aggregation.who_sees_what(), **self.words()}
-        return self.statement.filled(words)
+        filled = self.statement.filled(words)
+        if self.config.privacy.client_sizes == "public":
+            return filled
+        return replace(
+            filled,
+            server_sees=f"each client's row count with noise, once; {filled.server_sees}",
+            cost=f"the row count once at 1/(2 sigma^2), {self.config.privacy.size_share:g} of rho; of the rest: "
+            f"{filled.cost}",
+        )
 
 
 _GENERAL: dict[str, object] = {
@@ -110,11 +119,11 @@ def _options(model: type[Node], name: str, options: str) -> Any:
 def public_facts(config: RunConfig) -> str:
     """The `public` line of a privacy statement under this configuration."""
     sizes = (
-        "and the clients' row counts"
+        ", and the clients' row counts"
         if config.privacy.client_sizes == "public"
-        else "(row counts are private: each client releases its own once, with noise)"
+        else " (row counts are private: each client releases its own once, with noise)"
     )
-    return f"schema with bounds and bins, workload, configuration, who takes part in which round, {sizes}"
+    return f"schema with bounds and bins, workload, configuration, who takes part in which round{sizes}"
 
 
 def require(condition: bool, message: str) -> None:

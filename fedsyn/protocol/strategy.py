@@ -91,11 +91,9 @@ class MechanismStrategy(Strategy):
             self.contract.filled(self.aggregation, self.randomness.label),
             assumptions={
                 "client_sizes": self.config.privacy.client_sizes,
-                "aggregation": self.config.aggregation.protocol,
-                "noise": self.config.aggregation.noise,
                 "amplification_by_sampling": False,
                 "seeded": self.randomness.seeded,
-                **_sum_assumptions(self.config),
+                **self.aggregation.assumptions(),
             },
             noise_by="server",
         )
@@ -263,6 +261,7 @@ class MechanismStrategy(Strategy):
     def answer(self, yielded: Ask | Sum, grid: Grid, timeout: float) -> dict[int, Reply] | Summed:
         """What comes back into the generator. One branch per kind of request."""
         self._requests += 1
+        self.record.cohort = sorted({*self.record.cohort, *yielded.cohort})
         if isinstance(yielded, Sum):
             return self._sum(yielded, grid, timeout)
         return self._ask(yielded, grid, timeout)
@@ -385,17 +384,6 @@ class MechanismStrategy(Strategy):
 
     def summary(self) -> None:
         """Nothing is logged: the statement and the settings stand in the run's ledger and configuration."""
-
-
-def _sum_assumptions(config: RunConfig) -> dict[str, Any]:
-    """What the guarantee rests on where clients draw the noise, or hide their vectors from the server."""
-    node = config.aggregation
-    assumed: dict[str, Any] = {}
-    if node.noise == "distributed" or node.protocol == "secagg":
-        assumed |= {"corrupted": node.corrupted, "dropout": node.dropout}
-    if node.protocol == "secagg":
-        assumed |= {"threat": node.threat, "graph": node.graph, "failure_bits": node.failure_bits}
-    return assumed
 
 
 __all__ = ["MechanismStrategy", "Observer", "Participant", "Protocol", "RoundCosts", "RoundRecord", "Steps"]

@@ -23,6 +23,7 @@ from fedsyn.errors import FedsynError
 from fedsyn.flower import ClientApp, Context
 from fedsyn.flower.bridge import bridge, read_state, write_state
 from fedsyn.privacy import Ledger, Release
+from fedsyn.privacy.release import TWICE
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness, RandomSource
@@ -133,7 +134,7 @@ class TapedLedger(Ledger):
         count = int(arguments["count"])
         moves = float(arguments["sensitivity"] * np.sqrt(count))
         facts = (arguments["name"], arguments["round"], (np.array(values),), moves, min(1, count))
-        draw = Draw("distributed", *facts, arguments["replaced"], output)
+        draw = Draw("distributed", *facts, arguments.get("replaced", TWICE), output)
         return self.tape.enter(self.party, draw)
 
     def exponential(self, scores: Any, **arguments: Any) -> int:

@@ -38,6 +38,7 @@ RUN_FILES = (
     "ledger.json",
     "metrics.json",
     "rounds.jsonl",
+    "measured.jsonl",
     "report.html",
 )
 
