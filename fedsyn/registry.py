@@ -215,7 +215,6 @@ def _usable(strategy: Any, path: str) -> Any:
     missing = (
         ("'Client', its client half", client is None),
         ("'Contract' on its client half", client is not None and contract is None),
-        ("'statement' on its contract", contract is not None and not hasattr(contract, "statement")),
         ("'protocol'", inspect.isabstract(strategy)),
         *(
             (f"'releases' or 'layout' on its request '{name}'", inspect.isabstract(request))

@@ -76,6 +76,8 @@ class Contract:
     def filled(self, aggregation: Aggregation, sampler: str) -> PrivacyStatement:
         """The privacy statement of a run."""
         words = {"public": public_facts(self.config), "sampler": sampler, **aggregation.who_sees_what(), **self.words()}
+        if not hasattr(self, "statement"):
+            raise ConfigError(f"mechanism '{self.config.mechanism.name}': the contract has no privacy statement")
         filled = self.statement.filled(words)
         if self.config.privacy.client_sizes == "public":
             return filled

@@ -26,7 +26,7 @@ CONFIG = """\
 mechanism: {name: augflaim, rounds: 1}
 data: {source: survey, schema: schema.yaml}
 federation: {clients: 3, minimum_cohort: 1}
-privacy: {epsilon: 4.0, delta: 1.0e-5}
+privacy: {epsilon: 4.0, delta: 1.0e-5, client_sizes: public}
 workload: {degree: 2, size: null}
 evaluation: []
 runtime: {engine: deployment, superlink: loopback}

@@ -40,6 +40,8 @@ QUICK = ("two_rows", "missing_values")
 # On the two widest tables `make test-all` runs them.
 WIDE = ("sixty_columns", "more_categories_than_rows")
 PAIRWISE = ("privsyn", "fed_privsyn", "ada_fed_privsyn")  # 1,770 pairs of sixty columns: minutes a run
+# Each has most of its code from another one that runs on every table; they do so in `make test-all`.
+SIBLINGS = ("naive_flaim", "augflaim_oracle", "flaim_random", "privsyn", "ada_fed_privsyn")
 COSTLY = (
     "sensitivity",
     "malformed_client",
@@ -57,7 +59,8 @@ def _every_check() -> Iterator[Any]:
             marks = [pytest.mark.xdist_group(f"conformance-{name}-{table}")]
             if table not in QUICK or (check.name in COSTLY and table != QUICK[-1]):
                 marks.append(pytest.mark.thorough)
-            if table in WIDE and (check.name in COSTLY or name in PAIRWISE):
+            wide = table in WIDE and (check.name in COSTLY or name in PAIRWISE)
+            if wide or (name in SIBLINGS and table not in QUICK):
                 marks.append(pytest.mark.slow)
             yield pytest.param(check, id=f"{name}-{check}".replace(": ", "-"), marks=marks)
 

@@ -290,6 +290,8 @@ def test_a_holder_with_a_roster_is_not_talked_out_of_the_malicious_model(node: d
     pinned = {**node, "identity": "key", "roster": "roster.yaml", "partition-id": 0}
     secure = {"protocol": "secagg", "noise": "distributed", "graph": "full", "threat": "malicious"}
     assert _real_holder(deployed(aggregation=secure), pinned, {}).partition == 0
-    for weaker in ({**secure, "threat": "semi_honest"}, {"protocol": "plain", "threat": "malicious"}):
+    for weaker in ({**secure, "threat": "semi_honest"}, {"protocol": "plain"}):
         with pytest.raises(ConfigError, match="malicious only"):
             _real_holder(deployed(aggregation=weaker), pinned, {})
+    with pytest.raises(ConfigError, match="malicious cannot go with protocol: plain"):  # it would protect nothing
+        deployed(aggregation={"protocol": "plain", "threat": "malicious"})
