@@ -71,8 +71,8 @@ def add_holder(federation: Federation, name: str, rows: int, schema: str = SCHEM
     federation.add_node(name, {"data": str(data), "schema": str(schema_file), **node_config})
 
 
-def rounds_of(out: Path) -> list[dict]:
-    return [json.loads(line) for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+def rounds_of(out: Path, name: str = "rounds.jsonl") -> list[dict]:
+    return [json.loads(line) for line in (out / name).read_text(encoding="utf-8").splitlines()]
 
 
 def check_run_directory(out: Path, epsilon: float) -> pd.DataFrame:
@@ -112,7 +112,8 @@ def test_three_data_holders_on_a_real_superlink(federation: Federation) -> None:
     joined, first = rounds_of(out)
     assert joined["cohort"] == [0, 1, 2] and joined["notes"] == []
     assert first["dropped"] == {} and first["selected"]
-    assert first["bytes_up"] > 0 and first["bytes_down"] > 0
+    _, measured = rounds_of(out, "measured.jsonl")
+    assert measured["bytes_up"] > 0 and measured["bytes_down"] > 0
     assert "do not release" not in done.stdout
 
 
