@@ -51,7 +51,7 @@ class FitClient(Client):
     """A `NumPyClient` as Flower's `Client`, for `fit` alone.
 
     `NumPyClient.to_client` does the same with a class that it makes anew on every call. A new abstract class empties
-    Python's caches of type checks, which makes every message of an in-process federation about twice as dear.
+    Python's caches of type checks, which makes every message of an in-process federation about twice as costly.
     """
 
     def __init__(self, numpy_client: NumPyClient) -> None:

@@ -326,7 +326,7 @@ def test_with_a_fixed_cost_per_pair_greedy_is_optimal(seed):
 
 @pytest.mark.parametrize("even", [True, False])
 def test_costs_of_any_selection_stay_within_the_budget(even):
-    """Of all selections of at most three of eight pairs: within 1, reached by the dearest, never above their shares."""
+    """Of all selections of at most three of eight pairs: within 1, reached by one, never above their shares."""
     unit = np.random.default_rng(4).random(8)
     allocation = Allocation(unit, even=even)
     costs = allocation.costs(3)
