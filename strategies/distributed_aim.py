@@ -51,7 +51,7 @@ class DistributedAim(MechanismStrategy):
     """Gaussian top-k over sums: a round's scores of all cliques are summed with noise, the best k are measured.
 
     Clients send no choices: their scores and their marginals are seen in sums only. Scores are real numbers and travel
-    as integers of 1 / `scale`.
+    as integers of 1 / `resolution`.
 
     What is summed is the clients' LOCAL distance from the model. By the triangle inequality that is an upper bound of
     the pooled table's distance, and equals it only where the clients err in the same direction in every cell: many

@@ -51,8 +51,8 @@ class Flaim(MechanismStrategy):
                 self.estimate(measurements)
             if self.model is not None:
                 eligible = self.eligible()  # line 5
-                request = self.choice(eligible, scales, measurements)
-                replies = yield Ask(cohort if eligible else (), request, self.shown(measurements))  # lines 3-10
+                request, shown = self.choice(eligible, scales, measurements)
+                replies = yield Ask(cohort if eligible else (), request, shown)  # lines 3-10
                 choices = self.accept(replies, partial(self.choices_of, eligible))
                 union = self.fitting_union(choices)
                 one_way = self.contract.one_way_every_round and not starting
@@ -106,24 +106,21 @@ class Flaim(MechanismStrategy):
         shortest = 2 if self.contract.one_way_every_round else 1
         return [i for i in self.capacity.which_fit(cliques) if len(cliques[i]) >= shortest]
 
-    def choice(self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]) -> AskRequest:
-        """What a client is asked; for s > 1 it fits the measurements so far together with its own."""
+    def choice(
+        self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]
+    ) -> tuple[AskRequest, list[np.ndarray]]:
+        """What a client is asked, with the model; for s > 1 it fits the measurements so far together with its own."""
         assert self.model is not None
-        sent = measurements if self.options.local_rounds > 1 else ()
-        return Select(
+        model, sent = pack_model(self.model), measurements if self.options.local_rounds > 1 else ()
+        request = Select(
             eligible=eligible,
             sigma=scales.sigma,
             epsilon=scales.epsilon,
-            model_arrays=len(pack_model(self.model)),
+            model_arrays=len(model),
             measured=[list(m.clique) for m in sent],
             sigmas=[m.sigma for m in sent],
         )
-
-    def shown(self, measurements: Sequence[Measurement]) -> list[np.ndarray]:
-        """The arrays of that request: the model's, and for s > 1 those of the measurements."""
-        assert self.model is not None
-        sent = measurements if self.options.local_rounds > 1 else ()
-        return [*pack_model(self.model), *(m.values for m in sent)]
+        return request, [*model, *(m.values for m in sent)]
 
     def choices_of(self, eligible: Sequence[int], reply: Reply) -> list[int]:
         """A client's choices; ProtocolError unless they are at most s of the eligible ones."""

@@ -29,12 +29,11 @@ class FlaimRandom(Flaim):
         count = self.options.rounds * self.options.local_rounds + len(self.domain) * often
         return Scales(sigma_for_rho(self.ledger.remaining_rho / count), 1.0, count, 0)
 
-    def choice(self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]) -> AskRequest:
-        return Draw(eligible=eligible)
-
-    def shown(self, measurements: Sequence[Measurement]) -> list[np.ndarray]:
-        """Nothing: whoever draws blindly needs no model."""
-        return []
+    def choice(
+        self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]
+    ) -> tuple[AskRequest, list[np.ndarray]]:
+        """No model goes with it: whoever draws blindly needs none."""
+        return Draw(eligible=eligible), []
 
 
 class FedNaiveBayes(MechanismStrategy):

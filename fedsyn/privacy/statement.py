@@ -63,7 +63,11 @@ class PrivacyStatement:
 
     def render(self) -> str:
         """Seven lines, 'Title: text', in the fixed order."""
-        return "\n".join(f"{title}: {getattr(self, name)}" for name, title in _TITLES.items())
+        return "\n".join(f"{title}: {text}" for title, text in self.titled().items())
+
+    def titled(self) -> dict[str, str]:
+        """Title -> text, in the fixed order."""
+        return {title: getattr(self, name) for name, title in _TITLES.items()}
 
     def to_dict(self) -> dict[str, str]:
         values = asdict(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fedsyn.errors import ProtocolError
@@ -80,11 +80,6 @@ class Exchange:
             if partition not in received and partition not in refused:
                 self.drop(partition, f"no reply to '{self.envelope.request}' within {self.timeout:g} s")
         return dict(sorted(received.items()))
-
-
-def nodes_of(cohort: Sequence[int], nodes: Mapping[int, int]) -> dict[int, int]:
-    """The nodes of a cohort, in its order."""
-    return {partition: nodes[partition] for partition in cohort}
 
 
 def _read(partition: int, name: str, message: Message) -> Reply:

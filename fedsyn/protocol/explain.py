@@ -10,7 +10,7 @@ from typing import Any
 from fedsyn.aggregation import make_aggregation
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
+from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, accountant_for, sigma_for_rho
 from fedsyn.protocol.client import Join, Sizes, TableClient
 from fedsyn.protocol.contract import Contract
 from fedsyn.wire.requests import Request
@@ -126,7 +126,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient]) -> Exp
     return Explanation(
         config.mechanism.name,
         config.sha256,
-        dict(line.split(": ", 1) for line in statement.render().splitlines()),
+        statement.titled(),
         ledger.report()["adjacency"],
         {
             "epsilon": budget.epsilon,
@@ -137,26 +137,26 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient]) -> Exp
         },
         tuple(Asked.of(request) for request in [*first, *own]),
         len(contract.candidates),
-        (2.0 * ledger.remaining_rho) ** -0.5,
+        sigma_for_rho(ledger.remaining_rho),
     )
 
 
 def statements_page(contracts: Mapping[str, type[Contract]]) -> str:
     """docs/statements.md: the privacy statement of each family in general; mechanisms that share one, together."""
-    together: dict[tuple[str, str], list[str]] = {}
+    together: dict[tuple[str, PrivacyStatement], list[str]] = {}
     for name, contract in contracts.items():
-        together.setdefault((contract.not_private, contract.in_general().render()), []).append(name)
+        together.setdefault((contract.not_private, contract.in_general()), []).append(name)
     lines = [
         "# Privacy statements",
         "",
         "Printed by `fedsyn mechanisms --statements`. Each is data on the contract of its family (`clients/`), filled",
         "in for a run by `fedsyn explain CONFIG` and in its `ledger.json`.",
     ]
-    for (not_private, text), names in together.items():
+    for (not_private, statement), names in together.items():
         lines += ["", "## " + ", ".join(f"`{name}`" for name in names), ""]
         if not_private:
             lines += [f"**Not private:** {not_private}.", ""]
-        lines += [f"- **{line.split(': ', 1)[0]}**: {line.split(': ', 1)[1]}" for line in text.splitlines()]
+        lines += [f"- **{title}**: {text}" for title, text in statement.titled().items()]
     return "\n".join(lines) + "\n"
 
 

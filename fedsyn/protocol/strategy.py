@@ -24,7 +24,7 @@ from fedsyn.inference.fitting import estimate_config
 from fedsyn.privacy import Ledger, PrivacyBudget, Release, accountant_for, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join, Sizes, TableClient
-from fedsyn.protocol.exchange import Exchange, nodes_of
+from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord, Timer
 from fedsyn.randomness import Randomness
@@ -319,7 +319,7 @@ class MechanismStrategy(Strategy):
         return Envelope(request.name, request.kind, self.round, self.config.sha256, params, self._requests)
 
     def _exchange(self, grid: Grid, timeout: float, cohort: Sequence[int], envelope: Envelope) -> Exchange:
-        nodes = nodes_of(cohort, {k: client.node for k, client in self.clients.items()})
+        nodes = {k: self.clients[k].node for k in cohort}
         return Exchange(grid, nodes, envelope, timeout, self.costs[-1], self.drop)
 
     def _close_round(self) -> None:

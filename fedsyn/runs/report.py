@@ -44,7 +44,6 @@ def _rounds(out: Path) -> str:
     """What is known of every round, against the round."""
     records = read_rounds(out)
     titles = {
-        "error": "error",
         "workload_error": "workload error",
         "sigma": "sigma (records)",
         "epsilon": "epsilon of a selection",

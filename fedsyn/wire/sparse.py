@@ -39,10 +39,10 @@ def decode_sparse(
             raise ProtocolError("a sparse vector must hold one-dimensional integer arrays")
     if gaps.shape != values.shape or len(gaps) > length:
         raise ProtocolError("a sparse vector's cells and values do not match")
-    least = -(2**53) if signed else -1
+    least = -LARGEST if signed else -1
     if len(gaps) and (int(gaps.min()) < 0 or int(gaps.max()) > length or int(values.min()) <= least):
         raise ProtocolError("a sparse vector holds negative or oversized entries")
-    if len(gaps) and int(values.max()) >= 2**53:
+    if len(gaps) and int(values.max()) >= LARGEST:
         raise ProtocolError("a sparse vector holds negative or oversized entries")
     cells = np.cumsum(gaps, dtype=np.int64)
     if len(cells) and (cells[-1] >= length or (len(cells) > 1 and int(gaps[1:].min()) < 1)):
