@@ -255,22 +255,23 @@ class FlaimClient(TableClient):
             )
             chosen.append(open_[best])
             if step + 1 < steps:  # line 10 after the last choice would fit a model that nothing reads
-                past.append(self._measure_locally(cliques[best], asked.sigma, call, view.model.total))
+                past.append(self._measure_locally(cliques[best], call, view.model.total))
                 view = ModelView(self._local_model(view.model, past))
         self.holder.state["chosen"] = {"round": call.round, "candidates": chosen}
         return [], {"chosen": chosen}
 
-    def _measure_locally(self, clique: Clique, sigma: float, call: Call[Select], total: float) -> Measurement:
+    def _measure_locally(self, clique: Clique, call: Call[Select], total: float) -> Measurement:
         """Line 9: a noisy marginal that never leaves the client but steers the next choice: a release of its own."""
-        exact = count(self.codes, self.domain, [clique])[0]
+        exact, sigma = count(self.codes, self.domain, [clique])[0], call.request.sigma
+        _, release = call.request.releases(self.contract)
         noisy = self.ledger.gaussian(
             exact,
             sigma=sigma,
-            sensitivity=1.0,
-            name="local measure",
+            sensitivity=release.sensitivity,
+            name=release.name,
             round=call.round,
             source=call.source,
-            replaced=COUNTS,
+            replaced=release.replaced,
         )
         factor = total / max(1.0, self.size)
         return Measurement(clique, noisy * factor, sigma * factor)

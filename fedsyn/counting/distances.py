@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.counting.marginals import cell_strides
 from fedsyn.domain import Clique, Domain
 
 # Cell numbers that are held at a time, 8 bytes each.
@@ -73,10 +74,4 @@ def _of_cells(
 @lru_cache(maxsize=8)
 def _strides(domain: Domain, cliques: tuple[Clique, ...]) -> npt.NDArray[np.float64]:
     """(m, d) what a step in each attribute moves the flat cell of each clique's marginal by."""
-    strides = np.zeros((len(cliques), len(domain)))
-    for row, clique in zip(strides, cliques, strict=True):
-        step = 1
-        for name, axis in reversed(list(zip(clique, domain.axes(clique), strict=True))):
-            row[axis] = step
-            step *= domain[name]
-    return strides
+    return cell_strides(domain, [domain.axes(clique) for clique in cliques]).astype(np.float64)

@@ -177,7 +177,7 @@ def count_sparse_many(codes: np.ndarray, domain: Domain, cliques: Iterable[Seque
     n = codes.shape[0]
     index = np.empty((len(axes), n), dtype=np.int64)
     # Blocks of cliques bound the work space of the matrix product for large tables.
-    strides = _strides(domain, axes)
+    strides = cell_strides(domain, axes)
     for start in range(0, n, _CHUNK):
         stop = min(n, start + _CHUNK)
         np.matmul(strides, codes[start:stop].T.astype(np.int64), out=index[:, start:stop])
@@ -185,7 +185,7 @@ def count_sparse_many(codes: np.ndarray, domain: Domain, cliques: Iterable[Seque
     return _runs(index)
 
 
-def _strides(domain: Domain, axes: list[tuple[int, ...]]) -> np.ndarray:
+def cell_strides(domain: Domain, axes: Sequence[tuple[int, ...]]) -> np.ndarray:
     """(cliques, d) int64 matrix that turns a row of codes into flat cell indices."""
     strides = np.zeros((len(axes), len(domain)), dtype=np.int64)
     for row, clique in enumerate(axes):

@@ -64,7 +64,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedsyn.errors import ConfigError
-from fedsyn.privacy.release import GAUSSIAN, UNKNOWN_SAMPLER, Release
+from fedsyn.privacy.release import GAUSSIAN, TWICE, UNKNOWN_SAMPLER, Release
 
 #: r: the part of the noise, in units of 1/gamma, that pays for its being discrete.
 ROUNDING = 2.0
@@ -179,6 +179,7 @@ class DistributedNoise:
         argument: str = "",
         noise_by: str | None = None,
         sampler: str = UNKNOWN_SAMPLER,
+        replaced: float = TWICE,
     ) -> Release:
         """The ledger entry of this sum, for a row that touches `count` of its arrays (all that one row may)."""
         return Release(
@@ -192,6 +193,7 @@ class DistributedNoise:
             sampler=sampler,
             argument=argument,
             extra=self.extra_rho,
+            replaced=replaced,
         )
 
     def check_ring(self, largest: float) -> None:

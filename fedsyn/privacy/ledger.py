@@ -291,8 +291,9 @@ class Ledger:
                 argument=argument,
                 noise_by=self.noise_by if noise.is_local else noise.noise_by,
                 sampler=sampler_of(source),
+                replaced=replaced,
             )
-            self.charge(replace(entry, sigma=sigma, sensitivity=sensitivity, replaced=replaced))
+            self.charge(replace(entry, sigma=sigma, sensitivity=sensitivity))
         # After the charge: whether it fits is a fact about the values. Who can pay for a sigma has values that do.
         _check_room(values, noise)
         return _noise.discrete(noise.resolution * values.astype(np.int64), noise.share, source)

@@ -66,6 +66,11 @@ class Exchange:
     reply: dict[str, Any]
     contribution: Contribution | None = None
 
+    @property
+    def active(self) -> tuple[int, ...] | None:
+        """The arrays of the sum that the client adds to; None where it computed no part."""
+        return None if self.contribution is None else self.contribution.active
+
     def __str__(self) -> str:
         return f"'{self.envelope.get('request')}' of round {self.envelope.get('round')}, client {self.partition}"
 

@@ -143,13 +143,9 @@ def _nothing_idle(federation: Federation, exchanges: Sequence[Exchange], layout:
         adding = [
             e.partition
             for e in exchanges
-            if len(federation.parts[e.partition]) and (not layout.argument or j in _active(e))
+            if len(federation.parts[e.partition]) and (not layout.argument or j in (e.active or ()))
         ]
         assert not adding or any(vectors[partition][j].any() for partition in adding), (
             f"'{exchanges[0].envelope['request']}' of round {exchanges[0].envelope['round']}: every row pays for array "
             f"{j} of the sum, but no client adds anything to it"
         )
-
-
-def _active(exchange: Exchange) -> tuple[int, ...]:
-    return () if exchange.contribution is None else exchange.contribution.active

@@ -74,7 +74,7 @@ def _post_processed(first: Outcome, again: Outcome, what: str) -> None:
             assert same, f"{what}, with every release held fixed, change the request {one}"
             if one.envelope["kind"] == "sum" and exact:
                 assert one.reply["ok"] == two.reply["ok"], f"{what} decide whether {one} is answered"
-                assert _active(one) == _active(two), f"{what} decide to which arrays {one} adds"
+                assert one.active == two.active, f"{what} decide to which arrays {one} adds"
                 continue
             same = one.reply == two.reply and _equal(one.reply_arrays, two.reply_arrays)
             assert same, (
@@ -88,10 +88,6 @@ def _by_client(outcome: Outcome) -> dict[int, list[Exchange]]:
     for exchange in outcome.tape.exchanges:
         grouped.setdefault(exchange.partition, []).append(exchange)
     return grouped
-
-
-def _active(exchange: Exchange) -> tuple[int, ...] | None:
-    return None if exchange.contribution is None else exchange.contribution.active
 
 
 def _equal(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:
