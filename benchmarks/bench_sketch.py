@@ -35,9 +35,10 @@ SIMPLE = (
     "federation.partition=iid",
 )
 OURS = "mechanism.name=sketch_aim"
+CENTRAL = ("mechanism.name=aim", "aggregation.protocol=plain", "aggregation.noise=server")
 ABLATIONS: tuple[tuple[str, ...], ...] = (
-    ("mechanism.name=aim", "mechanism.penalty=cells"),
-    ("mechanism.name=aim", "mechanism.penalty=effective"),
+    (*CENTRAL, "mechanism.penalty=cells"),
+    (*CENTRAL, "mechanism.penalty=effective"),
     (OURS,),
     # What the sketches are
     (OURS, "mechanism.ablation.sketch=count", "mechanism.ablation.weights=[1, 1]", "mechanism.width=64"),
@@ -70,8 +71,8 @@ ABLATIONS: tuple[tuple[str, ...], ...] = (
     (OURS, "mechanism.iterations=12", "mechanism.final_iterations=12"),
     (OURS, "mechanism.iterations=50", "mechanism.final_iterations=50"),
     (OURS, "mechanism.iterations=100", "mechanism.final_iterations=100"),
-    ("mechanism.name=aim", "mechanism.penalty=effective", "mechanism.iterations=25", "mechanism.final_iterations=25"),
-    ("mechanism.name=aim", "mechanism.penalty=effective", "mechanism.rounds=20"),
+    (*CENTRAL, "mechanism.penalty=effective", "mechanism.iterations=25", "mechanism.final_iterations=25"),
+    (*CENTRAL, "mechanism.penalty=effective", "mechanism.rounds=20"),
 )
 
 

@@ -1,20 +1,29 @@
-"""The client half of central AIM, and its contract: the one data holder selects, and its marginals are measured.
+"""The client half of AIM, and its contract: exact answers into a store, from which one clique a round is chosen.
 
-Maddock et al. 2024, Algorithm 2 (after McKenna et al. 2022). The server half is `strategies/aim.py`.
+Maddock et al. 2024, Algorithms 2 and 3 (after McKenna et al. 2022). The server half is `strategies/aim.py`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from fedsyn.aggregation import Contribution
-from fedsyn.config import Node
-from fedsyn.privacy import EXPONENTIAL, PrivacyStatement, Release
-from fedsyn.protocol.client import Answer, Marginals, TableClient, answers
-from fedsyn.protocol.contract import Contract
-from fedsyn.selection.scores import Penalty, expected_noise, l1_distances, penalised_cells
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AskRequest, Positive, SomeCandidates
+from fedsyn.config import Node, RunConfig
+from fedsyn.privacy import PrivacyStatement, Scales, divide
+from fedsyn.protocol.client import TableClient
+from fedsyn.protocol.contract import Contract, require
+from fedsyn.protocol.stored import STORE_REQUESTS
+from fedsyn.selection.scores import Penalty
+from fedsyn.selection.terms import L1, SquaredL2, Terms
+from fedsyn.selection.views import ModelView
+
+#: Rows beyond the released ones that a store is laid out for, where row counts are private (`AimContract.bound`).
+_MORE_ROWS = 2**12
 
 
 class AimAblation(Node):
@@ -28,11 +37,12 @@ class AimAblation(Node):
 
 
 class AimOptions(Node):
-    """Options of central AIM.
+    """Options of AIM over a store.
 
     Attributes:
         rounds: T, a fixed number of rounds; null: budget annealing as in Algorithm 2.
         ratio: share of the budget for Gaussian noise; the rest is for selection.
+        score: 'l1', AIM's; 'squared_l2', FHAIM's, which needs public row counts: a row moves it by w_q (2 N + 1).
         penalty: what a measurement's noise is expected to cost: in 'cells', n_q as AIM has it, or in the 'effective'
             support (sum over cells of sqrt(p))^2 of the current model, which is far smaller for sparse marginals.
         iterations: of the fit after each round.
@@ -43,6 +53,7 @@ class AimOptions(Node):
 
     rounds: int | None = Field(default=10, ge=1)
     ratio: float = Field(default=0.9, gt=0, lt=1)
+    score: Literal["l1", "squared_l2"] = "l1"
     penalty: Penalty = "cells"
     iterations: int = Field(default=50, ge=1)
     final_iterations: int = Field(default=50, ge=1)
@@ -50,70 +61,122 @@ class AimOptions(Node):
 
 
 class AimContract(Contract):
-    """One holder, choices by the exponential mechanism and Gaussian noise: a zCDP filter."""
+    """Choices by the exponential mechanism and Gaussian noise, both by the store: a zCDP filter."""
 
     Options = AimOptions
+    options: AimOptions
     central = True
+    store = STORE_REQUESTS
     statement = PrivacyStatement(
         public="{public}",
         trust="{trust}",
-        server_sees="the holder's choice of each round, by the exponential mechanism; {server}",
-        client_sees="the current model and the eligible cliques of each round: functions of released values",
-        cost="a choice epsilon_t^2/8; a marginal 1/(2 sigma_t^2); noise drawn by {noise}. The scales of an annealed "
-        "run are chosen from released values behind a zCDP filter",
+        server_sees="the store's choice of each round and noisy marginals; {server}",
+        client_sees="that it is asked to deal, once; nothing of the others",
+        cost="a choice epsilon_t^2/8; a marginal 1/(2 sigma_t^2); noise drawn by {noise}. A client enters all that the "
+        "store may release when it deals. The scales of an annealed run are chosen from released values behind a zCDP "
+        "filter",
         sampler="{sampler}",
     )
 
-    def score_sensitivity(self, eligible: list[int]) -> float:
-        """How far one row moves a score: the largest w_q of the eligible cliques.
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        super().check(config)
+        squared = cls.options_of(config).score == SquaredL2.name
+        require(
+            not squared or config.privacy.client_sizes == "public",
+            "mechanism.score: 'squared_l2' moves with the number of rows, so its sensitivity needs "
+            "privacy.client_sizes: public; allowed with private sizes: l1",
+        )
 
-        One row moves ||M_q(D) - n p_q||_1 by at most 1 (n is a public or released number), so the score by at most
-        w_q. The penalty depends on no row.
+    # The score, lines 12-13 -------------------------------------------------------------------------------------------
+
+    def terms(self, view: ModelView, eligible: Sequence[int], sigma: float, size: float, rows: int) -> Terms:
+        """The public integers of a choice: w_q (||M_q(D) - n p_q|| - penalty_q), the norm as `score` says.
+
+        One row moves a score by at most `Terms.moved`; the penalty and the model depend on released values only.
+
+        Args:
+            view: the current model.
+            eligible: indices of the candidates to choose from.
+            sigma: noise of the measurement that follows.
+            size: n, rows that were dealt, public or released.
+            rows: bound on them (`bound`).
         """
-        return float(self.candidates.weights[eligible].max())
+        candidates, chosen = self.candidates, list(eligible)
+        cliques = [candidates.cliques[i] for i in chosen]
+        cells: npt.NDArray[np.float64] = (
+            candidates.cells[chosen] if self.options.penalty == "cells" else view.effective_cells(cliques)
+        )
+        weights, p = candidates.weights[chosen], view.probabilities(cliques)
+        return Terms.of(self.options.score, cliques, p, weights, cells, sigma=sigma, size=size, rows=rows)
+
+    def bound(self, size: float) -> int:
+        """Bound on the rows that were dealt: their number where it is public, else well beyond the released one.
+
+        A store computes with as many bits as that needs. More rows than this would spoil a score, and no privacy.
+        """
+        public = self.config.privacy.client_sizes == "public"
+        return max(1, math.ceil(size) if public else 2 * math.ceil(size) + _MORE_ROWS)
+
+    # The budget, lines 1-2 --------------------------------------------------------------------------------------------
+
+    def first_scales(self, rho: float) -> Scales:
+        """Lines 1-2, or the equal division over a fixed number of rounds."""
+        d, options = len(self.domain), self.options
+        if options.rounds is None:
+            return annealing_start(rho, d, options.ratio, as_printed=options.ablation.printed_start)
+        return fixed_scales(rho, options.rounds, d, options.ratio)
+
+    def least_sigma(self, rho: float) -> float | None:
+        """The noise of every marginal if the rounds are fixed, which a party demands; None: its ledger alone limits."""
+        return None if self.options.rounds is None else self.first_scales(rho).sigma
 
 
-class Select(AskRequest):
-    """One eligible clique by the exponential mechanism (line 13)."""
+class DistAimContract(AimContract):
+    """The same over many holders: each deals in the first round in which it takes part."""
 
-    name = "select"
-    leaves = "the index of one clique"
-    costs = "one choice: rho epsilon^2/8"
-
-    eligible: SomeCandidates
-    sigma: Positive
-    epsilon: Positive
-
-    def releases(self, contract: AimContract) -> tuple[Release, ...]:
-        sensitivity = contract.score_sensitivity(self.eligible)
-        return (Release(self.name, 0, EXPONENTIAL, sensitivity, epsilon=self.epsilon, noise_by="the data holder"),)
+    central = False
 
 
 class AimClient(TableClient):
-    """Holds the whole table."""
+    """Holds the whole table; deals its answers, and is asked no more."""
 
     Contract = AimContract
-    contract: AimContract
 
-    @answers(Select)
-    def select(self, call: Call[Select]) -> Answer:
-        """Line 13: one clique by the exponential mechanism; returns its candidate index."""
-        asked, eligible = call.request, call.request.eligible
-        view = self.view(call.arrays)
-        cliques = [self.candidates.cliques[i] for i in eligible]
-        distances = l1_distances(self.codes, self.domain, cliques, view, self.size)
-        cells = penalised_cells(self.options.penalty, self.candidates, eligible, view)
-        best = self.ledger.exponential(
-            self.candidates.weights[eligible] * (distances - expected_noise(asked.sigma, cells)),
-            epsilon=asked.epsilon,
-            sensitivity=self.contract.score_sensitivity(eligible),
-            name=asked.name,
-            round=call.round,
-            source=call.source,
-        )
-        return [], {"chosen": eligible[best]}
 
-    @answers(Marginals)
-    def measure(self, call: Call[Marginals]) -> Contribution:
-        """Line 14: the exact marginals that are asked for; each is a count, L2 sensitivity 1."""
-        return self.marginals(call.request.layout(self.contract, call.arrays))
+class DistAimClient(TableClient):
+    """Holds some rows; deals its answers once, and is asked no more."""
+
+    Contract = DistAimContract
+
+
+def fixed_scales(rho: float, rounds: int, attributes: int, ratio: float = 0.9) -> Scales:
+    """Scales of AIM with fixed rounds T: d one-way marginals, then T choices and T measurements.
+
+    `sigma = sqrt((T + d) / (2 r rho))`, `epsilon = sqrt(8 (1 - r) rho / T)`; counts, so the sensitivity is 1.
+
+    Args:
+        rho: zCDP budget.
+        rounds: T, at least 1.
+        attributes: d, the number of one-way marginals measured before the first round.
+        ratio: r, the share of rho for measuring.
+    """
+    return divide(rho, rounds + attributes, rounds, ratio)
+
+
+def annealing_start(rho: float, attributes: int, ratio: float = 0.9, *, as_printed: bool = False) -> Scales:
+    """Starting scales of AIM with budget annealing: T = 16 d planned rounds (FLAIM Algorithm 2, lines 1-2).
+
+    Each of the 16 d planned releases gets `r rho / (16 d)`: `sigma² = 16 d / (2 r rho)`, as in AIM itself
+    (McKenna et al. 2022). FLAIM's line 2 prints `sigma² = 16 d / (0.9 rho)`, without the 2: private as well,
+    but it starts at twice the variance; `as_printed=True` selects it. Annealing chooses the later scales from
+    noisy results, so no plan but only the ledger's filter bounds the total.
+    """
+    planned = 16 * attributes
+    scales = divide(rho, planned, planned, ratio)
+    if as_printed:
+        return Scales(scales.sigma * math.sqrt(2.0), scales.epsilon, planned, planned)
+    return scales
+
+
+__all__ = ["L1", "AimClient", "AimContract", "DistAimClient", "DistAimContract", "annealing_start", "fixed_scales"]

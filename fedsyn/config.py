@@ -148,14 +148,32 @@ class WorkloadNode(Node):
     cliques: tuple[tuple[str, ...], ...] | None = None
 
 
+class PartyNode(Node):
+    """One of the three computing parties, as `fedsyn party card` prints it. All of it is public.
+
+    Attributes:
+        name: of the party.
+        address: host:port of its service.
+        key: its X25519 public key, to which clients seal their shares (64 hex digits).
+        certificate: its TLS certificate, PEM; nothing else is accepted from that address.
+    """
+
+    name: str = Field(min_length=1, max_length=100)
+    address: str
+    key: str = Field(pattern="^[0-9a-f]{64}$")
+    certificate: str
+
+
 class AggregationNode(Node):
-    """How a sum over clients is formed and who adds the noise.
+    """How the clients' numbers come together, who sees what of them, and who adds the noise.
 
     Attributes:
         protocol: 'plain': the server receives every client's vector and is trusted with it; 'secagg': a secure sum, of
-            which the server learns the total and nothing else.
+            which the server learns the total and nothing else; 'mpc': a store that three parties compute on and none of
+            them sees (mechanisms that choose from a store: `distaim`, `aim`).
         noise: 'server': one noise on the sum, drawn by the server; 'local': each client adds the full noise itself;
-            'distributed': each client adds a share, sized for the fewest honest clients that a sum may have.
+            'distributed': each client adds a share, sized for the fewest honest clients that a sum may have. Of a
+            store, 'distributed' are the shares of the three parties, one of which may be corrupted.
         corrupted: theta, the largest share of a sum's asked clients that may collude with the server.
         dropout: share of a sum's asked clients that may drop out of it; with more dropouts it is not opened.
         threat: 'semi_honest': everybody follows the protocol; 'malicious': the server and the corrupted clients may do
@@ -166,9 +184,10 @@ class AggregationNode(Node):
             the malicious threat model; without it one bad signature ends the sum. Clients trust their own rosters only.
         failure_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with probability at most
             2^-failure_bits.
+        parties: the three computing parties of a deployment with protocol 'mpc'; a simulation makes its own.
     """
 
-    protocol: Literal["plain", "secagg"] = "plain"
+    protocol: Literal["plain", "secagg", "mpc"] = "plain"
     noise: Literal["server", "local", "distributed"] = "server"
     corrupted: float = Field(default=0.05, ge=0, lt=1)
     dropout: float = Field(default=0.1, ge=0, lt=1)
@@ -176,6 +195,7 @@ class AggregationNode(Node):
     graph: Literal["auto", "sparse", "full"] = "auto"
     failure_bits: int = Field(default=40, ge=10, le=120)
     roster: dict[int, str] | None = None
+    parties: tuple[PartyNode, PartyNode, PartyNode] | None = None
 
     @field_validator("roster")
     @classmethod
@@ -223,6 +243,7 @@ class RuntimeNode(Node):
         error_by_round: a simulation also writes the workload error after every round into measured.jsonl, which is as
             little for publication as metrics.json.
         superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
+        operator: folder with the key by which the computing parties know this server (`fedsyn party keygen`).
     """
 
     engine: Literal["inprocess", "ray", "deployment"] = "inprocess"
@@ -231,6 +252,7 @@ class RuntimeNode(Node):
     client_cpus: int = Field(default=1, ge=1)
     error_by_round: bool = False
     superlink: str | None = None
+    operator: str | None = None
 
     @model_validator(mode="after")
     def _no_seeded_deployment(self) -> RuntimeNode:

@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsyn import yamlio
-from fedsyn.aggregation import make_aggregation
 from fedsyn.config import DataNode, RunConfig, check_format, explain, is_node
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.registry import contract_class, partitioner
@@ -70,8 +69,8 @@ def check_config(config: RunConfig) -> None:
     """Checks what the models of `fedsyn.config` cannot know: names, options of plug-ins, combinations."""
     contract = contract_class(config.mechanism.name)
     contract.options_of(config)
+    contract.trusted(config).check(config.federation.clients)
     contract.check(config)
-    make_aggregation(config.aggregation, config.federation.minimum_cohort).check(config.federation.clients)
     if config.runtime.engine != "deployment":
         # A SuperNode never partitions, and the base install need not hold what partitioners and metrics import.
         from fedsyn.evaluation import validate_metrics

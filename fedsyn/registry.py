@@ -41,6 +41,12 @@ MECHANISMS: dict[str, Entry] = {
         "central AIM, the yardstick: one data holder holds every row",
         "FLAIM Algorithm 2 (McKenna et al. 2022)",
     ),
+    "distaim": Entry(
+        "strategies.aim:DistAim",
+        "clients.aim:DistAimClient",
+        "DistAIM: clients deal exact answers into a store once; the store selects and measures; best with protocol mpc",
+        "Maddock et al. 2024, Algorithm 3",
+    ),
     "naive_flaim": Entry(
         "strategies.flaim:NaiveFlaim",
         "clients.flaim:FlaimClient",

@@ -1,85 +1,78 @@
-"""The server half of central AIM. The client half, with the contract of both, is `clients/aim.py`.
+"""The server half of AIM over a store: central AIM, and DistAIM. The client half is `clients/aim.py`.
 
-Maddock et al. 2024, Algorithm 2, after McKenna et al. 2022, "AIM: An Adaptive and Iterative Mechanism for
-Differentially Private Synthetic Data".
+Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 2 (after McKenna
+et al. 2022, "AIM: An Adaptive and Iterative Mechanism for Differentially Private Synthetic Data") and Algorithm 3.
 """
 
 from __future__ import annotations
 
-import math
-from functools import partial
+import itertools
 
-from clients.aim import AimClient, Select
-from fedsyn.errors import ProtocolError
-from fedsyn.privacy import Scales, divide
-from fedsyn.protocol.client import Marginals, OneWay
+from clients.aim import AimClient, AimContract, DistAimClient
+from fedsyn.inference import Measurement
+from fedsyn.privacy import Scales
+from fedsyn.protocol.stored import Answers, Marginals, OneWay, Select
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.annealing import annealed, is_settled
-from fedsyn.selection.views import pack_model
-from fedsyn.wire.envelope import Reply
-from fedsyn.wire.requests import Ask, Sum
+from fedsyn.selection.views import ModelView
+from fedsyn.wire.requests import Choose, Deal, Open
 
 
 class Aim(MechanismStrategy):
-    """Central AIM: one holder of every row selects, measures and fits, T times or until the budget is spent.
+    """AIM: the store selects and measures, the server fits, T times or until the budget is spent.
 
-    It is the yardstick of the federated mechanisms and runs through the same protocol, with one client that holds the
-    whole table: that client draws the choices, the noise is drawn where `aggregation` says.
+    Central AIM is this over one holder of every row, DistAIM over a sample of many holders: whoever is drawn for the
+    first time deals its exact answers into the store, which adds them up. What the store is, `aggregation` says.
 
-    Departures from Algorithm 2 as printed (docs/mechanisms.md): line 2 misses a factor 2 in sigma_0
-    (`configs/printed/aim.yaml`); line 6 increments t before line 7 tests for 0, so the initialisation is done before
-    the loop; the ledger, not the loop condition, is what stops an overspend.
+    Departures from the papers (docs/mechanisms.md): Algorithm 2, line 2 misses a factor 2 in sigma_0
+    (`configs/printed/aim.yaml`); its line 6 increments t before line 7 tests for 0, so the initialisation is done when
+    there is no model; the ledger, not the loop condition, is what stops an overspend. Algorithm 3, line 6 calls the
+    score linear, which its L1 norm is not; a marginal is scaled to the federation, its noise with it.
     """
 
     Client = AimClient
+    contract: AimContract
 
     def protocol(self) -> Protocol:
-        scales, settled = self.first_scales(), False  # lines 1-4
-        self.begin_round(1)
-        ones = [(name,) for name in self.domain]
-        sums = yield Sum(self.everyone(), OneWay(), scales.sigma)  # lines 7-10
-        measurements = self.opened(sums, ones)
-        self.estimate(measurements)
-        while self.model is not None:
+        scales, settled = self.contract.first_scales(self.ledger.remaining_rho), False  # lines 1-4
+        dealt: list[int] = []
+        measurements: list[Measurement] = []
+        for t in itertools.count(1):
+            self.begin_round(t)
+            cohort = self.sample(self.config.federation.participation)  # Algorithm 3, line 3
+            new = [k for k in cohort if k not in dealt]
+            dealt += yield Deal(new, Answers(rho=self.ledger.remaining_rho))  # Algorithm 3, lines 4-5
+            if self.model is None:  # Algorithm 2, lines 7-10
+                sums = yield Open(OneWay(sigma=scales.sigma))
+                measurements += self.opened(sums, [(name,) for name in self.domain])
+                self.estimate(measurements)
             scales, last = self.next_scales(scales, settled)  # lines 17-20
             self.record.sigma, self.record.epsilon = scales.sigma, scales.epsilon
-            self.record.cohort = list(self.everyone())
             eligible = self.capacity.which_fit(self.candidates.cliques, self.share())  # line 12
-            if not eligible:
+            if self.model is not None and eligible:
+                size = self.rows(dealt)
+                view = ModelView(self.model)
+                terms = self.contract.terms(view, eligible, scales.sigma, size, self.contract.bound(size))
+                index = yield Choose(Select(epsilon=scales.epsilon), terms)  # line 13
+                clique = terms.cliques[index]
+                sums = yield Open(Marginals(sigma=scales.sigma, cliques=[eligible[index]]))  # line 14
+                self.capacity.add([clique])
+                (measured,) = self.opened(sums, [clique])
+                measurements.append(measured)
+                before = self.model
+                self.estimate(measurements, last)  # line 15
+                settled = is_settled(before, self.model, [clique], [measured.sigma])  # line 17
+                self.selected([clique])
+            if last or (self.model is not None and not eligible):
                 break
-            request = Select(eligible=eligible, sigma=scales.sigma, epsilon=scales.epsilon)
-            replies = yield Ask(self.everyone(), request, pack_model(self.model))
-            choices = self.accept(replies, partial(choice, eligible))
-            if not choices:
-                break  # the only holder is gone: what was measured so far stands
-            chosen = next(iter(choices.values()))  # line 13
-            clique = self.candidates.cliques[chosen]
-            sums = yield Sum(self.everyone(), Marginals(cliques=[chosen]), scales.sigma)  # line 14
-            self.capacity.add([clique])
-            measurements += self.opened(sums, [clique])
-            before = self.model
-            self.estimate(measurements, last)  # line 15
-            settled = is_settled(before, self.model, [clique], [scales.sigma])  # line 17
-            self.selected([clique])
-            if last:
-                break
-            self.begin_round(self.round + 1)
-
-    # Budget -----------------------------------------------------------------------------------------------------------
-
-    def first_scales(self) -> Scales:
-        """Lines 1-2, or the equal division over a fixed number of rounds."""
-        rho, d, options = self.ledger.remaining_rho, len(self.domain), self.options
-        if options.rounds is None:
-            return annealing_start(rho, d, options.ratio, as_printed=options.ablation.printed_start)
-        return fixed_scales(rho, options.rounds, d, options.ratio)
 
     def next_scales(self, scales: Scales, settled: bool) -> tuple[Scales, bool]:
         """Lines 17-20: halves the noise if the last round changed little; all of the budget if little is left."""
         if self.options.rounds is not None:
             return scales, self.round == self.options.rounds
         one_each = Scales(scales.sigma, scales.epsilon, 1, 1)
-        return annealed(one_each, settled, self.ledger.remaining_rho, self.options.ratio)
+        scales, last = annealed(one_each, settled, self.ledger.remaining_rho, self.options.ratio)
+        return scales, last or self.round >= 16 * len(self.domain)  # where nobody deals, no budget ends a run
 
     def share(self) -> float:
         """Share of the largest model that this round may use: what will be spent when the round is over (line 12)."""
@@ -88,38 +81,10 @@ class Aim(MechanismStrategy):
         return self.round / float(self.options.rounds)
 
 
-def choice(eligible: list[int], reply: Reply) -> int:
-    """The holder's choice; ProtocolError unless it is one of the eligible cliques."""
-    chosen = reply.params.get("chosen")
-    if type(chosen) is not int or chosen not in eligible:
-        raise ProtocolError("the reply does not choose one eligible clique")
-    return chosen
+class DistAim(Aim):
+    """DistAIM, Algorithm 3: a tenth of the clients may be there in a round, and each deals only once.
 
-
-def fixed_scales(rho: float, rounds: int, attributes: int, ratio: float = 0.9) -> Scales:
-    """Scales of central AIM with fixed rounds T: d one-way marginals, then T choices and T measurements.
-
-    `sigma = sqrt((T + d) / (2 r rho))`, `epsilon = sqrt(8 (1 - r) rho / T)`; counts, so the sensitivity is 1.
-
-    Args:
-        rho: zCDP budget.
-        rounds: T, at least 1.
-        attributes: d, the number of one-way marginals measured before the first round.
-        ratio: r, the share of rho for measuring.
+    With everybody present, and the same noise, it is central AIM, to the last bit.
     """
-    return divide(rho, rounds + attributes, rounds, ratio)
 
-
-def annealing_start(rho: float, attributes: int, ratio: float = 0.9, *, as_printed: bool = False) -> Scales:
-    """Starting scales of AIM with budget annealing: T = 16 d planned rounds (FLAIM Algorithm 2, lines 1-2).
-
-    Each of the 16 d planned releases gets `r rho / (16 d)`: `sigma² = 16 d / (2 r rho)`, as in AIM itself
-    (McKenna et al. 2022). FLAIM's line 2 prints `sigma² = 16 d / (0.9 rho)`, without the 2: private as well,
-    but it starts at twice the variance; `as_printed=True` selects it. Annealing chooses the later scales from
-    noisy results, so no plan but only the ledger's filter bounds the total.
-    """
-    planned = 16 * attributes
-    scales = divide(rho, planned, planned, ratio)
-    if as_printed:
-        return Scales(scales.sigma * math.sqrt(2.0), scales.epsilon, planned, planned)
-    return scales
+    Client = DistAimClient

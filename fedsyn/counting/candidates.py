@@ -35,7 +35,7 @@ def build_workload(node: WorkloadNode, domain: Domain) -> Workload:
     return Workload.uniform(dict.fromkeys(domain.canonical(clique) for clique in node.cliques))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Candidates:
     """The cliques that a mechanism may select, in one order that every party shares.
 

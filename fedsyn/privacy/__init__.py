@@ -21,6 +21,7 @@ from fedsyn.privacy.conversion import (
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.privacy.ledger import Ledger, sampler_of
 from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, Release
+from fedsyn.privacy.selection import SelectionNoise
 from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "PrivacyStatement",
     "Release",
     "Scales",
+    "SelectionNoise",
     "ZcdpAccountant",
     "accountant_for",
     "divide",

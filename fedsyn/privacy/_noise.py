@@ -79,3 +79,12 @@ def exponential(scores: NDArray[np.float64], epsilon: float, sensitivity: float,
     with np.errstate(over="ignore"):  # a candidate that far behind becomes -inf: probability 0 to all precision
         scaled = (scores - scores.max()) * (epsilon / (2.0 * sensitivity))
     return int(np.argmax(scaled + source.gumbel(size=scores.shape)))
+
+
+def gumbel_steps(size: int, scale: float, source: RandomSource) -> NDArray[np.int64]:
+    """(size,) standard Gumbel variables times `scale`, each rounded to an integer (`fedsyn.privacy.selection`).
+
+    Every source's Gumbel variables lie within [-8, 800]: its uniform numbers are at least 2^-1074.
+    """
+    steps: NDArray[np.int64] = np.rint(scale * np.asarray(source.gumbel(size=size), dtype=np.float64)).astype(np.int64)
+    return steps

@@ -64,7 +64,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedsyn.errors import ConfigError
-from fedsyn.privacy.release import GAUSSIAN, TWICE, UNKNOWN_SAMPLER, Release
+from fedsyn.privacy.release import CLIENTS, GAUSSIAN, PARTIES, TWICE, UNKNOWN_SAMPLER, Release
 
 #: r: the part of the noise, in units of 1/gamma, that pays for its being discrete.
 ROUNDING = 2.0
@@ -93,6 +93,7 @@ class DistributedNoise:
         resolution: γ, a power of two; summed values are multiplied by it.
         share: s, parameter of one client's discrete Gaussian, in units of 1/γ.
         extra_rho: what the shares cost beyond the Gaussian mechanism with `sigma`; for the whole vector.
+        by: who draws the shares, as a ledger names them.
     """
 
     sigma: float
@@ -105,6 +106,7 @@ class DistributedNoise:
     resolution: int
     share: float
     extra_rho: float
+    by: str = CLIENTS
 
     @classmethod
     def of(
@@ -117,6 +119,7 @@ class DistributedNoise:
         asked: int,
         fewest: int,
         corrupted: int,
+        by: str = CLIENTS,
     ) -> DistributedNoise:
         """Shares sized for the fewest honest contributors, `fewest - corrupted`.
 
@@ -144,12 +147,21 @@ class DistributedNoise:
                 f"distributed noise cannot have a standard deviation of {sigma:g}; allowed: 1e-8 to 1e+12"
             )
         extra = _SAFETY * length * (_shares_excess(share, honest) + _atanh2(_theta(ROUNDING**2)))
-        return cls(sigma, sensitivity, count, length, asked, fewest, corrupted, gamma, share, extra)
+        return cls(sigma, sensitivity, count, length, asked, fewest, corrupted, gamma, share, extra, by)
 
     @classmethod
     def local(cls, sigma: float, *, sensitivity: float, count: int, length: int, asked: int) -> DistributedNoise:
         """Every client adds the full noise: no other need be honest, and a sum of c clients carries √c times σ."""
         return cls.of(sigma, sensitivity=sensitivity, count=count, length=length, asked=asked, fewest=1, corrupted=0)
+
+    @classmethod
+    def of_parties(cls, sigma: float, *, count: int, length: int) -> DistributedNoise:
+        """Shares of a store's three parties, all of which must be there and one of which may be corrupted.
+
+        The opened marginals then carry 1.5 times the variance that is charged. Each marginal has sensitivity 1.
+        """
+        facts = {"sensitivity": 1.0, "count": count, "length": length}
+        return cls.of(sigma, **facts, asked=3, fewest=3, corrupted=1, by=PARTIES)  # type: ignore[arg-type]
 
     @property
     def honest(self) -> int:
@@ -164,7 +176,7 @@ class DistributedNoise:
     @property
     def noise_by(self) -> str:
         """Who draws the noise, as a ledger names it."""
-        return "each client" if self.is_local else "the clients, a share each"
+        return "each client" if self.is_local else self.by
 
     def sigma_of(self, contributors: int) -> float:
         """Standard deviation of the opened sum of this many clients, with all their shares in it, in summed units."""

@@ -21,7 +21,8 @@ from fedsyn.privacy import _noise
 from fedsyn.privacy.accountant import REREADING_ROOM, Accountant, ZcdpAccountant, accountant_from_dict, affordable
 from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget
 from fedsyn.privacy.distributed import DistributedNoise
-from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, TWICE, UNKNOWN_SAMPLER, Release, merged
+from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, PARTIES, TWICE, UNKNOWN_SAMPLER, Release, merged
+from fedsyn.privacy.selection import SelectionNoise
 from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, OsRandom, RandomSource
 
@@ -350,6 +351,46 @@ class Ledger:
         )
         self.charge(release)
         return _noise.exponential(checked, epsilon, sensitivity, source)
+
+    def selection_share(
+        self,
+        scores: NDArray[np.int64],
+        *,
+        noise: SelectionNoise,
+        draws: bool,
+        sensitivity: float,
+        name: str,
+        round: int,
+        source: RandomSource,
+    ) -> NDArray[np.int64]:
+        """Charges a choice that parties make together, then draws this party's share of its noise.
+
+        Args:
+            scores: (m,) integers, to which the share is added; zeros where nobody may see scores.
+            noise: the plan.
+            draws: whether this party is one of those that draw; the others add nothing.
+            sensitivity: the most that one row moves a score, in the unit that the ledger names.
+            name: of the request.
+            round: t.
+            source: of the share, from `Randomness.generator`.
+
+        Returns:
+            (m,) int64 scores with this party's share.
+
+        Raises:
+            BudgetExceeded: before anything is drawn.
+        """
+        release = Release(
+            name,
+            round,
+            EXPONENTIAL,
+            sensitivity,
+            epsilon=noise.epsilon,
+            noise_by=PARTIES,
+            sampler=sampler_of(source),
+        )
+        self.charge(release)
+        return scores + _noise.gumbel_steps(len(scores), noise.scale, source) if draws else scores.copy()
 
     # --------------------------------------------------------------------------------- state and report
 

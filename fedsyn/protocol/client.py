@@ -26,7 +26,9 @@ from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
 from fedsyn.protocol.contract import Contract as BaseContract
+from fedsyn.protocol.stored import Answers, only_sums
 from fedsyn.selection.views import ModelView
+from fedsyn.store import ClientDeal, make_store
 from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, to_json
 from fedsyn.wire.holder import Call, Holder
 from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, Request, SumRequest
@@ -35,6 +37,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 Answer = tuple[Arrays, dict[str, Any]]
 _log = logging.getLogger("fedsyn")
 _LARGEST_SIZE = 2.0**32
+_ANSWERED = {"ask": "by an ask", "sum": "in a sum", "deal": "into a store"}
 
 
 # Requests that every mechanism understands ---------------------------------------------------------------------------
@@ -122,6 +125,8 @@ class TableClient(NumPyClient):
         }
         cls.requests = {request.name: request for request in marked.values()}
         cls._methods = {request.name: attribute for attribute, request in marked.items()}
+        for unused in only_sums(cls.requests, getattr(cls, "Contract", BaseContract)):
+            del cls.requests[unused], cls._methods[unused]
 
     def __init__(self, config: RunConfig, holder: Holder) -> None:
         self.config = config
@@ -197,10 +202,10 @@ class TableClient(NumPyClient):
         if envelope.request not in self._methods:
             raise ProtocolError(f"this mechanism's client does not answer '{name}'")
         record, method = self.requests[envelope.request], getattr(self, self._methods[envelope.request])
-        if envelope.kind not in ("ask", "sum"):
+        if envelope.kind not in _ANSWERED:
             raise ProtocolError(f"unknown kind of request '{envelope.kind[:40]}'")
-        if envelope.kind != record.kind:  # exact counts leave inside a sum only
-            raise ProtocolError(f"'{name}' is answered {'in a sum' if record.kind == 'sum' else 'by an ask'} only")
+        if envelope.kind != record.kind:  # exact counts leave inside a sum, or into a store, only
+            raise ProtocolError(f"'{name}' is answered {_ANSWERED[record.kind]} only")
         key = ("client", self._place, envelope.round, envelope.request, envelope.sequence)
         call: Call[Any] = Call(
             envelope.round,
@@ -210,6 +215,8 @@ class TableClient(NumPyClient):
         )
         if envelope.kind == "sum":
             return self._sum(method, call, envelope), {}
+        if envelope.kind == "deal":
+            return self._deal(method, call), {}
         answer = method(call)
         if isinstance(answer, Contribution):
             raise ProtocolError(f"'{name}' is answered in a sum only")
@@ -249,6 +256,12 @@ class TableClient(NumPyClient):
         )
         return aggregation.answer(part)
 
+    def _deal(self, method: Callable[[Call[Any]], Any], call: Call[Any]) -> Arrays:
+        """The method gives the exact answers, the store decides how they are protected."""
+        store = make_store(self.config.aggregation, self.config.federation.minimum_cohort)
+        part = ClientDeal(call.request, lambda: method(call), call.arrays, self.ledger, self.holder, self.config)
+        return store.answer(part)
+
     # Answers of every mechanism --------------------------------------------------------------------------------------
 
     @answers(Join)
@@ -287,6 +300,11 @@ class TableClient(NumPyClient):
     def one_way(self, call: Call[OneWay]) -> Contribution:
         """Contributes every exact one-way marginal to a sum; one row touches each of the d once, L2 sensitivity 1."""
         return self.marginals(call.request.layout(self.contract, call.arrays))
+
+    @answers(Answers)
+    def deal(self, call: Call[Answers]) -> Contribution:
+        """Deals every stored marginal, exact; one row touches each once, L2 sensitivity 1."""
+        return self.marginals(call.request.layout(self.contract))
 
 
 def indices(value: Any, length: int, name: str) -> list[int]:

@@ -7,12 +7,15 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from fedsyn.aggregation import Aggregation
+from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
 from fedsyn.config import Node, RunConfig, parse_options
 from fedsyn.counting.candidates import Candidates, build_workload
+from fedsyn.counting.stored import StoredLayout, stored_cliques
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.privacy import PrivacyStatement
+from fedsyn.store import Store, make_store
+from fedsyn.wire.requests import Request
 
 
 class Contract:
@@ -22,6 +25,7 @@ class Contract:
         Options: pydantic model of the keys of the `mechanism` node beside `name`.
         accountant: 'zcdp' (also choices by the exponential mechanism), or 'gaussian' (Gaussian noise only).
         central: whether one data holder has all rows (a yardstick, not a federation).
+        store: the requests by which it uses a store; empty: it forms sums.
         not_private: why a run is not private, for baselines that read exact data; else empty.
         statement: the privacy statement, with placeholders: {public}, {trust}, {server} (what it sees of a sum),
             {noise} (who draws it), and those of `words`.
@@ -35,6 +39,7 @@ class Contract:
     Options: ClassVar[type[Node]] = Node
     accountant: ClassVar[str] = "zcdp"
     central: ClassVar[bool] = False
+    store: ClassVar[tuple[type[Request], ...]] = ()
     not_private: ClassVar[str] = ""
     statement: ClassVar[PrivacyStatement]
     general_words: ClassVar[dict[str, object]] = {}
@@ -50,10 +55,32 @@ class Contract:
         """What may be selected, in one order that every party shares."""
         return Candidates.of(self.workload, self.domain)
 
+    @property
+    def stored(self) -> StoredLayout:
+        """What a client deals into a store: the largest cliques of the workload, and every attribute."""
+        return _stored(self.candidates, self.domain)
+
     @classmethod
     def options_of(cls, config: RunConfig) -> Any:
         """The mechanism's own checked options; ConfigError names every problem."""
         return _options(cls.Options, config.mechanism.name, json.dumps(config.mechanism.options, sort_keys=True))
+
+    @classmethod
+    def trusted(cls, config: RunConfig) -> Aggregation | Store:
+        """How clients' numbers come together under this configuration: by sums, or in a store.
+
+        Raises:
+            ConfigError: `aggregation.protocol` has none of these.
+        """
+        node, minimum = config.aggregation, config.federation.minimum_cohort
+        if cls.store:
+            return make_store(node, minimum)
+        if node.protocol not in PROTOCOLS:
+            raise ConfigError(
+                f"aggregation.protocol: '{node.protocol}' is a store, and '{config.mechanism.name}' forms sums; "
+                f"allowed: {', '.join(PROTOCOLS)}"
+            )
+        return make_aggregation(node, minimum)
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
@@ -73,7 +100,7 @@ class Contract:
         """The privacy statement of the family under any configuration, for documents."""
         return cls.statement.filled(_General(_GENERAL | cls.general_words))
 
-    def filled(self, aggregation: Aggregation, sampler: str) -> PrivacyStatement:
+    def filled(self, aggregation: Aggregation | Store, sampler: str) -> PrivacyStatement:
         """The privacy statement of a run."""
         words = {"public": public_facts(self.config), "sampler": sampler, **aggregation.who_sees_what(), **self.words()}
         if not hasattr(self, "statement"):
@@ -116,6 +143,11 @@ class _General(dict[str, object]):
 @lru_cache(maxsize=32)
 def _options(model: type[Node], name: str, options: str) -> Any:
     return parse_options(model, json.loads(options), f"mechanism ({name})")
+
+
+@lru_cache(maxsize=8)
+def _stored(candidates: Candidates, domain: Domain) -> StoredLayout:
+    return StoredLayout(stored_cliques(candidates.cliques, domain), domain)
 
 
 def public_facts(config: RunConfig) -> str:

@@ -7,13 +7,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedsyn.aggregation import make_aggregation
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, accountant_for, sigma_for_rho
 from fedsyn.protocol.client import Join, Sizes, TableClient
 from fedsyn.protocol.contract import Contract
 from fedsyn.wire.requests import Request
+
+#: Kind of a request -> what it means for a data holder.
+KINDS = {
+    "ask": "each client by itself",
+    "sum": "a sum over a cohort, with noise",
+    "deal": "each client, into a store",
+    "choose": "of the store, not of a client",
+    "open": "of the store, not of a client",
+}
 
 
 @dataclass(frozen=True)
@@ -22,7 +30,7 @@ class Asked:
 
     Attributes:
         name: on the wire, and in the ledgers.
-        kind: 'ask': the server gets each reply; 'sum': the server gets the sum over a cohort, with noise.
+        kind: how it is yielded, and so who gets what (`KINDS`).
         what: of the request, in one sentence.
         leaves: what leaves a client.
         costs: what answering costs one row.
@@ -87,8 +95,7 @@ class Explanation:
         add(f"Neighbours: {self.neighbours}")
         lines.append("")
         for asked in self.requests:
-            kind = "a sum over a cohort, with noise" if asked.kind == "sum" else "each client by itself"
-            add(f"{asked.name} ({kind}): {asked.what}")
+            add(f"{asked.name} ({KINDS[asked.kind]}): {asked.what}")
             add(f"leaves: {asked.leaves}", 4)
             add(f"costs:  {asked.costs}", 4)
             for name, allowed in asked.parameters.items():
@@ -116,13 +123,14 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient]) -> Exp
     contract = client.Contract(config, domain)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     accountant = accountant_for(contract.accountant, budget)
-    aggregation = make_aggregation(config.aggregation, config.federation.minimum_cohort)
+    aggregation = contract.trusted(config)
     sampler = "seeded: a simulation, not private" if config.runtime.seed is not None else "the operating system's"
     statement = contract.filled(aggregation, sampler)
     ledger = Ledger(budget, accountant, assumptions={"client_sizes": config.privacy.client_sizes})
     private = config.privacy.client_sizes == "private"
     first: list[type[Request]] = [Join, Sizes] if private else [Join]
     own = [r for r in client.requests.values() if r not in (Join, Sizes)]
+    own += [r for r in contract.store if r not in own]  # of the store, which no client answers
     return Explanation(
         config.mechanism.name,
         config.sha256,

@@ -10,13 +10,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
-from fedsyn.aggregation import ServerSum, make_aggregation
+from fedsyn.aggregation import Aggregation, ServerSum
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError, RunError
-from fedsyn.flower import ArrayRecord, ConfigRecord, Grid, Message, MetricRecord, Result, Strategy
+from fedsyn.flower import ArrayRecord, ConfigRecord, Grid, Result
+from fedsyn.flower.loop import OwnLoop
 from fedsyn.flower.messages import array_record
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
@@ -27,19 +29,21 @@ from fedsyn.protocol.client import Join, Sizes, TableClient
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord, Timer
+from fedsyn.protocol.stored import Keeper
 from fedsyn.randomness import Randomness
+from fedsyn.store import Store
 from fedsyn.wire.envelope import Arrays, Envelope, Reply, Stage
-from fedsyn.wire.requests import Ask, Request, Sum, Summed
+from fedsyn.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
 
-Protocol = Generator[Ask | Sum, Any, None]
-Steps = Generator[Ask | Sum, Any, Any]
+Protocol = Generator[Yielded, Any, None]
+Steps = Generator[Yielded, Any, Any]
 Parsed = TypeVar("Parsed")
 
 # Of a cohort whose row counts are known with noise only: a bound that no federation of people reaches.
 _LARGEST_ROWS = 2.0**40
 
 
-class MechanismStrategy(Strategy):
+class MechanismStrategy(OwnLoop):
     """Server half of a mechanism.
 
     Class attributes that a mechanism sets:
@@ -74,7 +78,7 @@ class MechanismStrategy(Strategy):
         self.schema_hash = schema_hash
         self.randomness = randomness
         self.budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-        self.aggregation = make_aggregation(config.aggregation, config.federation.minimum_cohort)
+        self.aggregation = self.contract.trusted(config)
         self.ledger = self._new_ledger()
         self.model: Model | None = None
         self.clients: dict[int, Participant] = {}
@@ -103,6 +107,17 @@ class MechanismStrategy(Strategy):
             ledger.not_private(self.contract.not_private)
         return ledger
 
+    @cached_property
+    def keeper(self) -> Keeper | None:
+        """The server's side of the run's store; None where the mechanism forms sums."""
+        if not isinstance(self.aggregation, Store):
+            return None
+        return Keeper(self.aggregation, self.contract, self.ledger, self.randomness, self.party_ledger, self.drop)
+
+    def party_ledger(self, party: int) -> Ledger:
+        """The ledger of a party that this server plays in a simulation."""
+        return Ledger(self.budget, accountant_for(self.contract.accountant, self.budget), noise_by=f"party {party}")
+
     # What a mechanism defines ----------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -110,7 +125,8 @@ class MechanismStrategy(Strategy):
         """The mechanism: yields requests, receives answers, leaves its result in `self.model`.
 
         The answer to an `Ask` is `dict[partition, Reply]`; to a `Sum` it is `Summed`, not `opened` when too few
-        clients answered: then nothing was opened and nothing was charged.
+        clients answered: then nothing was opened and nothing was charged. Those of a store stand with `Deal`, `Choose`
+        and `Open`.
         """
 
     # What a mechanism uses --------------------------------------------------------------------------------------------
@@ -243,12 +259,16 @@ class MechanismStrategy(Strategy):
         self._join(grid, timeout)
         generator = self.protocol()
         answer: Any = None
-        while True:
-            try:
-                request = generator.send(answer)
-            except StopIteration:
-                break
-            answer = self.answer(request, grid, timeout)
+        try:
+            while True:
+                try:
+                    request = generator.send(answer)
+                except StopIteration:
+                    break
+                answer = self.answer(request, grid, timeout)
+        finally:
+            if self.keeper is not None:
+                self.keeper.close()
         self._close_round()
         if self.model is None:
             reasons = [reason for record in self.records for reason in record.dropped.values()]
@@ -258,13 +278,26 @@ class MechanismStrategy(Strategy):
         result.arrays = array_record(list(self.model.to_arrays().values()))
         return result
 
-    def answer(self, yielded: Ask | Sum, grid: Grid, timeout: float) -> dict[int, Reply] | Summed:
+    def answer(self, yielded: Yielded, grid: Grid, timeout: float) -> Any:
         """What comes back into the generator. One branch per kind of request."""
         self._requests += 1
+        if isinstance(yielded, Deal | Choose | Open):
+            return self._stored(yielded, grid, timeout)
         self.record.cohort = sorted({*self.record.cohort, *yielded.cohort})
         if isinstance(yielded, Sum):
             return self._sum(yielded, grid, timeout)
         return self._ask(yielded, grid, timeout)
+
+    def _stored(self, asked: Deal | Choose | Open, grid: Grid, timeout: float) -> Any:
+        if self.keeper is None:
+            raise TypeError("a mechanism that yields Deal, Choose or Open names them as its contract's `store`")
+        with self.timed(asked.request.name):
+            if isinstance(asked, Deal):
+                envelope = self._envelope(asked.request)
+                return self.keeper.deal(asked, self._exchange(grid, timeout, asked.cohort, envelope))
+            if isinstance(asked, Choose):
+                return self.keeper.choose(asked, self.record)
+            return self.keeper.open(asked, self.record)
 
     def _ask(self, asked: Ask, grid: Grid, timeout: float) -> dict[int, Reply]:
         if asked.cohort:  # charged before it is asked for: a reply that is late or malformed was released too
@@ -296,6 +329,7 @@ class MechanismStrategy(Strategy):
             return self._exchange(grid, timeout, cohort, message)(arrays, each)
 
         public = self.config.privacy.client_sizes == "public"
+        assert isinstance(self.aggregation, Aggregation)
         return self.aggregation.run(
             ServerSum(
                 name,
@@ -323,6 +357,8 @@ class MechanismStrategy(Strategy):
         return Exchange(grid, nodes, envelope, timeout, self.costs[-1], self.drop)
 
     def _close_round(self) -> None:
+        if self.keeper is not None:
+            self.keeper.measure(self.costs[-1])
         if self._observer is not None:
             self._observer(self.record, self.costs[-1])
 
@@ -357,33 +393,6 @@ class MechanismStrategy(Strategy):
         self.clients = joining.with_released_sizes(self.clients, replies, self.drop)
         if len(self.clients) < max(1, self.config.federation.minimum_cohort):
             raise RunError("too few clients released their size")
-
-    # Flower's own loop ------------------------------------------------------------------------------------------------
-    # `start` replaces it: a round of a mechanism is several exchanges, each with its own messages.
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Nothing: a mechanism's messages are made by its exchanges."""
-        return []
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Nothing: replies are read by the exchange that asked for them."""
-        return None, None
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """No evaluation on clients: it would be a release of its own."""
-        return []
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        return None
-
-    def summary(self) -> None:
-        """Nothing is logged: the statement and the settings stand in the run's ledger and configuration."""
 
 
 __all__ = ["MechanismStrategy", "Observer", "Participant", "Protocol", "RoundCosts", "RoundRecord", "Steps"]

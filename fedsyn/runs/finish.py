@@ -80,7 +80,11 @@ def evaluation_input(
 
 
 def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str, float]:
-    """Seconds, peak memory of this process, megabytes of an average client, and replies that could not be used."""
+    """Seconds, peak memory of this process, megabytes of an average client, and replies that could not be used.
+
+    Where parties compute on a store, also what the busiest of them spent: megabytes sent to the other two, rounds of
+    their messages, seconds of processor.
+    """
     up = sum(costs.bytes_up for costs in strategy.costs)
     down = sum(costs.bytes_down for costs in strategy.costs)
     return {
@@ -89,4 +93,16 @@ def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str
         "client_mb_up": up / clients / 1e6,
         "client_mb_down": down / clients / 1e6,
         "dropped": float(sum(len(record.dropped) for record in strategy.records)),
+        **_parties(strategy.costs[-1].parties),
+    }
+
+
+def _parties(spent: list[dict[str, float]]) -> dict[str, float]:
+    if not spent:
+        return {}
+    busiest = {key: max(party[key] for party in spent) for key in spent[0]}
+    return {
+        "party_mb": busiest["bytes_sent"] / 1e6,
+        "party_rounds": float(busiest["rounds"]),
+        "party_cpu": round(busiest["cpu"], 3),
     }

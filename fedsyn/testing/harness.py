@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
 from fedsyn.flower import ClientApp, Context
 from fedsyn.flower.bridge import bridge, read_state, write_state
-from fedsyn.privacy import Ledger, Release
-from fedsyn.privacy.release import TWICE
+from fedsyn.privacy import Ledger
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness, RandomSource
@@ -32,130 +31,11 @@ from fedsyn.selection.views import PooledView
 from fedsyn.testing.failures import ProvokedError, described, errors_kept
 from fedsyn.testing.faults import Fault, ScriptedGrid, garble, vanish
 from fedsyn.testing.federations import Codes, Federation, config_of, federation_of
+from fedsyn.testing.tape import SERVER, Draw, Exchange, Tape, TapedLedger
 from fedsyn.wire.envelope import ANSWER, ENVELOPE
 from fedsyn.wire.holder import Holder
 
-SERVER = "server"
-
-
 # What is watched ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Draw:
-    """One release: what went into a ledger and what came out; `sensitivity`, `count` and `replaced` as in `Release`."""
-
-    kind: str
-    name: str
-    round: int
-    inputs: tuple[npt.NDArray[Any], ...]
-    sensitivity: float
-    count: int
-    replaced: float
-    output: Any
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """One request as a client got it, and its reply; of a sum also the exact part that the client computed for it."""
-
-    partition: int
-    envelope: dict[str, Any]
-    arrays: tuple[npt.NDArray[Any], ...]
-    reply_arrays: tuple[npt.NDArray[Any], ...]
-    reply: dict[str, Any]
-    contribution: Contribution | None = None
-
-    @property
-    def active(self) -> tuple[int, ...] | None:
-        """The arrays of the sum that the client adds to; None where it computed no part."""
-        return None if self.contribution is None else self.contribution.active
-
-    def __str__(self) -> str:
-        return f"'{self.envelope.get('request')}' of round {self.envelope.get('round')}, client {self.partition}"
-
-
-@dataclass
-class Tape:
-    """Everything that was watched in one run; with a script, the releases that the ledgers must repeat."""
-
-    script: Mapping[str, Sequence[Draw]] | None = None
-    draws: dict[str, list[Draw]] = field(default_factory=dict)
-    exchanges: list[Exchange] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    errors: list[BaseException] = field(default_factory=list)
-    streams: set[tuple[Any, ...]] = field(default_factory=set)
-    inside: int = 0
-
-    def enter(self, party: str, draw: Draw) -> Any:
-        """Records a release and returns what its caller sees."""
-        mine = self.draws.setdefault(party, [])
-        mine.append(draw)
-        if self.script is None:
-            return draw.output
-        scripted = self.script.get(party, ())
-        if len(mine) > len(scripted):
-            self.problems.append(f"{party}: release '{draw.name}' of round {draw.round} exists for one table only")
-            return draw.output
-        before = scripted[len(mine) - 1]
-        facts = [(d.kind, d.name, d.round, [a.shape for a in d.inputs]) for d in (before, draw)]
-        if facts[0] != facts[1]:
-            self.problems.append(f"{party}: release '{draw.name}' of round {draw.round} is another one per table")
-            return draw.output
-        return before.output
-
-
-class TapedLedger(Ledger):
-    """A ledger that writes its releases to a tape."""
-
-    tape: Tape
-    party: str
-
-    @classmethod
-    def wrap(cls, ledger: Ledger, tape: Tape, party: str) -> TapedLedger:
-        wrapped = cls.from_dict(ledger.to_dict())
-        assert isinstance(wrapped, TapedLedger)
-        wrapped.tape, wrapped.party = tape, party
-        return wrapped
-
-    def gaussian(self, values: Any, **arguments: Any) -> Any:
-        self.tape.inside += 1
-        try:
-            output = super().gaussian(values, **arguments)
-        finally:
-            self.tape.inside -= 1
-        single = isinstance(values, np.ndarray)
-        inputs = tuple(np.array(array) for array in ([values] if single else values))
-        release = self.releases[-1]
-        return self.tape.enter(self.party, _draw("gaussian", release, inputs, output))
-
-    def distributed(self, values: Any, **arguments: Any) -> Any:
-        self.tape.inside += 1
-        try:
-            output = super().distributed(values, **arguments)
-        finally:
-            self.tape.inside -= 1
-        # One vector of all the sum's arrays: a row that touches `count` of them moves it by sqrt(count) as much.
-        count = int(arguments["count"])
-        moves = float(arguments["sensitivity"] * np.sqrt(count))
-        facts = (arguments["name"], arguments["round"], (np.array(values),), moves, min(1, count))
-        draw = Draw("distributed", *facts, arguments.get("replaced", TWICE), output)
-        return self.tape.enter(self.party, draw)
-
-    def exponential(self, scores: Any, **arguments: Any) -> int:
-        self.tape.inside += 1
-        try:
-            output = super().exponential(scores, **arguments)
-        finally:
-            self.tape.inside -= 1
-        release = self.releases[-1]
-        inputs = (np.array(scores, dtype=np.float64),)
-        return int(self.tape.enter(self.party, _draw("exponential", release, inputs, output)))
-
-
-def _draw(kind: str, release: Release, inputs: tuple[npt.NDArray[Any], ...], output: Any) -> Draw:
-    facts = (release.sensitivity, release.count, release.replaced)
-    return Draw(kind, release.name, release.round, inputs, *facts, output)
 
 
 class WatchedRandomness(Randomness):
@@ -284,6 +164,12 @@ def watched_server(config: RunConfig, tape: Tape) -> Callable[..., MechanismStra
         named["randomness"] = WatchedRandomness(config.runtime.seed, tape)
         strategy: MechanismStrategy = strategy_class(config.mechanism.name)(*facts, **named)
         strategy.ledger = TapedLedger.wrap(strategy.ledger, tape, SERVER)
+        plain = strategy.party_ledger
+
+        def party_ledger(party: int) -> Ledger:
+            return TapedLedger.wrap(plain(party), tape, f"party {party}")
+
+        strategy.party_ledger = party_ledger  # type: ignore[method-assign]
         return strategy
 
     return make

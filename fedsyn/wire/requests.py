@@ -1,4 +1,4 @@
-"""Requests: typed records that a family's client half declares, and the two ways in which a mechanism yields them.
+"""Requests: typed records that a family's client half declares, and the ways in which a mechanism yields them.
 
 A record has a name, parameters with their bounds, and what answering costs one row. Both halves use the same record:
 the server fills it in, the client reads and checks it, and the ledgers of both charge what the record says. So no name,
@@ -8,9 +8,12 @@ no key of a parameter and no sensitivity stands twice.
 |---|---|---|---|
 | `Ask` | `AskRequest` | each reply, already private | `AskRequest.releases`, before it is asked for |
 | `Sum` | `SumRequest` | the sum over a cohort with Gaussian noise | `SumRequest.layout`, at the sum's sigma |
+| `Deal` | `DealRequest` | nothing: exact answers go into a store | all that may follow, at the client |
+| `Choose` | `ChooseRequest` | one index, by the exponential mechanism over scores of the store | one choice |
+| `Open` | `OpenRequest` | some marginals of the store with Gaussian noise | each of them |
 
-A further kind (an index chosen from a store, for instance) is a further pair here, an answer in
-`MechanismStrategy.answer`, and a branch in `TableClient`.
+The last three are of one store (`fedsyn.store`), which `aggregation.protocol` chooses. A client answers a `Deal` only;
+what is chosen and opened of its rows afterwards is the store's business, within the budget that the deal names.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.privacy import Release
+from fedsyn.privacy import GAUSSIAN, Release, sigma_for_rho
 from fedsyn.privacy.release import COUNTS, TWICE
+from fedsyn.selection.terms import Terms
 from fedsyn.wire.envelope import Arrays, SumSpec
 
 # Parameters ----------------------------------------------------------------------------------------------------------
@@ -123,6 +127,47 @@ class SumRequest(Request):
         """
 
 
+class DealRequest(Request):
+    """A request for exact answers that go into a store, from which nothing comes out but by `Choose` and `Open`."""
+
+    kind = "deal"
+
+    rho: Annotated[float, Field(gt=2.0**-64, lt=2.0**64, description="zCDP: the most that the store may release")]
+
+    @abstractmethod
+    def layout(self, contract: Any) -> Layout:
+        """What a client deals."""
+
+    def release(self, noise_by: str) -> Release:
+        """What a client enters: all that the store may ever release of its rows, as one Gaussian release of that rho.
+
+        The store's own ledger enters each choice and each marginal, and stops at the same rho.
+        """
+        argument = "all choices and marginals that the store releases, together at most this rho"
+        sigma = sigma_for_rho(self.rho)
+        return Release(self.name, 0, GAUSSIAN, 1.0, sigma=sigma, noise_by=noise_by, argument=argument)
+
+
+class ChooseRequest(Request):
+    """A request to the store for ONE index, by the exponential mechanism."""
+
+    kind = "choose"
+
+    epsilon: Positive
+
+
+class OpenRequest(Request):
+    """A request to the store for some of its marginals, with Gaussian noise."""
+
+    kind = "open"
+
+    sigma: Positive
+
+    @abstractmethod
+    def layout(self, contract: Any) -> Layout:
+        """Which marginals."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """What a sum adds up; a contribution is the concatenation of its arrays.
@@ -205,8 +250,48 @@ class Sum:
 
 
 @dataclass(frozen=True)
+class Deal:
+    """Asks each client of a cohort for its exact answers, for the store; the answer is the partition ids that dealt.
+
+    Attributes:
+        cohort: partition ids of clients that have not dealt in this run.
+        request: what each of them deals.
+    """
+
+    cohort: Sequence[int]
+    request: DealRequest
+
+
+@dataclass(frozen=True)
+class Choose:
+    """Asks the store for an index; the answer is that of one of `terms.cliques`, or None if too few clients have dealt.
+
+    Attributes:
+        request: with the epsilon of the choice.
+        terms: the public integers that the scores are made of.
+    """
+
+    request: ChooseRequest
+    terms: Terms
+
+
+@dataclass(frozen=True)
+class Open:
+    """Asks the store for noisy marginals; the answer is `Summed` over all clients that have dealt.
+
+    Attributes:
+        request: which marginals, and their noise.
+    """
+
+    request: OpenRequest
+
+
+Yielded = Ask | Sum | Deal | Choose | Open
+
+
+@dataclass(frozen=True)
 class Summed:
-    """Answer to a `Sum`.
+    """Answer to a `Sum` or an `Open`.
 
     Attributes:
         arrays: noisy sums, float64, in the shapes that were asked for; none if the sum was not opened.

@@ -1,26 +1,27 @@
-"""Central AIM: scales and releases of a fixed number of rounds, and of budget annealing."""
+"""AIM over a store: scales and releases of a fixed number of rounds, and of budget annealing; one holder or many."""
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from math import pi, sqrt
 from typing import Any
 
 import numpy as np
 import pytest
+from halves import asked
 
-from fedsyn.counting.candidates import Candidates
+from clients.aim import AimClient, AimContract, annealing_start, fixed_scales
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.flower import ConfigRecord
 from fedsyn.inference import estimate
 from fedsyn.inference.fitting import estimate_config
 from fedsyn.privacy import PrivacyBudget
+from fedsyn.protocol.stored import Answers, Keeper
+from fedsyn.randomness import Randomness
+from fedsyn.store.base import DEALT
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.envelope import ANSWER, Reply, to_json
-from strategies.aim import annealing_start, choice, fixed_scales
+from fedsyn.wire.holder import Holder
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain
@@ -38,6 +39,20 @@ def run(
 
 def releases(outcome: Outcome, name: str) -> list[Any]:
     return [release for release in outcome.strategy.ledger.releases if release.name == name]
+
+
+@pytest.fixture
+def terms(monkeypatch) -> list[Any]:
+    """The terms of every choice of a run, as they are asked for."""
+    seen: list[Any] = []
+    choose = Keeper.choose
+
+    def kept(self: Keeper, asked: Any, record: Any) -> Any:
+        seen.append(asked.terms)
+        return choose(self, asked, record)
+
+    monkeypatch.setattr(Keeper, "choose", kept)
+    return seen
 
 
 # A fixed number of rounds --------------------------------------------------------------------------------------------
@@ -66,15 +81,10 @@ def test_private_sizes_leave_less_for_the_rounds():
     assert outcome.strategy.ledger.spent_rho == pytest.approx(RHO, rel=1e-9)
 
 
-def test_the_choice_has_the_sensitivity_of_the_largest_eligible_weight():
+def test_the_choice_has_the_sensitivity_of_the_largest_eligible_weight(terms):
     outcome = finished(run(rounds=2))
-    candidates = Candidates.of(outcome.strategy.workload, DOMAIN)
-    asked = [e for e in outcome.tape.exchanges if e.envelope["request"] == "select"]
-    for release, exchange in zip(releases(outcome, "select"), asked, strict=True):
-        eligible = exchange.envelope["params"]["eligible"]
-        assert release.sensitivity == max(candidates.weights[eligible])
-    largest = {float(max(candidates.weights[e.envelope["params"]["eligible"]])) for e in asked}
-    assert {r.sensitivity for r in outcome.ledgers[0].releases if r.name == "select"} == largest
+    found = [release.sensitivity for release in releases(outcome, "select")]
+    assert found == [float(max(term.weights)) for term in terms] and len(found) == 2
 
 
 def test_fixed_scales_spend_everything():
@@ -182,63 +192,124 @@ def test_without_noise_the_model_reproduces_what_was_measured(measured):
     assert any(len(m.clique) == 2 for m in measured(strategy))
 
 
-def test_selected_cliques_are_those_that_the_holder_chose(measured):
+def test_what_is_measured_is_what_was_chosen(measured, terms):
     outcome = finished(run(rounds=3))
     strategy = outcome.strategy
-    chosen = [e.reply["params"]["chosen"] for e in outcome.tape.exchanges if "chosen" in e.reply["params"]]
+    chosen = [d.output for d in outcome.tape.draws["server"] if d.kind == "exponential"]
     cliques = [m.clique for m in measured(strategy)[D:]]
-    assert cliques == [strategy.candidates.cliques[i] for i in chosen]
+    assert cliques == [term.cliques[i] for term, i in zip(terms, chosen, strict=True)]
     assert [record.selected for record in strategy.records[1:]] == [[" × ".join(q)] for q in cliques]
 
 
-def test_early_rounds_may_use_a_share_of_the_model_only():
-    outcome = finished(run(rounds=4, nodes={"inference": {"max_cells": 120}}))
-    eligible = [
-        len(e.envelope["params"]["eligible"]) for e in outcome.tape.exchanges if e.envelope["request"] == "select"
-    ]
+def test_early_rounds_may_use_a_share_of_the_model_only(terms):
+    finished(run(rounds=4, nodes={"inference": {"max_cells": 120}}))
+    eligible = [len(term.cliques) for term in terms]
     assert eligible == sorted(eligible) and eligible[0] < eligible[-1]
 
 
-# The holder ----------------------------------------------------------------------------------------------------------
+# Who deals -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_holder_gone_in_the_middle_leaves_what_was_measured(measured):
-    outcome = finished(run(rounds=5, faults={0: vanish(4)}))  # join, one-way, select, measure
-    assert len(measured(outcome.strategy)) == D + 1
-    # Round 2's choice was asked for, and may have been released.
-    assert [r.round for r in releases(outcome, "select")] == [1, 2]
+def test_the_holder_is_asked_once_and_pays_for_everything_at_once():
+    outcome = finished(run(rounds=5))
+    assert [e.envelope["request"] for e in outcome.tape.exchanges] == ["join", "deal"]
+    (entry,) = outcome.ledgers[0].releases
+    assert entry.name == "deal" and entry.rho == pytest.approx(RHO, rel=1e-9)
 
 
-def test_a_holder_that_never_measures_ends_the_run_with_an_error():
+def test_a_holder_that_never_deals_ends_the_run_with_an_error_and_nothing_spent():
     outcome = run(rounds=5, faults={0: vanish(1)})
     assert outcome.error is not None and outcome.strategy.model is None
+    assert not outcome.strategy.ledger.releases
 
 
-@pytest.mark.parametrize("chosen", [[], [2], 3, 10**6, "0", None, -1, True, 1.0])
-def test_a_reply_that_does_not_choose_one_eligible_clique_is_refused(chosen):
-    with pytest.raises(ProtocolError):
-        choice([0, 1, 2], Reply(0, [], {"chosen": chosen}))
-    assert choice([0, 1, 2], Reply(0, [], {"chosen": 2})) == 2
+@pytest.mark.parametrize("rounds", [3, None])
+def test_nobody_ever_deals(rounds):
+    outcome = run(rounds=rounds, faults={0: vanish(1)})
+    assert "too few" in outcome.strategy.records[-1].notes[0] and outcome.strategy.round <= 16 * D
 
 
-def test_a_holder_that_chooses_what_was_not_offered_leaves_the_one_way_model(measured):
-    outcome = finished(run(rounds=3, faults={0: choosing(10**6)}))
-    assert set(outcome.strategy.record.dropped) == {0} and outcome.strategy.round == 1
-    assert [m.clique for m in measured(outcome.strategy)] == [(name,) for name in DOMAIN]
-    assert not releases(outcome, "measure")
+def test_a_client_deals_in_the_first_round_in_which_it_is_drawn():
+    parts = tuple(CODES[k::6] for k in range(6))
+    config = config_of("distaim", 6, {"rounds": 6}, federation={"participation": 0.4})
+    outcome = finished(execute(config, Federation(TABLE, parts)))
+    asked = [(e.envelope["round"], e.partition) for e in outcome.tape.exchanges if e.envelope["request"] == "deal"]
+    first = {}
+    for record in outcome.strategy.records[1:]:
+        for k in record.cohort:
+            first.setdefault(k, record.round)
+    assert asked == sorted((t, k) for k, t in first.items())
+    promised = {k: ledger.spent_rho for k, ledger in outcome.ledgers.items()}
+    left = {0: RHO}
+    for t in range(1, 7):
+        left[t] = RHO - sum(r.rho for r in outcome.strategy.ledger.releases if r.round <= t)
+    assert promised == {k: pytest.approx(left[t - 1], rel=1e-6) for k, t in first.items()}
 
 
-def choosing(index: int) -> Any:
-    """Whatever the holder chose, its reply says `index`."""
+def test_distaim_with_everybody_present_is_aim_to_the_last_bit():
+    """Algorithm 3 with p = 1 over a store that adds up is Algorithm 2: same integers, same noise, same fits."""
+    parts = tuple(CODES[k::7] for k in range(7))
+    central = finished(run(rounds=4))
+    many = finished(execute(config_of("distaim", 7, {"rounds": 4}), Federation(TABLE, parts)))
+    assert central.arrays.keys() == many.arrays.keys()
+    assert all(central.arrays[key].tobytes() == many.arrays[key].tobytes() for key in central.arrays)
+    assert np.array_equal(central.synthetic, many.synthetic)
 
-    def fault(reply: Any, earlier: int) -> Any:
-        answer = json.loads(reply.content["config"][ANSWER])
-        if "chosen" in answer.get("params", {}):
-            answer["params"]["chosen"] = index
-            reply.content["config"] = ConfigRecord({ANSWER: to_json(answer)})
-        return reply
 
-    return fault
+def test_a_client_deals_once_in_a_run():
+    holder = Holder(0, CODES, DOMAIN, TABLE.schema.sha256, Randomness(0))
+    client = AimClient(config_of("aim", 1, {"rounds": 2}), holder)
+    call = asked(client, Answers(rho=1e-3))
+    client._deal(client.deal, call)
+    assert holder.state[DEALT] and client.ledger.spent_rho == pytest.approx(1e-3)
+    with pytest.raises(ProtocolError, match="already"):
+        client._deal(client.deal, call)
+    assert client.ledger.spent_rho == pytest.approx(1e-3)
+
+
+# What a configuration may say ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["aim", "distaim"])
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ({"protocol": "secagg", "noise": "distributed"}, "has no store.*allowed: plain, mpc"),
+        ({"protocol": "plain", "noise": "local"}, "allowed for this mechanism: server, distributed"),
+        ({"protocol": "mpc", "noise": "server"}, "allowed: distributed"),
+        ({"protocol": "plain", "threat": "malicious"}, "allowed: mpc"),
+    ],
+)
+def test_what_a_store_cannot_do_is_refused_in_one_sentence(name, node, said):
+    with pytest.raises(ConfigError, match=said):
+        config_of(name, 3, {}, aggregation=node)
+
+
+def test_a_mechanism_that_sums_is_told_that_mpc_is_a_store():
+    with pytest.raises(ConfigError, match="forms sums; allowed: plain, secagg"):
+        config_of("augflaim", 3, {}, aggregation={"protocol": "mpc", "noise": "distributed"})
+
+
+def test_squared_distances_need_public_sizes():
+    with pytest.raises(ConfigError, match="allowed with private sizes: l1"):
+        config_of("distaim", 3, {"score": "squared_l2"}, privacy={"client_sizes": "private"})
+
+
+@pytest.mark.parametrize("score", ["l1", "squared_l2"])
+@pytest.mark.parametrize("noise", ["server", "distributed"])
+def test_every_score_runs_with_every_noise(score, noise):
+    parts = tuple(CODES[k::3] for k in range(3))
+    config = config_of("distaim", 3, {"rounds": 3, "score": score}, aggregation={"noise": noise})
+    outcome = finished(execute(config, Federation(TABLE, parts)))
+    assert outcome.strategy.ledger.spent_rho == pytest.approx(RHO, rel=1e-9)
+    (sigma,) = {r.sigma for r in releases(outcome, "measure")}
+    assert sigma == pytest.approx(fixed_scales(RHO, 3, D).sigma)
+
+
+def test_least_sigma_is_that_of_the_plan():
+    contract = AimContract(config_of("aim", 1, {"rounds": 4}), DOMAIN)
+    assert contract.least_sigma(RHO) == fixed_scales(RHO, 4, D).sigma
+    assert AimContract(config_of("aim", 1, {"rounds": None}), DOMAIN).least_sigma(RHO) is None
 
 
 def test_participation_below_one_is_refused():

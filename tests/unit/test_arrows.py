@@ -19,6 +19,7 @@ PACKAGES = ("fedsyn", "strategies", "clients", "partitioners")
 # other. The longest name that fits says where a module stands.
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.cli", "fedsyn.server_app", "fedsyn.client_app"),  # the doors
+    ("fedsyn.cli_party",),
     ("fedsyn",),  # the public face: fedsyn/__init__.py alone
     ("fedsyn.testing",),
     ("fedsyn.sweep",),
@@ -27,6 +28,8 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("strategies", "partitioners"),
     ("clients",),
     ("fedsyn.protocol",),
+    ("fedsyn.store",),
+    ("fedsyn.parties",),
     ("fedsyn.aggregation", "fedsyn.flower"),
     ("fedsyn.wire",),
     ("fedsyn.selection", "fedsyn.evaluation"),
@@ -34,7 +37,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.counting", "fedsyn.privacy"),
     ("fedsyn.data",),
     ("fedsyn.schema",),
-    ("fedsyn.config", "fedsyn.domain", "fedsyn.randomness", "fedsyn.registry"),
+    ("fedsyn.config", "fedsyn.domain", "fedsyn.mpc", "fedsyn.randomness", "fedsyn.registry"),
     ("fedsyn.yamlio",),
     ("fedsyn.errors", "fedsyn.version"),
 )

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from halves import asked
 
-from clients.aim import AimClient
-from clients.aim import Select as AimSelect
+from clients.aim import AimContract
 from clients.flaim import FlaimClient
 from clients.flaim import Select as FlaimSelect
+from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference import Measurement, Model, estimate
@@ -79,24 +79,17 @@ class _Ledger:
 SHOWN = len(pack_model(model()))
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "select", "more"),
-    [("aim", AimClient, AimSelect, {}), ("naive_flaim", FlaimClient, FlaimSelect, {"model_arrays": SHOWN})],
-)
-def test_scores_subtract_the_penalty_that_is_configured(
-    name: str, kind: type[Any], select: type[Any], more: dict[str, int]
-) -> None:
+def test_scores_subtract_the_penalty_that_is_configured() -> None:
     fitted = model()
     candidates = None
     found: dict[str, tuple[np.ndarray, float]] = {}
     for penalty in ("cells", "effective"):
-        client = kind(
-            config_of(name, 1, {"penalty": penalty}), Holder(0, CODES, DOMAIN, TABLE.schema.sha256, Randomness(0))
-        )
+        config = config_of("naive_flaim", 1, {"penalty": penalty})
+        client = FlaimClient(config, Holder(0, CODES, DOMAIN, TABLE.schema.sha256, Randomness(0)))
         candidates = client.candidates
         client.ledger = _Ledger()
         eligible = list(range(0, len(candidates), 2))
-        request = select(eligible=eligible, epsilon=1.0, sigma=3.0, **more)
+        request = FlaimSelect(eligible=eligible, epsilon=1.0, sigma=3.0, model_arrays=SHOWN)
         client.select(asked(client, request, pack_model(fitted)))
         (found[penalty],) = client.ledger.seen
     assert candidates is not None
@@ -122,21 +115,22 @@ def test_the_option_belongs_to_every_mechanism_that_selects_by_aims_score(name: 
         config_of(name, 1, {"penalty": "half"})
 
 
-def test_the_penalty_depends_on_no_row() -> None:
-    """Two tables of one size see the same model: their scores differ by their distances alone."""
-    fitted = model()
-    rng = np.random.default_rng(3)
-    other = np.stack([rng.integers(0, n, len(CODES)) for n in DOMAIN.shape], axis=1).astype(CODES.dtype)
-    gaps = []
-    for rows in (CODES, other):
-        client = AimClient(config_of("aim", 1, {"penalty": "effective"}), Holder(0, rows, DOMAIN, "", Randomness(0)))
-        candidates = client.candidates
-        client.ledger = _Ledger()
-        request = AimSelect(eligible=list(range(len(candidates))), epsilon=1.0, sigma=3.0)
-        client.select(asked(client, request, pack_model(fitted)))
-        distances = l1_distances(rows, DOMAIN, candidates.cliques, ModelView(fitted), float(len(rows)))
-        gaps.append(candidates.weights * distances - client.ledger.seen[0][0])
-    assert np.allclose(gaps[0], gaps[1]) and (gaps[0] > 0).all()
+def test_a_stores_scores_subtract_it_too_up_to_the_rounding_of_public_numbers() -> None:
+    fitted = ModelView(model())
+    for penalty in ("cells", "effective"):
+        contract = AimContract(config_of("aim", 1, {"penalty": penalty}), DOMAIN)
+        candidates = contract.candidates
+        eligible = list(range(0, len(candidates), 2))
+        terms = contract.terms(fitted, eligible, 3.0, float(len(CODES)), len(CODES))
+        cliques = [candidates.cliques[i] for i in eligible]
+        scores = terms.scores(count(CODES, DOMAIN, cliques)) / terms.unit
+        distances = l1_distances(CODES, DOMAIN, cliques, fitted, float(len(CODES)))
+        every = candidates.cells[eligible]
+        cells = every if penalty == "cells" else fitted.effective_cells(cliques)
+        weights = candidates.weights[eligible]
+        wanted = weights * (distances - expected_noise(3.0, cells))
+        assert np.abs(scores - wanted).max() <= float((weights * (every + 1)).max()) / (2 * terms.scale)
+        assert terms.sensitivity == weights.max()
 
 
 def test_domain_of_one_value() -> None:

@@ -152,6 +152,8 @@ def test_no_exchange_of_a_row_moves_a_release_farther_than_its_ledger_says(
     Each row of the first client's is exchanged, for every row that there can be where `step` is 1.
     """
     nodes = {"privacy": {"client_sizes": sizes}, "aggregation": {"noise": noise}}
+    if noise == "local" and contract_class(name).store:
+        pytest.skip("a store's noise is on what comes out of it, never on one client's vector")
     first = finished(run(name, epsilon=20.0, **nodes))
     largest: dict[tuple[str, float], float] = {}
     for codes in exchanged(range(5), step):

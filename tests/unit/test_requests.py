@@ -27,7 +27,7 @@ from fedsyn.testing.harness import Exchange, Outcome, config_of, execute, federa
 from fedsyn.testing.schemas import AwkwardTable
 from fedsyn.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
 from fedsyn.wire.holder import Holder
-from fedsyn.wire.requests import AskRequest, Layout, Summed, SumRequest
+from fedsyn.wire.requests import AskRequest, DealRequest, Layout, Summed, SumRequest
 
 # Requests as they were really sent -----------------------------------------------------------------------------------
 
@@ -309,6 +309,8 @@ def test_a_request_costs_what_both_halves_charge(name: str, request_: str) -> No
     spent = client.ledger.spent_rho - paid
     if isinstance(record, AskRequest):
         assert spent == pytest.approx(sum(release.rho for release in record.releases(client.contract)))
+    elif isinstance(record, DealRequest):
+        assert spent == pytest.approx(record.rho)
     else:
         assert isinstance(record, SumRequest)
         layout, facts = record.layout(client.contract, sent.arrays), sent.envelope["sum"]

@@ -6,25 +6,29 @@ import itertools
 
 import numpy as np
 import pytest
-from halves import asked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsyn.selection.views as views
-from clients.aim import AimClient, Select
+from clients.aim import AimContract
 from clients.flaim import AugFlaimClient
 from fedsyn.config import InferenceNode, WorkloadNode
 from fedsyn.counting.candidates import Candidates, build_workload
+from fedsyn.counting.marginals import count
 from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import EstimateConfig, Measurement, estimate
 from fedsyn.loading import parse_config
 from fedsyn.privacy import Ledger, PrivacyBudget
+from fedsyn.protocol.stored import Select
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, pack_model, unpack_model
+from fedsyn.store import ServedRun
+from fedsyn.store.plain import PlainServer
 from fedsyn.wire.holder import Holder
+from fedsyn.wire.requests import Choose
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 CLIQUES = [("a",), ("b",), ("c",), ("a", "b"), ("b", "c"), ("a", "b", "c")]
@@ -198,7 +202,7 @@ def test_heterogeneity_is_the_mean_one_way_distance():
 
 
 def test_choices_follow_the_exponential_mechanism():
-    """20,000 choices among a tiny domain's candidates against the probabilities exp(eps u / 2 Delta) / sum."""
+    """6,000 choices among a tiny domain's candidates against the probabilities exp(eps u / 2 Delta) / sum."""
     domain = Domain(("a", "b"), (2, 2))
     workload = all_kway(domain, 2)
     candidates = Candidates.of(workload, domain)
@@ -213,8 +217,7 @@ def test_choices_follow_the_exponential_mechanism():
             "evaluation": [],
         }
     )
-    client = AimClient(config, Holder(0, codes, domain, "", Randomness(0)))
-    client.ledger = Ledger(PrivacyBudget(1e6, 1e-5), noise_by="client")
+    contract = AimContract(config, domain)
     epsilon, sigma = 0.3, 0.1
     # By brute force: w_q is 1 for the one-ways, 2 for the pair, and the penalty is sqrt(2/pi) sigma n_q.
     distances = [brute_force(codes, domain, q, model, 8.0) for q in candidates.cliques]
@@ -222,13 +225,23 @@ def test_choices_follow_the_exponential_mechanism():
     utility = [w * (d - np.sqrt(2 / np.pi) * sigma * n) for w, d, n in zip(weights, distances, cells, strict=True)]
     p = np.exp(epsilon * np.array(utility) / (2 * max(weights)))
     p /= p.sum()
-    arrays, source, trials = pack_model(model), Randomness(5).generator("choice"), 6000
-    request = Select(eligible=[0, 1, 2], epsilon=epsilon, sigma=sigma)
+    trials = 6000
     hits = np.zeros(3)
+    terms = contract.terms(ModelView(model), [0, 1, 2], sigma, 8.0, 8)
+    layout = contract.stored
+    run = ServedRun(
+        config,
+        layout,
+        Ledger(PrivacyBudget(1e9, 1e-5), noise_by="server"),
+        Randomness(5),
+        lambda party: Ledger(PrivacyBudget(1.0, 1e-5)),
+        1,
+        lambda k, why: None,
+    )
+    server = PlainServer(run, shares=False)
+    server.total += np.concatenate([c.ravel() for c in count(codes, domain, layout.cliques)])
     for _ in range(trials):
-        client.ledger = Ledger(PrivacyBudget(1e6, 1e-5), noise_by="client")
-        _, answer = client.select(asked(client, request, arrays, source))
-        hits[answer["chosen"]] += 1
+        hits[server.choose(Choose(Select(epsilon=epsilon), terms), 1)] += 1
     assert np.all(np.abs(hits / trials - p) <= 4.5 * np.sqrt(p * (1 - p) / trials))
     assert p.max() - p.min() > 0.1  # a uniform choice would not pass
     assert np.abs(np.sqrt(p) / np.sqrt(p).sum() - p).max() > 0.1  # nor one of half the sensitivity, or twice

@@ -7,7 +7,6 @@ from itertools import product
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
-from fedsyn.aggregation import make_aggregation
 from fedsyn.config import RunConfig, is_node
 from fedsyn.errors import ConfigError
 from fedsyn.privacy import PrivacyStatement
@@ -44,7 +43,7 @@ def check_statement(bench: Bench) -> None:
 
 def _filled(bench: Bench, config: RunConfig) -> PrivacyStatement:
     """The statement of a configuration, whose general parts must be those of the configuration."""
-    aggregation = make_aggregation(config.aggregation, config.federation.minimum_cohort)
+    aggregation = bench.contract.trusted(config)
     contract = bench.contract(config, bench.federation.domain)
     node = config.aggregation
     where = f"under protocol '{node.protocol}', noise '{node.noise}' and options {config.mechanism.options}"
@@ -75,6 +74,7 @@ def _configurations(bench: Bench) -> Iterator[RunConfig]:
     clients = len(bench.federation.parts)
     sums = [{"protocol": "plain", "noise": noise} for noise in ("server", "local", "distributed")]
     sums += [{"protocol": "secagg", "noise": n, "threat": t} for n, t in product(("server", "distributed"), _THREATS)]
+    sums += [{"protocol": "mpc", "noise": "distributed", "threat": threat} for threat in _THREATS]
     nodes = [{"aggregation": s, "privacy": {"client_sizes": p}} for s, p in product(sums, ("public", "private"))]
     options = [{**(bench.options or {}), **change} for change in _changes(bench.contract.Options)]
     given: list[tuple[Any, Any]] = [(bench.options, node) for node in nodes] + [(option, {}) for option in options]

@@ -16,7 +16,7 @@ from fedsyn.protocol.contract import Contract
 from fedsyn.testing.bench import Bench
 from fedsyn.testing.failures import Skipped
 from fedsyn.testing.harness import Codes, Exchange, Federation, Outcome
-from fedsyn.wire.requests import Layout, SumRequest
+from fedsyn.wire.requests import DealRequest, Layout, Request, SumRequest
 from fedsyn.wire.sparse import decode_sparse, split_vector
 
 Vectors = dict[int, list[npt.NDArray[np.int64]]]
@@ -41,18 +41,20 @@ def check_contributions(bench: Bench) -> None:
         raise Skipped("every sum of the run is one vector, which only the mechanism can compute")
 
 
-def _sums(bench: Bench, base: Outcome) -> Iterator[tuple[Layout, SumRequest, list[Exchange]]]:
-    """Each sum of the run: its layout as the server has it, its request, and the clients' messages."""
+def _sums(bench: Bench, base: Outcome) -> Iterator[tuple[Layout, Request, list[Exchange]]]:
+    """Each sum of the run, or deal into a store: its layout as the server has it, its request, and what was sent."""
     grouped: dict[int, list[Exchange]] = {}
     for exchange in base.tape.exchanges:
-        if exchange.envelope["kind"] == "sum" and exchange.reply["ok"]:
+        if exchange.envelope["kind"] in ("sum", "deal") and exchange.reply["ok"]:
             grouped.setdefault(exchange.envelope["sequence"], []).append(exchange)
     contract = base.strategy.contract
     for exchanges in grouped.values():
         first = exchanges[0]
         record = bench.client.requests[first.envelope["request"]].read(first.envelope["params"], contract)
-        assert isinstance(record, SumRequest)
-        yield record.layout(contract, first.arrays), record, exchanges
+        if isinstance(record, SumRequest):
+            yield record.layout(contract, first.arrays), record, exchanges
+        elif isinstance(record, DealRequest):
+            yield record.layout(contract), record, exchanges
 
 
 def _vectors(exchange: Exchange, layout: Layout) -> list[npt.NDArray[np.int64]]:
@@ -65,7 +67,7 @@ def _vectors(exchange: Exchange, layout: Layout) -> list[npt.NDArray[np.int64]]:
 
 
 def _counts_hold(
-    base: Outcome, exchange: Exchange, layout: Layout, asked: SumRequest, sent: Sequence[npt.NDArray[np.int64]]
+    base: Outcome, exchange: Exchange, layout: Layout, asked: Request, sent: Sequence[npt.NDArray[np.int64]]
 ) -> None:
     contribution = exchange.contribution
     assert contribution is not None, f"{exchange}: no contribution was computed"
@@ -93,7 +95,7 @@ def _counted(codes: Codes, axes: Sequence[int], shape: tuple[int, ...]) -> npt.N
     return table
 
 
-def _expected(base: Outcome, exchange: Exchange, layout: Layout, asked: SumRequest) -> tuple[int, ...] | None:
+def _expected(base: Outcome, exchange: Exchange, layout: Layout, asked: Request) -> tuple[int, ...] | None:
     """The arrays that a client must add to: all; or those that everybody adds to, and its own choices.
 
     A choice is a candidate's index in the client's reply to an `Ask` of the same round. None where the layout says that
@@ -110,7 +112,7 @@ def _expected(base: Outcome, exchange: Exchange, layout: Layout, asked: SumReque
     return everything[:common] + tuple(common + j for j, i in enumerate(listed) if i in own)
 
 
-def _choosable(contract: Contract, layout: Layout, asked: SumRequest) -> list[int] | None:
+def _choosable(contract: Contract, layout: Layout, asked: Request) -> list[int] | None:
     """The parameter of the request that names the last cliques of the layout as candidates."""
     cliques = contract.candidates.cliques
     for value in asked.model_dump().values():

@@ -118,21 +118,22 @@ def check_private_sizes(bench: Bench) -> None:
 
 def check_local_noise(bench: Bench) -> None:
     """`noise: local` works: the clients draw the noise of every sum, and their ledgers hold it."""
-    _clients_draw(bench.base(**SETTINGS["local noise"]), "local")
+    _others_draw(bench.base(**SETTINGS["local noise"]), "local")
 
 
 def check_distributed_noise(bench: Bench) -> None:
-    """`noise: distributed` works: only clients draw noise, and a secure sum opens the same totals, bit for bit."""
+    """`noise: distributed` works: the server draws none, and a secure sum or store opens the same, bit for bit."""
     simulated = bench.base(**SETTINGS["distributed noise"])
-    secure = bench.base(aggregation={"noise": "distributed", "protocol": "secagg"})
+    protocol = "mpc" if bench.contract.store else "secagg"
+    secure = bench.base(aggregation={"noise": "distributed", "protocol": protocol})
     for outcome in (simulated, secure):
-        _clients_draw(outcome, "distributed")
-    same(simulated, secure, "a secure sum in place of its simulation")
+        _others_draw(outcome, "distributed")
+    same(simulated, secure, f"protocol {protocol} in place of its simulation")
     if len(bench.federation.parts) > 1:
         _masked_only(secure)
 
 
-def _clients_draw(outcome: Outcome, noise: str) -> None:
+def _others_draw(outcome: Outcome, noise: str) -> None:
     ledgers_hold(outcome)
     drawn = [draw.name for draw in outcome.tape.draws.get(SERVER, [])]
     assert not drawn, f"with {noise} noise the server drew noise of its own: {', '.join(sorted(set(drawn)))}"

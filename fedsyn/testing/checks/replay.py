@@ -23,7 +23,7 @@ def check_released_values_only(bench: Bench, nodes: Nodes) -> None:
     _post_processed(first, again, "other rows")
 
 
-@under("as configured", "private sizes", "private sizes and local noise")
+@under("as configured", "private sizes", "private sizes and local noise", "distributed noise")
 def check_sensitivity(bench: Bench, nodes: Nodes) -> None:
     """One row changes what enters a ledger by no more than the entry says.
 
@@ -72,7 +72,7 @@ def _post_processed(first: Outcome, again: Outcome, what: str) -> None:
         for one, two in zip(pairs[0][partition], pairs[1][partition], strict=True):
             same = one.envelope == two.envelope and _equal(one.arrays, two.arrays)
             assert same, f"{what}, with every release held fixed, change the request {one}"
-            if one.envelope["kind"] == "sum" and exact:
+            if one.envelope["kind"] == "deal" or (one.envelope["kind"] == "sum" and exact):
                 assert one.reply["ok"] == two.reply["ok"], f"{what} decide whether {one} is answered"
                 assert one.active == two.active, f"{what} decide to which arrays {one} adds"
                 continue

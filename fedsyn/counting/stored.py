@@ -1,0 +1,90 @@
+"""Which marginals a store keeps, and where in it every other one is found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.domain import Clique, Domain
+
+
+def stored_cliques(cliques: Sequence[Clique], domain: Domain) -> tuple[Clique, ...]:
+    """The cliques to keep so that all of `cliques`, and every attribute, can be found: those inside no other one.
+
+    Marginals of the rest are sums of theirs: linear, and so free on secret shares and ciphertexts.
+    """
+    sets = [frozenset(clique) for clique in cliques]
+    largest = [q for q, own in zip(cliques, sets, strict=True) if not any(own < other for other in sets)]
+    covered = frozenset[str]().union(*sets)
+    alone = [(name,) for name in domain if name not in covered]
+    return tuple(dict.fromkeys([*largest, *alone]))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a marginal is found in a stored vector.
+
+    Attributes:
+        start: first cell of the stored marginal that holds it.
+        shape: of that one.
+        over: its axes that are summed away.
+    """
+
+    start: int
+    shape: tuple[int, ...]
+    over: tuple[int, ...]
+
+    @property
+    def stop(self) -> int:
+        return self.start + int(np.prod(self.shape, dtype=np.int64))
+
+
+class StoredLayout:
+    """The layout of a store: some marginals, one after the other in C order.
+
+    >>> domain = Domain(("age", "sex", "smoker"), (10, 2, 3))
+    >>> StoredLayout([("age", "sex"), ("smoker",)], domain).place(("sex",))
+    Place(start=0, shape=(10, 2), over=(0,))
+
+    Args:
+        cliques: that are kept.
+        domain: of the schema.
+    """
+
+    def __init__(self, cliques: Sequence[Clique], domain: Domain) -> None:
+        self.cliques, self.domain = tuple(cliques), domain
+        sizes = [domain.size(clique) for clique in self.cliques]
+        self._starts = list(accumulate(sizes, initial=0))
+        self._found: dict[Clique, Place] = {}
+
+    @property
+    def length(self) -> int:
+        """L, cells of the store."""
+        return self._starts[-1]
+
+    def place(self, clique: Clique) -> Place:
+        """Where a marginal is found: in the smallest stored one that has its attributes.
+
+        Raises:
+            KeyError: no stored clique has them all.
+        """
+        if clique not in self._found:
+            holding = [i for i, kept in enumerate(self.cliques) if set(clique) <= set(kept)]
+            if not holding:
+                raise KeyError(clique)
+            i = min(holding, key=lambda i: self._starts[i + 1] - self._starts[i])
+            over = tuple(axis for axis, name in enumerate(self.cliques[i]) if name not in clique)
+            self._found[clique] = Place(self._starts[i], self.domain.shape_of(self.cliques[i]), over)
+        return self._found[clique]
+
+    def marginal(self, vector: npt.NDArray[np.int64], clique: Clique) -> npt.NDArray[np.int64]:
+        """A marginal in its own shape, from a stored vector (L,) int64 or its share (modulo 2^64)."""
+        place = self.place(clique)
+        summed: npt.NDArray[np.int64] = (
+            vector[place.start : place.stop].reshape(place.shape).sum(axis=place.over, dtype=vector.dtype)
+        )
+        return summed

@@ -1,0 +1,168 @@
+"""What a server asks of the three computing parties, whether they are services or states of a simulation.
+
+A run has one `Announcement`, then deals, then orders, each numbered. Everything here is public. The parties compare
+what each of them was told before they compute anything, so a server cannot tell them different things.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.config import RunConfig
+from fedsyn.domain import Clique, Domain
+from fedsyn.selection.terms import Terms
+
+#: Version of everything that server, parties and clients say to each other about a store.
+STORE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """A run, as the server announces it; the parties agree on it, or there is none.
+
+    Attributes:
+        config: the whole configuration.
+        domain: of the schema.
+        cliques: whose marginals each client deals, in this order (`Contract.stored`).
+        rho: zCDP: all that the store may release of one row.
+        minimum: dealt clients below which nothing is chosen or opened.
+        nonce: 16 bytes of the server.
+    """
+
+    config: RunConfig
+    domain: Domain
+    cliques: tuple[Clique, ...]
+    rho: float
+    minimum: int
+    nonce: bytes
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "version": STORE_VERSION,
+            "config": self.config.to_dict(),
+            "attributes": list(self.domain.attributes),
+            "shape": list(self.domain.shape),
+            "cliques": [list(clique) for clique in self.cliques],
+            "rho": self.rho.hex(),
+            "minimum": self.minimum,
+            "nonce": self.nonce.hex(),
+        }
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Announcement:
+        """The inverse of `facts`."""
+        return cls(
+            RunConfig.model_validate(facts["config"]),
+            Domain(tuple(facts["attributes"]), tuple(facts["shape"])),
+            tuple(tuple(clique) for clique in facts["cliques"]),
+            float.fromhex(facts["rho"]),
+            int(facts["minimum"]),
+            bytes.fromhex(facts["nonce"]),
+        )
+
+    @property
+    def length(self) -> int:
+        """L, entries that one client deals."""
+        return sum(self.domain.size(clique) for clique in self.cliques)
+
+
+def run_id(announcement: Announcement, nonces: Sequence[bytes]) -> bytes:
+    """32 bytes that bind a run: its announcement and a nonce of each party, so no run can be played twice."""
+    digest = hashlib.sha256(json.dumps(announcement.facts, sort_keys=True).encode())
+    for nonce in nonces:
+        digest.update(nonce)
+    return digest.digest()
+
+
+@dataclass(frozen=True)
+class Order:
+    """What every order names.
+
+    Attributes:
+        number: of the order in its run, from 0; none is answered twice.
+        name: of the mechanism's request, for the ledgers.
+        round: t.
+    """
+
+    number: int
+    name: str
+    round: int
+
+
+@dataclass(frozen=True)
+class ChooseOrder(Order):
+    """One index by the exponential mechanism; `terms.cliques` lie inside stored ones."""
+
+    epsilon: float
+    terms: Terms
+
+
+@dataclass(frozen=True)
+class OpenOrder(Order):
+    """Some marginals with noise of standard deviation at least `sigma`; each lies inside a stored one."""
+
+    sigma: float
+    cliques: tuple[Clique, ...]
+
+
+@dataclass(frozen=True)
+class SealedDeal:
+    """What one client hands to the parties through the server, which can read none of it.
+
+    Attributes:
+        public: 32 bytes, the client's X25519 key of this deal alone.
+        boxes: for each party, sealed to it.
+        correction: the dense slot, sealed for the two parties whose boxes have its key.
+    """
+
+    public: bytes
+    boxes: tuple[bytes, bytes, bytes]
+    correction: bytes
+
+    def to_parts(self) -> tuple[bytes, ...]:
+        """What travels: five byte strings."""
+        return (self.public, *self.boxes, self.correction)
+
+
+@dataclass
+class PartyCost:
+    """What one party spent: bytes to the other two, rounds of messages between them, processor seconds."""
+
+    bytes_sent: int = 0
+    rounds: int = 0
+    cpu: float = 0.0
+
+
+class Parties(Protocol):
+    """The three parties as a server sees them. Every method raises RunError, in one sentence, if a party is gone, slow,
+    refuses or lies; nothing is opened then, and the run is over."""
+
+    costs: tuple[PartyCost, PartyCost, PartyCost]
+
+    def begin(self, announcement: Announcement) -> bytes:
+        """Announces a run; the run id that the parties agreed on."""
+
+    @property
+    def keys(self) -> tuple[bytes, bytes, bytes]:
+        """X25519 public keys, to which clients seal."""
+
+    def deal(self, deals: Mapping[int, SealedDeal]) -> dict[int, str]:
+        """Hands over deals by partition id; why each refused one was refused (by one party or by their comparison)."""
+
+    def choose(self, order: ChooseOrder) -> int:
+        """The index that the parties opened, on which all three agree."""
+
+    def open(self, order: OpenOrder) -> npt.NDArray[np.int64]:
+        """(L',) the marginals one after the other, times the noise's resolution, with all three shares of the noise."""
+
+    def end(self) -> None:
+        """Ends the run; the parties forget its shares."""

@@ -1,0 +1,262 @@
+"""The public integers behind one choice from a store: model, weights, penalties, and what one row can move.
+
+A store may have to compare on secret shares or ciphertexts, where numbers are integers. So a score is one:
+
+    score_q = W_q ( N(γ M_q - m_q) - P_q ),   m_q = round(γ n p_q),
+
+with M_q the stored counts, p_q the model's marginal, n the (public or released) number of stored rows, γ a power of
+two, W_q the weight, P_q the penalty, N the L1 norm (AIM's) or the squared L2 norm (FHAIM's). γ M_q is exact; only
+public numbers are rounded, so one row moves a score by exactly what `Norm.moved` says: no rounding enters the
+sensitivity. Every store computes these same integers: a choice does not depend on which one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import pi, sqrt
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.domain import Clique
+from fedsyn.errors import ConfigError
+
+Integers = npt.NDArray[np.int64]
+#: Scores, with any counts whatever and all noise, stay below this in absolute value: they are compared in 64 bits.
+LARGEST_SCORE = 2**62
+#: One row moves the largest score by at least this many integer steps: `SelectionNoise` pays 2 of them for rounding.
+FINEST = 2**11
+#: A cell of the model is rounded by at most 1/64 of the noise that its measurement would carry.
+_STEPS_OF_SIGMA = 32.0
+
+
+class Norm(ABC):
+    """How far a stored marginal is from the model's."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def scale(self, sigma: float, weight: int) -> int:
+        """γ, a power of two.
+
+        Args:
+            sigma: noise of a measurement, in records.
+            weight: the largest weight.
+        """
+
+    @abstractmethod
+    def penalty(self, sigma: float, cells: npt.NDArray[np.float64], scale: int) -> npt.NDArray[np.float64]:
+        """(m,) what a measurement's noise adds to the norm of a marginal of so many cells, in units of γ or γ²."""
+
+    @abstractmethod
+    def moved(self, scale: int, rows: int) -> int:
+        """The most that one row moves N(γ M - m), where no count and no model cell exceeds `rows` records."""
+
+    @abstractmethod
+    def unit(self, scale: int) -> int:
+        """Integer steps of a norm of 1."""
+
+    @abstractmethod
+    def largest(self, bits: int, cells: int) -> int:
+        """The most that N can be over so many cells of values below 2^(bits-1), whatever clients have dealt."""
+
+    @abstractmethod
+    def measure(self, differences: Integers, starts: Integers) -> Integers:
+        """(m,) the norm of each segment of γ M - m; the plain store's, and the reference for the others."""
+
+
+class L1(Norm):
+    """AIM's: sum of |γ M - m|; the penalty is the expected L1 norm of the noise, sqrt(2/pi) sigma n_q."""
+
+    name = "l1"
+
+    def scale(self, sigma: float, weight: int) -> int:
+        return _power_of_two(max(_STEPS_OF_SIGMA / sigma, FINEST / weight))
+
+    def penalty(self, sigma: float, cells: npt.NDArray[np.float64], scale: int) -> npt.NDArray[np.float64]:
+        return scale * sqrt(2.0 / pi) * sigma * cells
+
+    def moved(self, scale: int, rows: int) -> int:
+        """γ: one row changes one cell of M by 1, and an absolute value by no more, wherever m lies.
+
+        That holds modulo 2^bits too, where |x| is as steep: no count that a hostile client deals can make another
+        client's row move a score by more.
+        """
+        return scale
+
+    def unit(self, scale: int) -> int:
+        return scale
+
+    def largest(self, bits: int, cells: int) -> int:
+        return cells << (bits - 1)
+
+    def measure(self, differences: Integers, starts: Integers) -> Integers:
+        return _segments(np.abs(differences), starts)
+
+
+class SquaredL2(Norm):
+    """FHAIM's: sum of (γ M - m)²; the penalty is the noise's expected squared norm, sigma² n_q (its Theorem D.2)."""
+
+    name = "squared_l2"
+
+    def scale(self, sigma: float, weight: int) -> int:
+        return _power_of_two(_STEPS_OF_SIGMA / sigma)
+
+    def penalty(self, sigma: float, cells: npt.NDArray[np.float64], scale: int) -> npt.NDArray[np.float64]:
+        return scale**2 * sigma**2 * cells
+
+    def moved(self, scale: int, rows: int) -> int:
+        """γ² (2 rows + 1): |(γ(x+1) - m)² - (γx - m)²| = γ |2(γx - m) + γ| (FHAIM, Theorem D.1, where γ = 1).
+
+        Only as far as no cell exceeds `rows`: this norm needs public row counts, and clients who deal no more.
+        """
+        return scale**2 * (2 * rows + 1)
+
+    def unit(self, scale: int) -> int:
+        return scale**2
+
+    def largest(self, bits: int, cells: int) -> int:
+        return cells << (2 * bits - 2)
+
+    def measure(self, differences: Integers, starts: Integers) -> Integers:
+        return _segments(differences**2, starts)
+
+
+NORMS: dict[str, Norm] = {norm.name: norm for norm in (L1(), SquaredL2())}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a store needs to know to choose; all of it public.
+
+    Attributes:
+        norm: name of the norm, of `NORMS`.
+        cliques: m eligible cliques, in the order of the answer's index.
+        sizes: (m,) cells of each.
+        weights: (m,) int64 W_q, at least 1.
+        penalties: (m,) int64 P_q.
+        model: (sum of sizes,) int64 γ n p, one clique after the other in C order.
+        scale: γ.
+        rows: bound on every count and model cell, in records.
+    """
+
+    norm: str
+    cliques: tuple[Clique, ...]
+    sizes: tuple[int, ...]
+    weights: Integers
+    penalties: Integers
+    model: Integers
+    scale: int
+    rows: int
+
+    @classmethod
+    def of(
+        cls,
+        norm: str,
+        cliques: Sequence[Clique],
+        probabilities: Sequence[npt.NDArray[np.float64]],
+        weights: npt.NDArray[np.float64],
+        cells: npt.NDArray[np.float64],
+        *,
+        sigma: float,
+        size: float,
+        rows: int,
+    ) -> Terms:
+        """Rounds the public numbers of one choice.
+
+        Args:
+            norm: name of the norm.
+            cliques: m eligible cliques.
+            probabilities: of the model, one flat marginal each.
+            weights: (m,) AIM's w_q.
+            cells: (m,) that the penalty counts, all of a marginal's or its effective ones.
+            sigma: noise of the measurement that would follow, in records.
+            size: n, rows of the store, public or released.
+            rows: bound on them.
+
+        Raises:
+            ConfigError: the scores might leave 62 bits.
+        """
+        used = NORMS[norm]
+        steps = np.maximum(1, np.rint(weights * _steps(weights))).astype(np.int64)
+        scale = used.scale(sigma, int(steps.max()))
+        model = np.concatenate([np.rint(p.ravel() * (scale * size)) for p in probabilities]).astype(np.int64)
+        np.minimum(model, scale * rows, out=model)
+        largest = float(LARGEST_SCORE // int(steps.max()))
+        penalties = np.rint(np.minimum(used.penalty(sigma, cells, scale), largest / 2)).astype(np.int64)
+        sizes = tuple(len(p.ravel()) for p in probabilities)
+        terms = cls(norm, tuple(cliques), sizes, steps, penalties, model, scale, rows)
+        terms.check()
+        return terms
+
+    def check(self) -> None:
+        """Refuses terms that could leave 62 bits, or that do not fit together; ConfigError."""
+        m = len(self.cliques)
+        whole = len(self.sizes) == len(self.weights) == len(self.penalties) == m > 0
+        if not whole or len(self.model) != sum(self.sizes) or self.norm not in NORMS or self.scale < 1 or self.rows < 1:
+            raise ConfigError("the terms of a choice do not fit together")
+        if int(self.weights.min()) < 1 or int(self.model.min(initial=0)) < 0:
+            raise ConfigError("the terms of a choice have a weight below 1, or a negative model")
+        if int(self.model.max(initial=0)) > self.scale * self.rows or self.bits > 62:
+            raise ConfigError("the terms of a choice have a model of more rows than they say")
+        reach = max(
+            int(w) * (NORMS[self.norm].largest(self.bits, n) + abs(int(p)))
+            for w, n, p in zip(self.weights, self.sizes, self.penalties, strict=True)
+        )
+        if reach >= LARGEST_SCORE:
+            raise ConfigError(
+                f"scores of marginals of up to {max(self.sizes)} cells over {self.rows} rows could reach {reach:.3g}, "
+                f"beyond 2^62: lower workload.degree or inference.max_cells, or choose a larger epsilon"
+            )
+
+    @property
+    def bits(self) -> int:
+        """Bits, with the sign, of γ M - m where no count exceeds `rows`."""
+        return (self.scale * self.rows).bit_length() + 1
+
+    @cached_property
+    def starts(self) -> Integers:
+        """(m,) where each clique's cells begin."""
+        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
+
+    @property
+    def moved(self) -> int:
+        """Δ, the most that one row moves any score."""
+        return int(self.weights.max()) * NORMS[self.norm].moved(self.scale, self.rows)
+
+    @property
+    def unit(self) -> int:
+        """Integer steps of a score of 1."""
+        return NORMS[self.norm].unit(self.scale)
+
+    @property
+    def sensitivity(self) -> float:
+        """Δ in units of the weighted norm, as a ledger names it."""
+        return self.moved / self.unit
+
+    def scores(self, marginals: Sequence[npt.NDArray[np.int64]]) -> Integers:
+        """(m,) from exact counts, for who may see them: what every other store computes without."""
+        differences = self.scale * np.concatenate([marginal.ravel() for marginal in marginals]) - self.model
+        return self.weights * (NORMS[self.norm].measure(differences, self.starts) - self.penalties)
+
+
+def _segments(values: Integers, starts: Integers) -> Integers:
+    sums: Integers = np.add.reduceat(values, starts)
+    return sums
+
+
+def _steps(weights: npt.NDArray[np.float64]) -> float:
+    """What brings weights to integers: 1 where they are integers, as AIM's are; else within 2^-12 of the largest."""
+    return 1.0 if np.array_equal(weights, np.rint(weights)) else 2.0**12 / float(weights.max())
+
+
+def _power_of_two(least: float) -> int:
+    """The smallest power of two from 1 to 2^20 that is at least this."""
+    scale = 1
+    while scale < min(least, 2.0**20):
+        scale *= 2
+    return scale

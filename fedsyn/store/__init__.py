@@ -1,0 +1,28 @@
+"""A protected store: clients deal exact answers into it once, and only a choice or a noisy marginal comes out."""
+
+from __future__ import annotations
+
+from fedsyn.config import AggregationNode
+from fedsyn.errors import ConfigError
+from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
+from fedsyn.store.mpc import MpcStore
+from fedsyn.store.plain import PlainStore
+
+STORES: dict[str, type[Store]] = {"plain": PlainStore, "mpc": MpcStore}
+
+
+def make_store(node: AggregationNode, minimum: int = 1) -> Store:
+    """The store that a configuration asks for; `minimum` is its `federation.minimum_cohort`.
+
+    Raises:
+        ConfigError: the protocol has no store.
+    """
+    if node.protocol not in STORES:
+        raise ConfigError(
+            f"aggregation.protocol: '{node.protocol}' has no store, it forms sums only; this mechanism chooses from a "
+            f"store: allowed: {', '.join(STORES)}"
+        )
+    return STORES[node.protocol](node, minimum)
+
+
+__all__ = ["STORES", "ClientDeal", "MpcStore", "PlainStore", "ServedRun", "Store", "StoreServer", "make_store"]

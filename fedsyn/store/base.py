@@ -1,0 +1,208 @@
+"""What every store offers to the mechanisms: a client's half, and a server's half that lives for one run.
+
+A store adds up what clients deal, forgets who dealt what, and lets out two things: an index, chosen by the exponential
+mechanism over its exact sums, and marginals with Gaussian noise. Who could see more is what the stores differ in.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation import Contribution
+from fedsyn.config import AggregationNode, RunConfig
+from fedsyn.counting.stored import StoredLayout
+from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
+from fedsyn.privacy.release import COUNTS, PARTIES
+from fedsyn.randomness import Randomness
+from fedsyn.selection.terms import LARGEST_SCORE
+from fedsyn.wire.envelope import Arrays, Reply
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.requests import Choose, DealRequest, Layout, Open, Summed
+from fedsyn.wire.sparse import split_vector
+
+DEALT = "dealt"  # in a holder's state: whether it has dealt in this run
+
+
+@dataclass(frozen=True)
+class ClientDeal:
+    """A client's side of a deal.
+
+    Attributes:
+        request: what the server asks for, with the budget that the store has for this client's rows.
+        contribution: computes the client's exact answers; called only when they are needed.
+        arrays: of the message: what the store's server half sent along (`StoreServer.invitation`).
+        ledger: the client's own.
+        holder: the data holder.
+        config: of the client.
+    """
+
+    request: DealRequest
+    contribution: Callable[[], Contribution]
+    arrays: Arrays
+    ledger: Ledger
+    holder: Holder
+    config: RunConfig
+
+    def promised(self, noise_by: str) -> Contribution:
+        """The exact answers, after everything that the store may release of them was charged; once in a run.
+
+        Raises:
+            ProtocolError: this client has dealt already.
+            BudgetExceeded: the store would release more than this client has left.
+        """
+        if self.holder.state.get(DEALT):
+            raise ProtocolError("this client has dealt its answers in this run already")
+        self.ledger.promise(self.request.release(noise_by))
+        self.holder.state[DEALT] = True
+        return self.contribution()
+
+    @property
+    def public_rows(self) -> int:
+        """Rows of this client where their number is public, else 0."""
+        return len(self.holder.codes) if self.config.privacy.client_sizes == "public" else 0
+
+
+@dataclass(frozen=True)
+class ServedRun:
+    """What a store's server half needs of its run.
+
+    Attributes:
+        config: of the run.
+        layout: of what clients deal.
+        ledger: the run's.
+        randomness: the server's.
+        party_ledger: makes the ledger of a simulated party, by its index.
+        minimum: clients that must have dealt before anything is chosen or opened.
+        drop: records that a client's deal was refused, and why.
+    """
+
+    config: RunConfig
+    layout: StoredLayout
+    ledger: Ledger
+    randomness: Randomness
+    party_ledger: Callable[[int], Ledger]
+    minimum: int
+    drop: Callable[[int, str], None]
+
+
+class Store(ABC):
+    """One kind of store: its public facts, and the client's half. Methods match those of `Aggregation`.
+
+    Args:
+        node: `aggregation` of the configuration.
+        minimum: `federation.minimum_cohort`.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, node: AggregationNode, minimum: int = 1) -> None:
+        self.node = node
+        self.minimum = minimum
+
+    def check(self, clients: int) -> None:
+        """Refuses a configuration that this store cannot serve; ConfigError says why."""
+        if self.node.noise == "local":
+            raise ConfigError(
+                "aggregation.noise: 'local' adds noise to each client's vector, and a store adds it to what comes out "
+                f"of it; allowed for this mechanism: {self.noises}"
+            )
+
+    noises: ClassVar[str] = "server, distributed"
+
+    def assumptions(self) -> dict[str, str | int | float]:
+        """What the guarantee rests on."""
+        return {"aggregation": self.node.protocol, "noise": self.node.noise}
+
+    @abstractmethod
+    def answer(self, part: ClientDeal) -> Arrays:
+        """What a client sends when it deals; charges its ledger before it does."""
+
+    @abstractmethod
+    def serve(self, run: ServedRun) -> StoreServer:
+        """The server's half, for one run."""
+
+    @abstractmethod
+    def who_sees_what(self) -> dict[str, str]:
+        """The `server`, `trust` and `noise` words of the privacy statement."""
+
+
+class StoreServer(ABC):
+    """The server's half of a store: what was dealt so far, or the way to whoever holds it.
+
+    Args:
+        run: what it serves.
+    """
+
+    def __init__(self, run: ServedRun) -> None:
+        self.run = run
+        self.dealt: list[int] = []
+        self.orders = 0  # choices and openings so far; their noise is keyed by the number
+
+    def invitation(self, rho: float) -> Arrays:
+        """What a client is sent along with the request to deal; `rho` is what the store may still release."""
+        return []
+
+    @abstractmethod
+    def deal(self, replies: Mapping[int, Reply]) -> None:
+        """Takes what clients dealt, in partition order; one that cannot be used drops its client only."""
+
+    @abstractmethod
+    def choose(self, asked: Choose, round: int) -> int:
+        """Charges, then chooses an index of `asked.terms.cliques`."""
+
+    @abstractmethod
+    def open(self, asked: Open, layout: Layout, round: int) -> Summed:
+        """Charges, then opens the marginals of `layout` with noise."""
+
+    def close(self) -> None:  # noqa: B027 - most stores have nothing to close
+        """The run is over."""
+
+    def traffic(self) -> list[dict[str, float]]:
+        """What each computing party has spent so far: bytes_sent, rounds and cpu seconds; none where there are none."""
+        return []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether enough clients have dealt for anything to come out."""
+        return len(self.dealt) >= max(1, self.run.minimum)
+
+    # What stores share ------------------------------------------------------------------------------------------------
+
+    def next_order(self) -> int:
+        """The number of the next order."""
+        self.orders += 1
+        return self.orders - 1
+
+    def charge_choice(self, asked: Choose, round: int) -> SelectionNoise:
+        """Enters a choice whose noise the parties draw; gives its plan."""
+        terms = asked.terms
+        noise = SelectionNoise(asked.request.epsilon, terms.moved)
+        noise.check(float(LARGEST_SCORE // 2))
+        name, sensitivity = asked.request.name, terms.sensitivity
+        entry = Release(name, round, EXPONENTIAL, sensitivity, epsilon=noise.epsilon, noise_by=PARTIES)
+        self._promise(entry)
+        return noise
+
+    def charge_opening(self, asked: Open, layout: Layout, round: int) -> DistributedNoise:
+        """Enters marginals whose noise the parties draw; gives its plan."""
+        length = sum(int(np.prod(shape, dtype=np.int64)) for shape in layout.shapes)
+        noise = DistributedNoise.of_parties(asked.request.sigma, count=layout.count, length=length)
+        self._promise(noise.release(asked.request.name, round, replaced=COUNTS))
+        return noise
+
+    def _promise(self, entry: Release) -> None:
+        randomness = self.run.randomness
+        self.run.ledger.promise(replace(entry, sampler=randomness.label) if randomness.seeded else entry)
+
+    def opened(self, total: npt.NDArray[np.int64], layout: Layout, noise: DistributedNoise) -> Summed:
+        """The answer that opened integers stand for: all three parties' shares are in them."""
+        sigma = noise.sigma_of(3)
+        values = split_vector(total / noise.resolution, layout.shapes)
+        return Summed(values, (sigma,) * len(layout.shapes), tuple(self.dealt))

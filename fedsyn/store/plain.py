@@ -1,0 +1,133 @@
+"""A store that the server keeps in the clear: the papers' simulation, and central AIM's one holder.
+
+The server must be trusted with every client's exact answers. With `noise: server` it draws the noise itself, as much as
+a central mechanism; with `noise: distributed` it plays the three parties, share by share, so that a run over `mpc` with
+the same seed is equal bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.privacy.selection import DRAWING
+from fedsyn.randomness import RandomSource
+from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
+from fedsyn.wire.envelope import Arrays, Reply
+from fedsyn.wire.requests import Choose, Layout, Open, Summed
+from fedsyn.wire.sparse import decode_sparse, encode_sparse
+
+
+class PlainStore(Store):
+    """`aggregation.protocol: plain`."""
+
+    name = "plain"
+
+    def check(self, clients: int) -> None:
+        super().check(clients)
+        if self.node.threat == "malicious":
+            raise ConfigError(
+                "aggregation: threat: malicious cannot go with protocol: plain, which trusts the server with what it "
+                "is sent; allowed: mpc"
+            )
+
+    def answer(self, part: ClientDeal) -> Arrays:
+        exact = part.promised("server")
+        return encode_sparse(exact.cells, exact.values)
+
+    def serve(self, run: ServedRun) -> StoreServer:
+        return PlainServer(run, self.node.noise == "distributed")
+
+    def who_sees_what(self) -> dict[str, str]:
+        shares = self.node.noise == "distributed"
+        return {
+            "trust": "the server, with every client's exact answers to the whole workload"
+            + (" (it plays the three parties of protocol 'mpc': a simulation)" if shares else ""),
+            "server": "every client's exact answers to the whole workload (protocol 'plain' hides nothing from it)",
+            "noise": "the server, in the shares of three parties" if shares else "the server",
+        }
+
+
+class PlainServer(StoreServer):
+    """Adds up what it is dealt.
+
+    Args:
+        run: what it serves.
+        shares: whether the noise is that of three parties, each with a ledger, and not the central one.
+    """
+
+    def __init__(self, run: ServedRun, shares: bool) -> None:
+        super().__init__(run)
+        self.parties = [run.party_ledger(i) for i in range(3)] if shares else []
+        self.total = np.zeros(run.layout.length, np.int64)
+
+    def deal(self, replies: Mapping[int, Reply]) -> None:
+        for partition, reply in sorted(replies.items()):
+            try:
+                cells, values = decode_sparse(reply.arrays, len(self.total))
+            except ProtocolError as error:
+                self.run.drop(partition, str(error))
+            else:
+                self.total[cells] += values
+                self.dealt.append(partition)
+
+    def choose(self, asked: Choose, round: int) -> int:
+        terms, request, number = asked.terms, asked.request, self.next_order()
+        scores = terms.scores([self.run.layout.marginal(self.total, clique) for clique in terms.cliques])
+        if not self.parties:
+            return self.run.ledger.exponential(
+                scores / terms.unit,
+                epsilon=request.epsilon,
+                sensitivity=terms.sensitivity,
+                name=request.name,
+                round=round,
+                source=self._source("server", round, request.name, number),
+            )
+        noise = self.charge_choice(asked, round)
+        for party, ledger in enumerate(self.parties):
+            scores = ledger.selection_share(
+                scores,
+                noise=noise,
+                draws=party in DRAWING,
+                sensitivity=terms.sensitivity,
+                name=request.name,
+                round=round,
+                source=self._source("party", party, round, request.name, number),
+            )
+        return int(np.argmax(scores))
+
+    def open(self, asked: Open, layout: Layout, round: int) -> Summed:
+        request, number = asked.request, self.next_order()
+        exact = [self.run.layout.marginal(self.total, clique) for clique in layout.cliques]
+        if not self.parties:
+            noisy = self.run.ledger.gaussian(
+                exact,
+                sigma=request.sigma,
+                name=request.name,
+                round=round,
+                source=self._source("server", round, request.name, number),
+                replaced=layout.replaced,
+            )
+            return Summed(noisy, (request.sigma,) * len(noisy), tuple(self.dealt))
+        noise = self.charge_opening(asked, layout, round)
+        flat: npt.NDArray[np.int64] = np.concatenate([part.ravel() for part in exact])
+        total = np.zeros(len(flat), np.int64)
+        for party, ledger in enumerate(self.parties):
+            total += ledger.distributed(
+                flat if party == 0 else np.zeros(len(flat), np.int64),
+                noise=noise,
+                sigma=noise.sigma,
+                sensitivity=noise.sensitivity,
+                count=noise.count,
+                name=request.name,
+                round=round,
+                source=self._source("party", party, round, request.name, number),
+                replaced=layout.replaced,
+            )
+        return self.opened(total, layout, noise)
+
+    def _source(self, *key: int | str) -> RandomSource:
+        return self.run.randomness.generator(*key)
