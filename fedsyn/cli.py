@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fedsyn import __version__
+from fedsyn.cli_party import app as party_app
 from fedsyn.errors import ConfigError, FedsynError, InputError
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 schema_app = typer.Typer(help="Schemas: the public description of a table.", no_args_is_help=True)
 app.add_typer(schema_app, name="schema")
+app.add_typer(party_app, name="party")
 
 out_console = Console()
 err_console = Console(stderr=True)

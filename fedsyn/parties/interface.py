@@ -146,7 +146,9 @@ class Parties(Protocol):
     """The three parties as a server sees them. Every method raises RunError, in one sentence, if a party is gone, slow,
     refuses or lies; nothing is opened then, and the run is over."""
 
-    costs: tuple[PartyCost, PartyCost, PartyCost]
+    @property
+    def costs(self) -> tuple[PartyCost, PartyCost, PartyCost]:
+        """What each party has spent so far in this run."""
 
     def begin(self, announcement: Announcement) -> bytes:
         """Announces a run; the run id that the parties agreed on."""

@@ -117,6 +117,12 @@ def _require_agreed(config: RunConfig, node: Any) -> None:
         raise NodeError(
             "this node's holder agreed to another configuration than the run's (see config-sha256 of the node)"
         )
+    if config.aggregation.protocol == "mpc" and "config-sha256" not in node:
+        # The parties' keys stand in the configuration, which is the server's until its holder has agreed to it.
+        raise NodeError(
+            "this node's holder must agree to the three parties of a run with aggregation.protocol: mpc: put the "
+            "config-sha256 that 'fedsyn explain CONFIG' prints into the node configuration"
+        )
     pinned = "identity" in node or "roster" in node
     if pinned and (config.aggregation.protocol, config.aggregation.threat) != ("secagg", "malicious"):
         raise NodeError(

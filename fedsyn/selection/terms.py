@@ -203,15 +203,20 @@ class Terms:
             raise ConfigError("the terms of a choice have a weight below 1, or a negative model")
         if int(self.model.max(initial=0)) > self.scale * self.rows or self.bits > 62:
             raise ConfigError("the terms of a choice have a model of more rows than they say")
-        reach = max(
+        if self.reach >= LARGEST_SCORE:
+            raise ConfigError(
+                f"scores of marginals of up to {max(self.sizes)} cells over {self.rows} rows could reach "
+                f"{float(self.reach):.3g}, beyond 2^62: lower workload.degree or inference.max_cells, or choose a larger "
+                "epsilon"
+            )
+
+    @property
+    def reach(self) -> int:
+        """Bound on the absolute value of every score, whatever clients have dealt."""
+        return max(
             int(w) * (NORMS[self.norm].largest(self.bits, n) + abs(int(p)))
             for w, n, p in zip(self.weights, self.sizes, self.penalties, strict=True)
         )
-        if reach >= LARGEST_SCORE:
-            raise ConfigError(
-                f"scores of marginals of up to {max(self.sizes)} cells over {self.rows} rows could reach {reach:.3g}, "
-                f"beyond 2^62: lower workload.degree or inference.max_cells, or choose a larger epsilon"
-            )
 
     @property
     def bits(self) -> int:

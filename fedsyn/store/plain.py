@@ -21,6 +21,10 @@ from fedsyn.wire.requests import Choose, Layout, Open, Summed
 from fedsyn.wire.sparse import decode_sparse, encode_sparse
 
 
+# Of all clients together: times the finest scale of a score, 2^20, they stay in 62 bits.
+_MOST_ROWS = 2**40
+
+
 class PlainStore(Store):
     """`aggregation.protocol: plain`."""
 
@@ -68,6 +72,8 @@ class PlainServer(StoreServer):
         for partition, reply in sorted(replies.items()):
             try:
                 cells, values = decode_sparse(reply.arrays, len(self.total))
+                if int(values.max(initial=0)) + int(self.total.max(initial=0)) >= _MOST_ROWS:
+                    raise ProtocolError("the counts that it dealt are those of more rows than a store takes")
             except ProtocolError as error:
                 self.run.drop(partition, str(error))
             else:

@@ -1,0 +1,108 @@
+"""`fedsyn party ...`: what the administrator of a computing party types, and an operator once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedsyn.errors import ConfigError
+
+app = typer.Typer(help="Computing parties of protocol 'mpc': keys, service, ledger.", no_args_is_help=True)
+
+FolderArgument = Annotated[Path, typer.Argument(help="Folder of the keys.", metavar="DIR")]
+FileArgument = Annotated[Path, typer.Argument(help="What the party is and allows.", metavar="PARTY.yaml")]
+
+
+@app.command()
+def keygen(
+    folder: FolderArgument,
+    name: Annotated[str, typer.Option(help="How the others call it.")],
+    address: Annotated[str | None, typer.Option(help="HOST:PORT at which the others reach this party.")] = None,
+    operator: Annotated[bool, typer.Option("--operator", help="For a server that gives orders, not a party.")] = False,
+) -> None:
+    """Make the keys of a party, or of an operator; never overwrites one."""
+    from fedsyn.parties.keys import CARD, CERTIFICATE, new_operator, new_party
+
+    if operator:
+        if address is not None:
+            raise ConfigError("--address: an operator has none, parties never call it; leave it out")
+        new_operator(folder, name)
+        _say(f"wrote the operator's key to {folder}; give {folder / CERTIFICATE} to the three parties, and write into")
+        _say(f"the run's configuration: runtime: {{operator: {folder}}}")
+        return
+    if address is None:
+        raise ConfigError("--address: a party needs HOST:PORT, where the others reach it; an operator needs --operator")
+    new_party(folder, name, address)
+    _say(f"wrote the keys of party '{name}' to {folder}; give {folder / CARD} to the other two and to the operator")
+    _say(f"print it: fedsyn party card {folder}")
+
+
+@app.command()
+def card(folder: FolderArgument) -> None:
+    """Print a party's public card, an entry of `aggregation.parties`."""
+    from fedsyn import yamlio
+    from fedsyn.parties.keys import load_party
+
+    sys.stdout.write(yamlio.dumps(load_party(folder)[0].model_dump()))
+
+
+@app.command()
+def serve(file: FileArgument) -> None:
+    """Run a party until it is stopped."""
+    import logging
+    import signal
+
+    from fedsyn.parties.policy import load_party_file
+    from fedsyn.parties.service import Service
+
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
+    logging.getLogger("fedsyn.party").setLevel(logging.INFO)
+    service = Service(load_party_file(file))
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    service.start()
+    own, budget = service.cards[0], service.book.budget
+    _say(f"party '{own.name}' listens on port {service.port}")
+    _say(f"spent so far: epsilon {service.book.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")
+    try:
+        service.wait()
+    except KeyboardInterrupt:
+        _say("stopping")
+    finally:
+        service.stop()
+
+
+@app.command()
+def ledger(file: FileArgument) -> None:
+    """Print what a party has let out in its life, and what is left."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedsyn.parties.book import read_book
+    from fedsyn.parties.policy import load_party_file
+    from fedsyn.privacy import zcdp_epsilon
+
+    loaded = load_party_file(file)
+    reading, budget = read_book(Path(loaded.ledger)), loaded.policy.total_budget
+    table = Table("run", "announced rho", "spent rho", "epsilon")
+    for run, (announced, spent) in reading.runs.items():
+        table.add_row(run[:16], f"{announced:.6g}", f"{spent:.6g}", f"{zcdp_epsilon(spent, budget.delta):.4g}")
+    Console().print(table)
+    spent = reading.spent + (reading.worst if reading.torn else 0.0)
+    _say(
+        f"spent: rho {spent:.6g} of {budget.rho:.6g}; epsilon {zcdp_epsilon(spent, budget.delta):.4g} of "
+        f"{budget.epsilon:g} at delta {budget.delta:g}"
+    )
+    if reading.torn:
+        _say("the last line is torn: it counts as the rest of the run before it")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,250 @@
+"""What a party refuses: announcements and orders, checked against its policy and against each other.
+
+All of it is public, so a sentence may say what is wrong. Every check is made before anything is compared, charged or
+drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedsyn.aggregation.secagg.primitives import KeyPair
+from fedsyn.config import PartyNode, RunConfig
+from fedsyn.counting.stored import StoredLayout
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import BudgetExceeded, ProtocolError
+from fedsyn.mpc.shared import PARTIES
+from fedsyn.parties.book import Book
+from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order
+from fedsyn.parties.policy import LimitsNode, Policy
+from fedsyn.privacy import DistributedNoise, Ledger, PrivacyBudget, SelectionNoise, ZcdpAccountant
+from fedsyn.privacy.accountant import affordable
+from fedsyn.randomness import Randomness
+from fedsyn.registry import client_class
+from fedsyn.selection.terms import NORMS, SquaredL2, Terms
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a party is, whatever run it takes part in.
+
+    Attributes:
+        pair: the X25519 key pair to which clients seal.
+        policy: of its administrator.
+        randomness: of its shares of the noise.
+        book: what it has released in its life; None in a simulation.
+        cards: its own card, then those of the other two parties; None in a simulation.
+    """
+
+    pair: KeyPair
+    policy: Policy
+    randomness: Randomness
+    book: Book | None = None
+    cards: tuple[PartyNode, PartyNode, PartyNode] | None = None
+
+    def index_in(self, config: RunConfig) -> int:
+        """This party's place among those of a configuration, all three of which must be those that it pinned."""
+        if self.cards is None or config.aggregation.parties is None:
+            raise ProtocolError("the configuration names no parties, and this is one of a deployment")
+        for node in config.aggregation.parties:
+            known = [card for card in self.cards if card.key == node.key]
+            wrong = [
+                name for name in PartyNode.model_fields if known and getattr(known[0], name) != getattr(node, name)
+            ]
+            if not known or wrong:
+                what = wrong[0] if wrong else "key"
+                raise ProtocolError(
+                    f"the configuration has another {what} for '{node.name}' than this party has pinned"
+                )
+        keys = [node.key for node in config.aggregation.parties]
+        if len(set(keys)) != PARTIES:
+            raise ProtocolError("the configuration names a party twice")
+        return keys.index(self.cards[0].key)
+
+
+def check_announcement(announcement: Announcement, host: Host) -> Any:
+    """The mechanism's contract under an announced configuration.
+
+    Raises:
+        ProtocolError: this party does not take part in such a run.
+        BudgetExceeded: the run could release more than this party may.
+    """
+    config, policy = announcement.config, host.policy
+    _refuse(config.mechanism.name not in policy.mechanisms, f"its policy allows {_listed(policy.mechanisms)} only")
+    pinned = policy.configurations
+    _refuse(pinned is not None and config.sha256 not in pinned, "its policy has not pinned this configuration's hash")
+    _refuse(config.aggregation.protocol != "mpc", "the configuration does not have aggregation.protocol: mpc")
+    _refuse(config.aggregation.noise != "distributed", "the configuration does not have aggregation.noise: distributed")
+    if policy.threat is not None and config.aggregation.threat != policy.threat:
+        raise ProtocolError(f"its policy demands aggregation.threat: {policy.threat}")
+    if host.cards is not None:
+        _refuse(config.runtime.engine != "deployment", "a party of a deployment takes part in no simulation")
+        _refuse(config.runtime.seed is not None, "a party draws no noise from a seed that others know")
+        host.index_in(config)
+    _check_sizes(announcement, policy.limits)
+    _check_budget(announcement, host)
+    try:
+        family = client_class(config.mechanism.name).Contract
+        family.check(config)
+        contract = family(config, announcement.domain)
+        stored = tuple(contract.stored.cliques)
+    except Exception as error:  # of a plug-in, on a configuration that a server made up
+        raise ProtocolError(f"the mechanism does not take the configuration ({type(error).__name__})") from None
+    _refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
+    return contract
+
+
+def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
+    config, domain = announcement.config, announcement.domain
+    _refuse(len(announcement.nonce) != 16 or announcement.minimum < 1, "the announcement is malformed")
+    _refuse(config.federation.clients > limits.clients, f"its policy allows {limits.clients} clients")
+    workload = config.workload
+    if workload.cliques is None:
+        degree = min(workload.degree, len(domain))
+        listed = min(math.comb(len(domain), degree), workload.size or math.inf) * 2**degree
+    else:
+        listed = sum(2 ** len(clique) for clique in workload.cliques)
+    many = listed > 256 * limits.candidates or len(announcement.cliques) > limits.candidates
+    _refuse(many, f"its policy allows {limits.candidates} candidates")
+    for clique in announcement.cliques:
+        _known(clique, domain)
+    _refuse(not 1 <= announcement.length <= limits.entries, f"its policy allows {limits.entries} entries of a client")
+
+
+def _check_budget(announcement: Announcement, host: Host) -> None:
+    budget, rho = host.policy.run_budget, announcement.rho
+    _refuse(not 0.0 < rho < math.inf, "the announcement is malformed")
+    if not affordable(rho, budget.rho):
+        raise BudgetExceeded(
+            f"the run may release {rho:.4g} rho, and its policy allows epsilon = {budget.epsilon:g} at delta = "
+            f"{budget.delta:g} per run, which is {budget.rho:.4g} rho"
+        )
+    if host.book is not None:
+        host.book.check(rho)
+
+
+def ledger_of(announcement: Announcement) -> Ledger:
+    """The ledger of one run at one party: a zCDP filter at what was announced, within the run's own budget."""
+    node = announcement.config.privacy
+    try:
+        return Ledger(PrivacyBudget(node.epsilon, node.delta), ZcdpAccountant(announcement.rho), noise_by="self")
+    except ValueError:
+        raise ProtocolError("the run may release more than its own privacy.epsilon") from None
+
+
+# Orders --------------------------------------------------------------------------------------------------------------
+
+
+def check_order(order: Order, last: int) -> None:
+    """ProtocolError if an order has no proper name, or is not later than the last one."""
+    numbers = type(order.number) is int and type(order.round) is int and 0 <= order.round < 2**31
+    named = isinstance(order.name, str) and 1 <= len(order.name) <= 100
+    _refuse(not numbers or not named, "an order is malformed")
+    _refuse(not last < order.number < 2**31, f"order {order.number} is not later than order {last}")
+
+
+@dataclass(frozen=True)
+class ChoicePlan:
+    """How a choice is computed.
+
+    Attributes:
+        noise: two parties' shares make it.
+        bits: of a difference from the model.
+        score_bits: of a difference of two scores with their noise.
+    """
+
+    noise: SelectionNoise
+    bits: int
+    score_bits: int
+
+
+def plan_choice(order: ChooseOrder, layout: StoredLayout, limits: LimitsNode, public_rows: int | None) -> ChoicePlan:
+    """Checks a choice.
+
+    Args:
+        order: as the server gave it.
+        layout: of what was dealt.
+        limits: of the policy.
+        public_rows: of all clients that have dealt; None if they are private.
+
+    Raises:
+        ProtocolError: it does not fit the store, or its numbers could leave 64 bits.
+    """
+    terms = order.terms
+    _check_cliques(terms.cliques, layout, limits)
+    _refuse(any(type(n) is not int for n in (*terms.sizes, terms.scale, terms.rows)), "an order is malformed")
+    domain = layout.domain
+    fit = terms.norm in NORMS and [domain.size(clique) for clique in terms.cliques] == list(terms.sizes)
+    _refuse(not fit, "the terms of a choice do not fit the store")
+    squared = terms.norm == SquaredL2.name
+    _refuse(squared and public_rows is None, "squared_l2 needs public row counts: its sensitivity follows from them")
+    if squared and public_rows is not None:
+        _refuse(terms.rows < public_rows, f"the terms name {terms.rows} rows, and the clients have dealt {public_rows}")
+    _checked(terms.check)
+    # One row moves |x| by one step only where x keeps its sign bit: a server that names too few rows changes nothing.
+    rows = max(terms.rows, limits.rows if public_rows is None else public_rows)
+    bits = (terms.scale * rows).bit_length() + 1
+    noise = _checked(lambda: SelectionNoise(order.epsilon, terms.moved))
+    reach = _largest(terms, bits)
+    _checked(lambda: noise.check(float(reach)))
+    return ChoicePlan(noise, bits, (2 * (reach + math.ceil(noise.reach))).bit_length() + 1)
+
+
+def plan_opening(order: OpenOrder, layout: StoredLayout, limits: LimitsNode, least: float | None) -> DistributedNoise:
+    """The noise of an opening; ProtocolError if that does not fit the store, or carries less than the run must."""
+    _check_cliques(order.cliques, layout, limits)
+    _refuse(not 0.0 < order.sigma < math.inf, "an order is malformed")
+    if least is not None and order.sigma < least * (1.0 - 1e-9):
+        raise ProtocolError(
+            f"an opening with sigma {order.sigma:.6g} is asked for, and this run has {least:.6g} at least"
+        )
+    cells = sum(layout.domain.size(clique) for clique in order.cliques)
+    plan: DistributedNoise = _checked(
+        lambda: DistributedNoise.of_parties(order.sigma, count=len(order.cliques), length=cells)
+    )
+    return plan
+
+
+def _check_cliques(cliques: Sequence[Clique], layout: StoredLayout, limits: LimitsNode) -> None:
+    _refuse(not 1 <= len(cliques) <= limits.candidates, f"an order has 1 to {limits.candidates} cliques here")
+    cells = 0
+    for clique in cliques:
+        _known(clique, layout.domain)
+        try:
+            layout.place(clique)
+        except KeyError:
+            raise ProtocolError("an order asks for a clique that lies inside no stored one") from None
+        cells += layout.domain.size(clique)
+    _refuse(cells > limits.cells, f"its policy allows orders of {limits.cells} cells")
+
+
+def _largest(terms: Terms, bits: int) -> int:
+    """The largest absolute score, where no count needs more than `bits`."""
+    norm = NORMS[terms.norm]
+    triples = zip(terms.weights, terms.sizes, terms.penalties, strict=True)
+    return max(int(w) * (norm.largest(bits, n) + abs(int(p))) for w, n, p in triples)
+
+
+def _known(clique: Clique, domain: Domain) -> None:
+    _refuse(not clique or len(set(clique)) != len(clique), "a clique is empty, or names an attribute twice")
+    _refuse(any(name not in domain for name in clique), "a clique names an attribute that the schema does not have")
+
+
+def _checked(check: Any) -> Any:
+    """What a check of public numbers gives; its refusal as one kind of error."""
+    try:
+        return check()
+    except (ValueError, TypeError, OverflowError):
+        raise ProtocolError("an order is malformed") from None
+
+
+def _refuse(condition: bool, sentence: str) -> None:
+    if condition:
+        raise ProtocolError(sentence)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(f"'{word}'" for word in words)

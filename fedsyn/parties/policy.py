@@ -1,0 +1,143 @@
+"""A party's own limits, and the file that describes a party: what its administrator decides, whatever a server asks.
+
+A server cannot loosen any of it. Unknown keys are errors with the nearest valid key.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from fedsyn import yamlio
+from fedsyn.config import Node, PartyNode, parse_options
+from fedsyn.errors import ConfigError
+from fedsyn.privacy import PrivacyBudget
+
+
+class LimitsNode(Node):
+    """Sizes above which a party refuses, so that no server can exhaust its memory; 16 bytes of it an entry.
+
+    Attributes:
+        entries: cells that one client deals.
+        cells: cells that one choice compares, or one opening releases.
+        candidates: cliques of one choice, of the workload, or of what is dealt.
+        clients: of a run.
+        rows: that all clients together may have where row counts are private. A choice is computed with enough bits for
+            so many even if the server names fewer, because a count beyond them would not be protected.
+    """
+
+    entries: int = Field(default=20_000_000, ge=1, le=200_000_000)
+    cells: int = Field(default=20_000_000, ge=1, le=200_000_000)
+    candidates: int = Field(default=20_000, ge=1, le=10_000_000)
+    clients: int = Field(default=10_000, ge=1, le=1_000_000)
+    rows: int = Field(default=1_000_000, ge=1, le=2**40)
+
+
+class Policy(Node):
+    """What a party agrees to.
+
+    Attributes:
+        epsilon_per_run: largest epsilon, at `delta`, that the store of one run may release.
+        epsilon_total: the same over all runs of this party's life, as its ledger adds them up.
+        delta: of both.
+        mechanisms: that may be run; their code is this party's own copy of fedsyn.
+        configurations: hashes (`RunConfig.sha256`) of the configurations that may be run; null: any of the above.
+        minimum_clients: that must have dealt before anything is chosen or opened; the larger one of this and the run's.
+        threat: 'malicious': refuse runs whose computation is not protected against a deviating party; null: either.
+        limits: see there.
+    """
+
+    epsilon_per_run: float = Field(gt=0, allow_inf_nan=False)
+    epsilon_total: float = Field(gt=0, allow_inf_nan=False)
+    delta: float = Field(gt=0, lt=1)
+    mechanisms: tuple[str, ...] = Field(min_length=1)
+    configurations: tuple[str, ...] | None = None
+    minimum_clients: int = Field(default=2, ge=1)
+    threat: Literal["malicious"] | None = None
+    limits: LimitsNode = Field(default_factory=LimitsNode)
+
+    @field_validator("configurations")
+    @classmethod
+    def _hashes(cls, hashes: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if any(len(text) != 64 or set(text) - set("0123456789abcdef") for text in hashes or ()):
+            raise ValueError("a configuration's hash has 64 lower-case hex digits (RunConfig.sha256)")
+        return hashes
+
+    @property
+    def run_budget(self) -> PrivacyBudget:
+        return PrivacyBudget(self.epsilon_per_run, self.delta)
+
+    @property
+    def total_budget(self) -> PrivacyBudget:
+        return PrivacyBudget(self.epsilon_total, self.delta)
+
+    @classmethod
+    def of_simulation(cls, mechanism: str) -> Policy:
+        """Anything that a configuration can ask for: a simulation's parties protect nobody."""
+        limits = LimitsNode(entries=2 * 10**8, cells=2 * 10**8, candidates=10**7, clients=10**6, rows=1)
+        facts: dict[str, Any] = {"epsilon_per_run": 1e6, "epsilon_total": 1e6, "delta": 0.5, "minimum_clients": 1}
+        return cls(mechanisms=(mechanism,), limits=limits, **facts)
+
+
+class PartyFile(Node):
+    """`party.yaml`, which `fedsyn party serve` reads. File names are relative to the file.
+
+    Attributes:
+        role: 'compute': one of the three parties.
+        folder: with this party's keys and card (`fedsyn party keygen`).
+        listen: host:port to listen on; null: the address of the card.
+        parties: cards of the other two parties.
+        operators: certificates of the servers that may give orders.
+        ledger: this party's own ledger, for its life.
+        timeout: seconds to wait for a message of another party.
+        idle: seconds without an order after which a run is dropped.
+        policy: see there.
+    """
+
+    role: Literal["compute"] = "compute"
+    folder: str = "."
+    listen: str | None = None
+    parties: tuple[str, str]
+    operators: tuple[str, ...] = Field(min_length=1)
+    ledger: str = "ledger.jsonl"
+    timeout: float = Field(default=60.0, gt=0, le=3600)
+    idle: float = Field(default=900.0, gt=0)
+    policy: Policy
+
+    def anchored(self, folder: Path) -> PartyFile:
+        """The same with absolute file names."""
+
+        def absolute(name: str) -> str:
+            return str(folder / Path(name).expanduser())
+
+        first, second = self.parties
+        return self.model_copy(
+            update={
+                "folder": absolute(self.folder),
+                "parties": (absolute(first), absolute(second)),
+                "operators": tuple(map(absolute, self.operators)),
+                "ledger": absolute(self.ledger),
+            }
+        )
+
+
+def load_party_file(path: Path | str) -> PartyFile:
+    """Reads `party.yaml`; ConfigError names every problem, with the nearest valid key."""
+    document = yamlio.read_mapping(path)
+    if not all(isinstance(key, str) for key in document):
+        raise ConfigError(f"{path}: every key must be a string")
+    loaded: PartyFile = parse_options(PartyFile, document, str(path))
+    for budget in ("run_budget", "total_budget"):
+        getattr(loaded.policy, budget)
+    return loaded.anchored(Path(path).resolve().parent)
+
+
+def load_card(path: Path | str) -> PartyNode:
+    """A party's public card, as `fedsyn party card` prints it."""
+    document = yamlio.read_mapping(path)
+    if not all(isinstance(key, str) for key in document):
+        raise ConfigError(f"{path}: every key must be a string")
+    card: PartyNode = parse_options(PartyNode, document, str(path))
+    return card
