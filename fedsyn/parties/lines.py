@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 
 from fedsyn.mpc.network import PartyGone
 

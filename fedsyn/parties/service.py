@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolError
 from fedsyn.mpc.network import PartyGone

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 
 from fedsyn.errors import ProtocolError
 from fedsyn.parties.keys import Credentials, host_in, split_address

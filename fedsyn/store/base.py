@@ -21,7 +21,6 @@ from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
 from fedsyn.privacy.release import COUNTS, PARTIES
 from fedsyn.randomness import Randomness
-from fedsyn.selection.terms import LARGEST_SCORE
 from fedsyn.wire.envelope import Arrays, Reply
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Choose, DealRequest, Layout, Open, Summed
@@ -184,7 +183,7 @@ class StoreServer(ABC):
         """Enters a choice whose noise the parties draw; gives its plan."""
         terms = asked.terms
         noise = SelectionNoise(asked.request.epsilon, terms.moved)
-        noise.check(float(LARGEST_SCORE // 2))
+        noise.check(float(terms.reach))
         name, sensitivity = asked.request.name, terms.sensitivity
         entry = Release(name, round, EXPONENTIAL, sensitivity, epsilon=noise.epsilon, noise_by=PARTIES)
         self._promise(entry)
