@@ -20,7 +20,6 @@ from fedsyn.wire.envelope import Arrays, Reply
 from fedsyn.wire.requests import Choose, Layout, Open, Summed
 from fedsyn.wire.sparse import decode_sparse, encode_sparse
 
-
 # Of all clients together: times the finest scale of a score, 2^20, they stay in 62 bits.
 _MOST_ROWS = 2**40
 
