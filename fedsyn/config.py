@@ -184,7 +184,8 @@ class AggregationNode(Node):
             the malicious threat model; without it one bad signature ends the sum. Clients trust their own rosters only.
         failure_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with probability at most
             2^-failure_bits.
-        parties: the three computing parties of a deployment with protocol 'mpc'; a simulation makes its own.
+        parties: the three computing parties of a deployment with protocol 'mpc': their cards, in a file the names of
+            the cards' files; a simulation makes its own.
     """
 
     protocol: Literal["plain", "secagg", "mpc"] = "plain"

@@ -27,6 +27,7 @@ def load_config(path: Path | str, assignments: Sequence[str] = (), folder: Path 
     """
     document = yamlio.read_mapping(path)
     anchor_files(document, Path(path).resolve().parent)
+    read_cards(document, Path(path).resolve().parent)
     for assignment in assignments:
         where = f"--set {assignment}"
         key, equals, text = assignment.partition("=")
@@ -106,22 +107,33 @@ def assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def anchor_files(document: dict[str, Any], folder: Path | None = None) -> None:
-    """Makes the file names of a configuration's data node absolute.
+    """Makes the file names of a configuration absolute: table, schema, and the operator's folder.
 
     A name means one place: it is not looked for, so that no file elsewhere can take its place unnoticed.
 
     Args:
-        document: the configuration's keys; its data node is replaced.
+        document: the configuration's keys; its nodes with files are replaced.
         folder: what relative names are relative to; default: the current folder.
     """
-    data = document.get("data")
-    if not isinstance(data, dict):
-        return
-    document["data"] = data = dict(data)
-    for key, is_file in (("source", names_file), ("schema", bool)):
-        value = data.get(key)
+    named = (("data", "source", names_file), ("data", "schema", bool), ("runtime", "operator", bool))
+    for node, key, is_file in named:
+        value = document[node].get(key) if isinstance(document.get(node), dict) else None
         if isinstance(value, str) and is_file(value):
-            data[key] = str((folder or Path.cwd()) / value)
+            document[node] = {**document[node], key: str((folder or Path.cwd()) / value)}
+
+
+def read_cards(document: dict[str, Any], folder: Path) -> None:
+    """Puts the cards of computing parties into a configuration in place of their files' names (`aggregation.parties`).
+
+    Who agrees to the configuration then agrees to their keys.
+
+    Raises:
+        ConfigError: a file is not there, or is no YAML.
+    """
+    node = document.get("aggregation")
+    if isinstance(node, dict) and isinstance(node.get("parties"), list):
+        cards = [yamlio.read_mapping(folder / card) if isinstance(card, str) else card for card in node["parties"]]
+        document["aggregation"] = {**node, "parties": cards}
 
 
 def names_file(source: str) -> bool:

@@ -206,8 +206,7 @@ class Terms:
         if self.reach >= LARGEST_SCORE:
             raise ConfigError(
                 f"scores of marginals of up to {max(self.sizes)} cells over {self.rows} rows could reach "
-                f"{float(self.reach):.3g}, beyond 2^62: lower workload.degree or inference.max_cells, or choose a larger "
-                "epsilon"
+                f"{float(self.reach):.3g}, beyond 2^62: lower workload.degree or inference.max_cells, or raise epsilon"
             )
 
     @property
