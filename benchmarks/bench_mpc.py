@@ -1,7 +1,8 @@
 """What three parties pay for choosing on secret data: the l1 norms of a table's segments, and the largest of them.
 
-Three threads in one process, a dealt table, beside the same in plain NumPy and beside MPyC (Schoenmakers; Shamir's
-sharing over a prime field, three processes) on as many cells as it does in seconds. CPU is that of one party's thread.
+Three threads in one process, a dealt table: among parties that follow the protocol, with every product checked
+(`malicious=True`; ratios are those of medians), in plain NumPy, and in MPyC (Schoenmakers; Shamir's sharing over a
+prime field, three processes) on as many cells as it does in seconds. CPU is that of one party's thread.
 
     python benchmarks/bench_mpc.py                      # 330,000 cells of 28 bits in 161 segments
     python benchmarks/bench_mpc.py --cells 100000 --segments 1000
@@ -10,6 +11,7 @@ sharing over a prime field, three processes) on as many cells as it does in seco
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import os
 import subprocess
@@ -53,7 +55,9 @@ class Cost(NamedTuple):
         return f"{name:>24}: {figures} {self.rounds:5d} rounds {self.megabytes:8.2f} MB sent a party"
 
 
-def measure(table: np.ndarray, starts: np.ndarray, bits: int, wide: int) -> tuple[Cost, Cost, int]:
+def measure(
+    table: np.ndarray, starts: np.ndarray, bits: int, wide: int, malicious: bool = False
+) -> tuple[Cost, Cost, int]:
     """The cost of l1, that of l1 and argmax, and the index."""
     rng = np.random.default_rng(0)
     dealt, keys = deal(table, rng.bytes(64)), [rng.bytes(32) for _ in range(3)]
@@ -70,7 +74,7 @@ def measure(table: np.ndarray, starts: np.ndarray, bits: int, wide: int) -> tupl
         best = s.argmax(sums, wide)
         return first, cost(), best
 
-    parties = in_threads(program, keys)
+    parties = in_threads(program, keys, None, functools.partial(Session, malicious=malicious))
     worst = [Cost(*map(max, zip(*(p[i] for p in parties), strict=True))) for i in (0, 1)]
     return worst[0], worst[1], parties[0][2]
 
@@ -86,6 +90,24 @@ def mpyc(cells: int, segments: int) -> tuple[float, float] | None:
         answer = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=os.environ, timeout=300)
     found = [line.split()[1:] for line in answer.stdout.splitlines() if line.startswith("seconds")]
     return (float(found[0][0]), float(found[0][1])) if found else None
+
+
+def compare(
+    table: np.ndarray, starts: np.ndarray, bits: int, wide: int, malicious: bool, repeats: int, expected: int
+) -> Cost:
+    """Prints what the choice costs with or without checks; the cost of l1 and argmax."""
+    runs = [measure(table, starts, bits, wide, malicious) for _ in range(repeats)]
+    assert all(run[2] == expected for run in runs)
+    costs = [Cost(*(np.median([run[i][k] for run in runs]).item() for k in range(2)), *runs[0][i][2:]) for i in (0, 1)]
+    if not malicious:  # there l1 is checked with the rest, before argmax opens
+        print(costs[0].line("l1"))
+    print(costs[1].line("l1 and argmax, checked" if malicious else "l1 and argmax"))
+    tracemalloc.start()
+    measure(table, starts, bits, wide, malicious)
+    peak = tracemalloc.get_traced_memory()[1] / 3e6
+    tracemalloc.stop()
+    print(f"{'peak memory':>24}: {peak:9.1f} MB a party, messages under way included")
+    return costs[1]
 
 
 def main() -> None:
@@ -106,17 +128,10 @@ def main() -> None:
     plain = time.perf_counter() - started
     print(f"{a.cells} cells of {a.bits} bits in {a.segments} segments, medians of {a.repeats}; argmax of {wide} bits")
     print(f"{'plain NumPy, no secrets':>24}: {1e3 * plain:9.1f} ms")
-    runs = [measure(table, starts, a.bits, wide) for _ in range(a.repeats)]
-    assert all(run[2] == expected for run in runs)
-    for name, i in (("l1", 0), ("l1 and argmax", 1)):
-        print(Cost(*(np.median([run[i][k] for run in runs]).item() for k in range(2)), *runs[0][i][2:]).line(name))
-    tracemalloc.start()
-    measure(table, starts, a.bits, wide)
-    print(
-        f"{'peak memory':>24}: {tracemalloc.get_traced_memory()[1] / 3e6:9.1f} MB a party, messages under way included"
-    )
-    tracemalloc.stop()
-    ours, segments = runs[0][1], max(2, a.mpyc_cells // 8)
+    costs = [compare(table, starts, a.bits, wide, malicious, a.repeats, expected) for malicious in (False, True)]
+    wall, cpu, rounds, sent = (there / here for here, there in zip(*costs, strict=True))
+    print(f"{'checked / unchecked':>24}: wall {wall:.1f}, CPU {cpu:.1f}, rounds {rounds:.1f}, bytes {sent:.1f}")
+    ours, segments = costs[0], max(2, a.mpyc_cells // 8)
     theirs = mpyc(a.mpyc_cells, segments)
     if theirs is None:
         print("MPyC is not installed (pip install mpyc): no comparison with it")

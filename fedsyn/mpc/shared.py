@@ -161,8 +161,8 @@ def packed(bits: Words) -> Words:
 
 
 def unpacked(plane: Words, length: int) -> Words:
-    """The first `length` bits of a plane as words 0 and 1."""
-    return np.unpackbits(plane.view(np.uint8), count=length, bitorder="little").astype(np.uint64)
+    """The first `length` bits of a plane, or of each of several planes, as words 0 and 1."""
+    return np.unpackbits(plane.view(np.uint8), axis=-1, count=length, bitorder="little").astype(np.uint64)
 
 
 def bits_of(plane: Shared, length: int) -> Shared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +18,9 @@ WHOLE = st.integers(-(2**63), 2**63 - 1)
 
 
 @st.composite
-def bounded(draw: st.DrawFn, least: int = 0, most_bits: int = 64) -> tuple[list[int], int]:
+def bounded(draw: st.DrawFn, least: int = 0, least_bits: int = 1, most_bits: int = 64) -> tuple[list[int], int]:
     """Values, often at the edge of their range or equal, and the bits of the range."""
-    bits = draw(st.integers(1, most_bits))
+    bits = draw(st.integers(least_bits, most_bits))
     high = 2 ** (bits - 1)
     edges = st.sampled_from([e for e in (-high, high - 1, 0, -1, 1 - high) if -high <= e < high])
     values = draw(st.lists(st.one_of(edges, st.integers(-high, high - 1)), min_size=least, max_size=70))
@@ -31,8 +32,9 @@ def segments(draw: st.DrawFn, length: int) -> np.ndarray:
     return np.array([0, *sorted(draw(st.lists(st.integers(0, length), max_size=4)))])
 
 
-def computed(keys: list[bytes], values: list[list[int]], program: Callable[..., Any]) -> Any:
+def computed(keys: list[bytes], values: list[list[int]], program: Callable[..., Any], malicious: bool = False) -> Any:
     """program(session, *shares) at party 0; the vectors were dealt with bytes that come from the keys."""
+    make = functools.partial(Session, malicious=malicious)
     dealt = [deal(np.array(v, np.int64), keys[i % 3] + keys[(i + 1) % 3]) for i, v in enumerate(values)]
 
     def run(s: Session) -> Any:
@@ -41,7 +43,7 @@ def computed(keys: list[bytes], values: list[list[int]], program: Callable[..., 
         ]
         return program(s, *shares)
 
-    first, *others = in_threads(run, keys, LocalNetwork(timeout=20))
+    first, *others = in_threads(run, keys, LocalNetwork(timeout=20), make)
     assert all(np.array_equal(first, other) for other in others)
     return first
 
@@ -74,7 +76,7 @@ def test_signs(keys: list[bytes], given_: tuple[list[int], int]) -> None:
 
 
 @settings(deadline=None)
-@given(KEYS, bounded(most_bits=57), st.data())  # 64 values of 2^56 sum to less than 2^63
+@given(KEYS, bounded(least_bits=2, most_bits=57), st.data())  # 64 values of 2^56 sum to less than 2^63
 def test_l1_by_segment(keys: list[bytes], given_: tuple[list[int], int], data: st.DataObject) -> None:
     values, bits = given_
     values = values[:64]
@@ -90,3 +92,15 @@ def test_l1_by_segment(keys: list[bytes], given_: tuple[list[int], int], data: s
 def test_argmax_takes_the_first_of_the_largest(keys: list[bytes], given_: tuple[list[int], int]) -> None:
     values, bits = given_
     assert computed(keys, [values], lambda s, x: s.argmax(x, bits + 1)) == np.argmax(values)
+
+
+@settings(deadline=None)
+@given(KEYS, bounded(least=1, least_bits=2, most_bits=50), st.data())
+def test_checked_results_are_the_same(keys: list[bytes], given_: tuple[list[int], int], data: st.DataObject) -> None:
+    values, bits = given_
+    starts = data.draw(segments(len(values)))
+
+    def program(s: Session, x: Shared) -> list[int]:
+        return [*s.open(s.l1(x, starts, bits)).tolist(), *s.open(s.squared(x, starts)).tolist(), s.argmax(x, bits + 1)]
+
+    assert computed(keys, [values], program, malicious=True) == computed(keys, [values], program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from fedsyn.mpc import LocalNetwork, Session, Shared, deal, in_threads, received
+from fedsyn.mpc import LocalNetwork, Network, Session, Shared, deal, in_threads, received
+from fedsyn.mpc.rounds import BITS, RING, Arithmetic
 from fedsyn.mpc.shared import Words
 
-# Each p-value is wrong under a true null once in 10^6. Uniformity computes 9 of them; the simulator test computes 3,
+# Each p-value is wrong under a true null once in 10^6. Uniformity computes 24 of them; the simulator test computes 3,
 # each the smallest of about 1,100 times their number: a false alarm in 80,000 runs of this file.
 ALARM = 1e-6
 
@@ -39,7 +41,7 @@ class OneMaskForAMessage(Session):
 def views(
     program: Callable[[Session, Callable[[np.ndarray], Shared]], Any],
     seed: tuple[int, ...],
-    make: type[Session] = Session,
+    make: Callable[[int, tuple[bytes, bytes], Network], Session] = Session,
 ) -> list[list[Words]]:
     """Per party everything that it sees as words: its parts of what is dealt to it, then the messages in order."""
     rng = np.random.default_rng(seed)
@@ -58,7 +60,7 @@ def views(
 
     in_threads(run, keys, network, make)
     return [
-        parts + [np.frombuffer(payload, np.uint64) for _, payload in view]
+        parts + [np.frombuffer(payload, np.uint64) for _, payload in view if len(payload) % 8 == 0]  # others say "ok"
         for parts, view in zip(dealt, network.views, strict=True)
     ]
 
@@ -73,6 +75,7 @@ def everything(s: Session, secret: Callable[[np.ndarray], Shared]) -> None:
     noise = s.sum_of_inputs(np.arange(n) % 5) + s.sum_of_inputs(np.arange(n) % 3)
     for owner in range(3):
         noise += s.input(owner, np.ones(n, np.int64) if s.index == owner else None, n)
+    noise += s.sum_of_bounded_inputs(np.zeros(n, np.int64), 1)
     sums = s.l1(s.multiply(x, noise), starts, 28) + s.squared(noise, starts) + s.inner(x, noise, starts)
     s.argmax(sums, 40)
     s.open(sums)
@@ -107,6 +110,45 @@ def test_all_that_a_party_sees_is_uniform() -> None:
         assert min(uniformity(view).values()) > ALARM
 
 
+def test_all_that_a_party_sees_of_checked_products_is_uniform() -> None:
+    """Triples, what is opened to check them, coins and digests too: some 200,000 words."""
+    for view in views(everything, (1,), functools.partial(Session, malicious=True)):
+        assert sum(map(len, view)) > 200_000
+        assert min(uniformity(view).values()) > ALARM
+
+
+def test_a_mask_that_is_used_twice_is_seen_in_checked_products() -> None:
+    """Triples from the beginning of the streams, all of them: then gates' shares are opened under one mask."""
+    for view in views(everything, (1,), functools.partial(OneStreamForAll, malicious=True)):
+        assert min(uniformity(view).values()) < ALARM
+
+
+class Opening(Session):
+    """Notes what a check opens: x - a and y - b of each gate and triple."""
+
+    def _missing(self, x: Shared) -> Words:
+        missing = super()._missing(x)
+        if x.own.ndim == 2:
+            self.__dict__.setdefault("opened", []).extend(self.kind.sum(x, missing))
+        return missing
+
+
+@pytest.mark.parametrize("kind", [RING, BITS])
+def test_what_a_check_opens_is_uniform(kind: Arithmetic) -> None:
+    """3,000 products 0 * 0: so 2 x 12,004 words that are a triple's, and x - a less y - b tells a - b alone."""
+
+    def program(s: Session) -> list[Words]:
+        s.kind = kind
+        zero = s.constant(np.zeros(3000, np.int64))
+        s.open((s.multiply if kind is RING else s.and_planes)(zero, zero)[:1])
+        return s.opened
+
+    keys = [np.random.default_rng([2, k]).bytes(32) for k in range(3)]
+    opened = in_threads(program, keys, None, functools.partial(Opening, malicious=True))[0]
+    assert sum(map(len, opened)) > 24_000
+    assert min(uniformity(opened).values()) > ALARM
+
+
 @pytest.mark.parametrize(("make", "by"), [(OneStreamForAll, "messages"), (OneMaskForAMessage, "neighbours")])
 def test_a_mask_that_is_used_twice_is_seen(make: type[Session], by: str) -> None:
     assert max(uniformity(view)[by] for view in views(everything, (1,), make)) < ALARM
@@ -135,7 +177,7 @@ def features(words: np.ndarray) -> Iterator[np.ndarray]:
     """Of each run's words: the top 4 bits of each word, of each sum, difference and exclusive or of some pairs."""
     yield from (words >> np.uint64(60)).T
     rng = np.random.default_rng(0)
-    first, second = rng.integers(0, words.shape[1], (2, 300))
+    first, second = rng.integers(0, words.shape[1], (2, 1200))
     adjacent = np.arange(words.shape[1] - 1)
     a, b = words[:, np.r_[first, adjacent]], words[:, np.r_[second, adjacent + 1]]
     for operation in (np.subtract, np.bitwise_xor, np.add):

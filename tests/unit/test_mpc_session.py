@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import re
@@ -92,6 +93,39 @@ def test_the_sum_of_an_input_of_each() -> None:
     assert np.array_equal(computed(lambda s: s.open(s.sum_of_inputs(X * 10**s.index))), X * 111)
 
 
+@pytest.mark.parametrize("bits", [1, 2, 17, 63])
+@pytest.mark.parametrize("length", [0, 1, 64, 70])
+def test_the_sum_of_bounded_inputs(bits: int, length: int) -> None:
+    high = 2 ** (bits - 1)
+    values = np.random.default_rng(bits).integers(-high, high, (3, length))
+    values[:, :1], values[:, 1:2] = -high, high - 1
+    total = computed(lambda s: s.open(s.sum_of_bounded_inputs(values[s.index], bits)))
+    assert np.array_equal(total, values.sum(0))
+
+
+@pytest.mark.parametrize(("value", "bits"), [(8, 4), (-9, 4), (0, 0), (0, 64)])
+def test_a_bounded_input_has_bounds(value: int, bits: int) -> None:
+    with pytest.raises(ValueError, match=r"does not fit 4 bits|1 to 63 bits"):
+        computed(lambda s: s.sum_of_bounded_inputs(np.array([value]), bits))
+
+
+def test_an_argmax_out_of_bounds_is_an_error() -> None:
+    """Modulo 8 each of 0, 3 and 6 is larger than the one before it, and 0 larger than 6."""
+    with pytest.raises(ProtocolError, match="leave their 3 bits"):
+        computed(lambda s: s.argmax(secret(s, [0, 3, 6]), 3))
+
+
+def test_a_computation_is_over_after_an_error() -> None:
+    def program(s: Session) -> str:
+        with contextlib.suppress(Cheating):
+            s.open(secret(s, X) + (s.constant(X) if s.index == 0 else 0))
+        with pytest.raises(Cheating, match="the computation is over") as error:
+            s.shares_for_server(secret(s, X))
+        return str(error.value)[:10]
+
+    computed(program)
+
+
 def test_a_public_constant_is_shared() -> None:
     assert np.array_equal(computed(lambda s: s.open(s.multiply(s.constant(X), secret(s, Y)))), X * Y)
 
@@ -118,6 +152,19 @@ def test_l1_by_segment(length: int) -> None:
     starts[0] = 0
     expected = [abs(part).sum() for part in np.split(values, starts[1:])]
     assert np.array_equal(computed(lambda s: s.open(s.l1(secret(s, values), starts, 28))), expected)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 5, 28, 62])
+def test_l1_is_as_steep_everywhere_whatever_the_values(bits: int) -> None:
+    """Values beyond 2^(bits-1) count as their residues: one step moves a sum by one, also where residues wrap."""
+    edges = [k * 2 ** (bits - 1) + d for k in range(-4, 5) for d in (-1, 0, 1)]
+    values = np.array([(v + 2**63) % 2**64 - 2**63 for v in edges] + [2**63 - 1, -(2**63)], dtype=np.int64)
+    both = np.concatenate([values, (values.view(np.uint64) + np.uint64(1)).view(np.int64)])
+    found = computed(lambda s: s.open(s.l1(secret(s, both), np.arange(len(both)), bits)))
+    half = 2 ** (bits - 1)
+    expected = [abs((int(v) + half) % (2 * half) - half) for v in both]
+    assert found.tolist() == expected and max(expected) == half
+    assert set(np.abs(found[: len(values)] - found[len(values) :]).tolist()) == {1}
 
 
 @pytest.mark.parametrize("first", range(1, 201, 20))
@@ -228,18 +275,19 @@ def test_rounds_and_bytes_are_those_of_the_documentation() -> None:
     assert cost(lambda s: s.and_planes(secret(s, v), secret(s, v))) == [(1, 8 * n)] * 3
     assert cost(lambda s: s.sum_of_inputs(v)) == [(1, 8 * n)] * 3
     assert cost(lambda s: s.input(1, v if s.index == 1 else None, n)) == [(1, 0), (1, 8 * n), (1, 0)]
-    assert cost(lambda s: s.open(secret(s, v))) == [(1, 8 * n + 32)] * 3
+    assert cost(lambda s: s.sum_of_bounded_inputs(v, 8)) == [(4, 8 * (8 * words + 3 * 8 * n))] * 3
+    assert cost(lambda s: s.open(secret(s, v))) == [(2, 8 * n + 36)] * 3
     assert cost(lambda s: s.shares_for_server(secret(s, v) * 3 + secret(s, v)[0] - 4)) == [(0, 0)] * 3
     assert cost(lambda s: s.negative(secret(s, v), 28)) == [(7, 98 * 8 * words)] * 3
-    assert cost(lambda s: s.l1(secret(s, v), starts, 28)) == [(9, 98 * 8 * words + 16 * n + 8 * 3)] * 3
+    assert cost(lambda s: s.l1(secret(s, v), starts, 28)) == [(10, 100 * 8 * words + 32 * n + 3 * 8 * 3)] * 3
     for bits in range(3, 65):
         for rounds, sent in cost(lambda s, b=bits: s.negative(secret(s, v[:64]), b)):
             assert rounds == 2 + int(np.ceil(np.log2(bits - 2)))
             assert sent < 4 * bits * 8
     ((rounds, sent),) = set(cost(lambda s: s.argmax(secret(s, v[:161]), 28)))
-    assert rounds == 7 + 8 + 1
+    assert rounds == 7 + 8 + 2
     pairs = 161 * 160 // 2
-    assert sent == 8 * (98 * -(-pairs // 64) + 159 * 3 + 3) + 32  # signs, 159 ands of 161 bits, opening
+    assert sent == 8 * (98 * -(-pairs // 64) + 159 * 3 + 3) + 36  # signs, 159 ands of 161 bits, opening
 
 
 def test_a_tournament_has_few_levels_and_few_pairs() -> None:
@@ -287,7 +335,9 @@ def test_the_others_end_when_a_party_is_silent(gone: int) -> None:
             continue
         assert isinstance(end, (PartyGone, ProtocolError))  # a message of another length is noticed before silence
         assert re.fullmatch(
-            r"party \d (heard nothing from party \d for 0\.2 seconds|sent \d+ bytes where \d+ are due)", str(end)
+            r"party \d (heard nothing from party \d for 0\.2 seconds|sent \d+ bytes where \d+ are due"
+            r"|has ended the computation: it noticed an error)",
+            str(end),
         )
 
 
@@ -298,7 +348,7 @@ def test_the_others_end_when_a_party_is_slow() -> None:
 
     ends = outcomes([slow, lambda s: s.open(secret(s, X)), lambda s: s.open(secret(s, X))], timeout=0.2)
     assert str(ends[1]) == "party 1 heard nothing from party 0 for 0.2 seconds"
-    assert isinstance(ends[2], PartyGone)
+    assert isinstance(ends[2], (PartyGone, Cheating))  # by itself, or because party 1 says so
 
 
 def test_an_error_at_one_party_wakes_the_others() -> None:
@@ -336,6 +386,8 @@ def test_a_share_opened_in_two_versions_is_noticed(liar: int, copy: str) -> None
     victim = (liar + 1) % 3 if copy == "own" else (liar - 1) % 3
     assert isinstance(ends[victim], Cheating)
     assert re.fullmatch(r"parties \d and \d disagree about a share; nothing was opened", str(ends[victim]))
+    for other in {0, 1, 2} - {victim}:
+        assert str(ends[other]) == f"party {victim} has ended the computation: it noticed an error"
 
 
 def test_an_input_has_the_length_that_was_said() -> None:
