@@ -267,6 +267,21 @@ def test_what_a_holder_set_up_wrongly_is_told_in_fixed_words(
     assert told in message and "0.0" not in message
 
 
+def test_a_holder_takes_part_with_parties_only_if_it_agreed_to_them(node: dict[str, Any]) -> None:
+    """Their keys stand in the configuration, which is the server's word until its hash is pinned."""
+    document = run_config().to_dict()
+    document["mechanism"] = {"name": "distaim", "rounds": 2}
+    card = {"name": "a", "address": "a:1", "key": "0" * 64, "certificate": "pem"}
+    document["aggregation"] |= {"protocol": "mpc", "noise": "distributed", "parties": [card] * 3}
+    config = parse_config(document)
+    assert "must agree to the three parties" in asked_with(node, {"resolved": json.dumps(config.to_dict())})
+    assert join({**node, "config-sha256": config.sha256}, config)["ok"] is True
+    document["aggregation"]["parties"] = [card, card, {**card, "key": "1" * 64}]  # another party: another hash
+    other = parse_config(document)
+    message = asked_with({**node, "config-sha256": config.sha256}, {"resolved": json.dumps(other.to_dict())})
+    assert "agreed to another configuration" in message
+
+
 # A simulation that `flwr run` started --------------------------------------------------------------------------------
 
 

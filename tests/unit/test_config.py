@@ -188,6 +188,28 @@ def test_file_names_are_relative_to_the_configuration(tmp_path: Path, monkeypatc
     assert config.data.schema_file == str(folder / "sub" / "schema")
 
 
+def test_cards_of_parties_are_read_from_files_beside_the_configuration(tmp_path: Path) -> None:
+    """And are part of the hash that a holder agrees to."""
+    cards = [{"name": n, "address": f"{n}:1", "key": n * 64, "certificate": "pem"} for n in "abc"]
+    for card in cards:
+        (tmp_path / f"{card['name']}.yaml").write_text(yaml.safe_dump(card), encoding="utf-8")
+    text = TEXT.replace("augflaim", "distaim")
+    text += "aggregation: {protocol: mpc, noise: distributed, parties: [a.yaml, b.yaml, c.yaml]}\n"
+    text += "runtime: {operator: keys}\n"
+    config = load_config(write(tmp_path, text))
+    assert config.aggregation.parties is not None
+    assert [party.model_dump() for party in config.aggregation.parties] == cards
+    assert config.runtime.operator == str(tmp_path / "keys")
+    assert parse_config(config.to_dict()).sha256 == config.sha256
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({**cards[2], "key": "d" * 64}), encoding="utf-8")
+    assert load_config(tmp_path / "run.yaml").sha256 != config.sha256
+    (tmp_path / "c.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"c\.yaml"):
+        load_config(tmp_path / "run.yaml")
+    with pytest.raises(ConfigError, match=r"aggregation\.parties"):
+        load_config(write(tmp_path, text.replace("[a.yaml, b.yaml, c.yaml]", "[a.yaml, b.yaml]")))
+
+
 @pytest.mark.parametrize("name", ["adult", "synthfs", "survey", "openml:adult/2", "openml:rows.csv", "sklearn:iris"])
 def test_a_registered_name_is_no_file_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (tmp_path / "adult").write_text("a file with the name of a table", encoding="utf-8")

@@ -1,0 +1,509 @@
+"""Three `fedsyn party serve` processes with TLS on localhost, driven as a deployment's server drives them.
+
+Whatever goes wrong is one sentence at the server, nothing is opened, and the parties' ledgers are right afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from loopback import BIN, environment, free_port, stop
+
+from fedsyn import yamlio
+from fedsyn.config import PartyNode, RunConfig
+from fedsyn.counting.marginals import count
+from fedsyn.counting.stored import StoredLayout
+from fedsyn.errors import RunError
+from fedsyn.parties import messages
+from fedsyn.parties.book import Reading, read_book
+from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal
+from fedsyn.parties.keys import load_credentials
+from fedsyn.parties.lines import LINE, TAG, cut
+from fedsyn.parties.policy import load_card
+from fedsyn.parties.remote import RemoteParties
+from fedsyn.parties.sealing import seal_deal
+from fedsyn.parties.service import METHOD
+from fedsyn.parties.tls import channel_to
+from fedsyn.privacy import DistributedNoise, PrivacyBudget
+from fedsyn.registry import contract_class
+from fedsyn.selection.terms import Terms
+from fedsyn.testing.harness import config_of
+from fedsyn.testing.schemas import awkward_table
+
+NAMES = ("alder", "birch", "cedar")
+TABLE = awkward_table("missing_values")
+DOMAIN, CODES = TABLE.schema.domain, TABLE.encode()
+RHO = PrivacyBudget(1.0, 1e-5).rho
+POLICY = {"epsilon_per_run": 1.0, "epsilon_total": 50.0, "delta": 1e-5, "mechanisms": ["distaim"]}
+
+
+class Services:
+    """Three parties' folders and their processes; `close` stops every one of them.
+
+    Args:
+        folder: of everything.
+        hosts: at which the parties listen.
+        prefix: put before a party's command, to run it elsewhere (in a network namespace).
+        operators: that the parties have pinned; the first one drives.
+        policy: of all three.
+        settings: of `party.yaml`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        hosts: tuple[str, ...] = ("127.0.0.1",) * 3,
+        prefix: Callable[[int], list[str]] = lambda index: [],
+        operators: tuple[str, ...] = ("operator",),
+        policy: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.folder, self.prefix = folder, prefix
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        for name, host in zip(NAMES, hosts, strict=True):
+            self.keygen(name, "--address", f"{host}:{free_port()}")
+        for name in {"operator", *operators}:
+            self.keygen(name, "--operator")
+        for name in NAMES:
+            others = [f"../{other}/card.yaml" for other in NAMES if other != name]
+            pins = [f"../{operator}/certificate.pem" for operator in operators]
+            document = {"parties": others, "operators": pins, "timeout": 20.0, **settings}
+            text = yamlio.dumps({**document, "policy": {**POLICY, **(policy or {})}})
+            (folder / name / "party.yaml").write_text(text, encoding="utf-8")
+        self.cards = [load_card(folder / name / "card.yaml") for name in NAMES]
+        self.start(*NAMES)
+
+    def keygen(self, name: str, *options: str) -> None:
+        from fedsyn.cli import app
+
+        app(["party", "keygen", str(self.folder / name), "--name", name, *options], standalone_mode=False)
+
+    def start(self, *names: str) -> None:
+        ready = {name: self.log(name).count("spent so far") + 1 for name in names}
+        for name in names:
+            command = [*self.prefix(NAMES.index(name)), str(BIN / "fedsyn"), "party", "serve", "party.yaml"]
+            with (self.folder / f"{name}.log").open("ab") as log:
+                self.processes[name] = subprocess.Popen(
+                    command,
+                    cwd=self.folder / name,
+                    env=environment(self.folder / "home"),
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        for name in names:
+            self.wait_for(name, "spent so far", ready[name])
+
+    def wait_for(self, name: str, text: str, times: int = 1, patience: float = 30.0) -> None:
+        """Until the party's log says something."""
+        deadline = time.monotonic() + patience
+        while self.log(name).count(text) < times:
+            if self.processes[name].poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{name} does not say '{text}':\n{self.log(name)}")
+            time.sleep(0.02)
+
+    def kill(self, name: str) -> None:
+        os.killpg(self.processes[name].pid, signal.SIGKILL)
+        self.processes[name].wait(10.0)
+
+    def log(self, name: str) -> str:
+        path = self.folder / f"{name}.log"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def book(self, name: str) -> Reading:
+        return read_book(self.folder / name / "ledger.jsonl")
+
+    def config(self, **nodes: Any) -> RunConfig:
+        parties = [card.model_dump() for card in nodes.pop("cards", self.cards)]
+        aggregation = {"protocol": "mpc", "noise": "distributed", "parties": parties, **nodes.pop("aggregation", {})}
+        runtime = {"engine": "deployment", "seed": None, "operator": str(self.folder / "operator")}
+        return config_of("distaim", 3, {"rounds": None}, aggregation=aggregation, runtime=runtime, **nodes)
+
+    def remote(self, operator: str = "operator", cards: list[PartyNode] | None = None, **named: Any) -> RemoteParties:
+        return RemoteParties(cards or self.cards, self.folder / operator, **named)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            stop(process)
+
+
+class Driven:
+    """A run of the services, and what a curator who sees everything would say."""
+
+    def __init__(self, services: Services, parties: RemoteParties | None = None, **nodes: Any) -> None:
+        self.services, self.parties = services, parties or services.remote()
+        self.config = services.config(**nodes)
+        cliques = contract_class("distaim")(self.config, DOMAIN).stored.cliques
+        self.layout = StoredLayout(cliques, DOMAIN)
+        self.announcement = Announcement(self.config, DOMAIN, cliques, RHO, 1, secrets.token_bytes(16))
+        self.number = -1
+        self.run = self.parties.begin(self.announcement)
+
+    def sealed(self, partition: int, run: bytes | None = None) -> SealedDeal:
+        codes = CODES[partition::3]
+        vector = np.concatenate([table.ravel() for table in count(codes, DOMAIN, self.layout.cliques)])
+        return seal_deal(
+            vector.astype(np.int64), run or self.run, self.parties.keys, partition, rho=RHO, rows=len(codes)
+        )
+
+    def deal(self) -> dict[int, SealedDeal]:
+        deals = {k: self.sealed(k) for k in range(3)}
+        assert self.parties.deal(deals) == {}
+        return deals
+
+    def opening(self, sigma: float = 10.0) -> OpenOrder:
+        self.number += 1
+        return OpenOrder(self.number, "measure", 1, sigma, tuple((name,) for name in DOMAIN))
+
+    def choice(self, epsilon: float = 0.01, best: int | None = None) -> ChooseOrder:
+        """With `best`, one whose outcome is certain: the penalties of all other cliques are far beyond the noise."""
+        self.number += 1
+        cliques = [q for q in contract_class("distaim")(self.config, DOMAIN).candidates.cliques if len(q) == 2]
+        p = [np.full(DOMAIN.size(q), 1 / DOMAIN.size(q)) for q in cliques]
+        cells, weights = np.array([float(len(x)) for x in p]), np.ones(len(p))
+        n = len(CODES)
+        terms = Terms.of("l1", cliques, p, weights, cells, sigma=10.0, size=n, rows=n)
+        if best is not None:
+            penalties = np.full(len(p), 2**45)
+            penalties[best] = 0
+            terms = replace(terms, penalties=penalties)
+        return ChooseOrder(self.number, "select", 1, epsilon, terms)
+
+    def is_right(self, order: OpenOrder, opened: np.ndarray) -> bool:
+        """Counts, within 8 standard deviations: fails by chance once in 10^13 entries."""
+        exact = np.concatenate([table.ravel() for table in count(CODES, DOMAIN, list(order.cliques))])
+        noise = DistributedNoise.of_parties(order.sigma, count=len(order.cliques), length=len(exact))
+        far = np.abs(opened / noise.resolution - exact) / noise.sigma_of(3)
+        return bool(far.max() < 8.0 and far.max() > 0.0)
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """Shared by the tests that leave all three running."""
+    started = Services(tmp_path_factory.mktemp("parties"), operators=("operator", "second"), idle=600.0)
+    try:
+        yield started
+    finally:
+        started.close()
+        assert all(process.poll() is not None for process in started.processes.values())
+
+
+def spent(services: Services) -> list[float]:
+    return [services.book(name).spent for name in NAMES]
+
+
+def one_sentence(error: pytest.ExceptionInfo[RunError], *said: str) -> None:
+    text = str(error.value)
+    assert "\n" not in text and "Traceback" not in text and len(text) < 400, text
+    assert all(re.search(part, text) for part in said), text
+
+
+def at(services: Services, name: str) -> str:
+    return re.escape(f"party '{name}' ({services.cards[NAMES.index(name)].address})")
+
+
+# A run ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run(services: Services) -> None:
+    before = spent(services)
+    run = Driven(services)
+    run.deal()
+    assert [run.parties.choose(run.choice(best=best)) for best in (3, 0, 5)] == [3, 0, 5]
+    order = run.opening()
+    assert run.is_right(order, run.parties.open(order))
+    assert all(cost.bytes_sent > 10_000 and cost.rounds > 20 and cost.cpu > 0 for cost in run.parties.costs)
+    run.parties.end()
+    run.parties.end()
+    expected = 3 * 0.01**2 / 8 + len(DOMAIN) / (2 * 10.0**2)
+    assert np.array(spent(services)) - before == pytest.approx(expected)
+    for name in NAMES:
+        services.wait_for(name, "the run is over: its server has ended it")
+        assert services.book(name).open is None
+        assert services.book(name).runs[run.run.hex()] == [pytest.approx(RHO), pytest.approx(expected)]
+
+
+def test_another_run_is_refused_while_one_is_under_way(services: Services) -> None:
+    run = Driven(services)
+    run.deal()
+    with pytest.raises(RunError) as caught:
+        Driven(services, services.remote("second"))
+    one_sentence(caught, at(services, "alder"), "is busy with another run", "nothing was opened")
+    order = run.opening()
+    assert run.is_right(order, run.parties.open(order)), "the first run goes on"
+    run.parties.end()
+    Driven(services, services.remote("second")).parties.end()
+
+
+def test_an_abandoned_run_is_dropped_and_makes_room(services: Services) -> None:
+    times = [services.log(name).count("the connection to its server broke") for name in NAMES]
+    run = Driven(services)
+    run.deal()
+    for channel in run.parties._channels:  # as if the server's machine had stopped
+        channel.close()
+    for name, before in zip(NAMES, times, strict=True):
+        services.wait_for(name, "the connection to its server broke", before + 1)
+        assert services.book(name).runs[run.run.hex()][1] == 0.0
+    Driven(services).parties.end()
+
+
+# Refused -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_deal_of_an_earlier_run_is_worth_nothing(services: Services) -> None:
+    old = Driven(services)
+    deals = old.deal()
+    old.parties.end()
+    run = Driven(services)
+    refused = run.parties.deal({0: deals[0], 1: run.sealed(1), 2: run.sealed(2, old.run)})
+    assert refused.keys() == {0, 2}
+    assert all("was not sealed for this run" in why and why.startswith("party 'alder'") for why in refused.values())
+    run.parties.end()
+
+
+def test_a_replayed_order_ends_the_run(services: Services) -> None:
+    run = Driven(services)
+    run.deal()
+    order = run.opening()
+    run.parties.open(order)
+    before = spent(services)
+    with pytest.raises(RunError) as caught:
+        run.parties.open(order)
+    one_sentence(caught, at(services, "alder"), "order 0 is not later than order 0", "nothing was opened")
+    with pytest.raises(RunError, match="the parties have no run"):
+        run.parties.open(run.opening())
+    assert spent(services) == before and all(services.book(name).open is None for name in NAMES)
+
+
+def test_an_operator_whose_certificate_is_not_pinned(services: Services) -> None:
+    services.keygen("stranger", "--operator")
+    with pytest.raises(RunError) as caught:
+        Driven(services, services.remote("stranger"))
+    one_sentence(caught, at(services, "alder"), "does not accept the certificate of this side")
+
+
+def test_another_certificate_than_the_card_has(services: Services) -> None:
+    services.keygen("other", "--address", services.cards[2].address)
+    wrong = services.cards[2].model_copy(
+        update={"certificate": load_card(services.folder / "other/card.yaml").certificate}
+    )
+    with pytest.raises(RunError) as caught:
+        Driven(services, services.remote(cards=[*services.cards[:2], wrong]))
+    one_sentence(caught, at(services, "cedar"), "shows another certificate than its card has")
+
+
+def test_a_configuration_with_another_key_for_a_party(services: Services) -> None:
+    """A server that would have clients seal to a key of its own: the parties see it, before any client is asked."""
+    wrong = services.cards[1].model_copy(update={"key": "ab" * 32})
+    with pytest.raises(RunError) as caught:
+        Driven(services, cards=[services.cards[0], wrong, services.cards[2]])
+    one_sentence(caught, at(services, "alder"), "another key for 'birch' than this party has pinned")
+
+
+def test_a_configuration_that_the_policy_forbids(services: Services) -> None:
+    with pytest.raises(RunError) as caught:
+        Driven(services, federation={"clients": 10**6})
+    one_sentence(caught, at(services, "alder"), "its policy allows 10000 clients")
+
+
+# Hostile callers -----------------------------------------------------------------------------------------------------
+
+
+def call(
+    services: Services, caller: str, method: str, frames: list[bytes], tag: str | None = "0" * 32
+) -> grpc.RpcError:
+    """The error of one call by whoever has the keys in a folder, to the first party."""
+    channel = channel_to(
+        services.cards[0].address, services.cards[0].certificate, load_credentials(services.folder / caller)
+    )
+    try:
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.stream_unary(method)(iter(frames), timeout=10.0, metadata=((TAG, tag),) if tag else ())
+        return caught.value
+    finally:
+        channel.close()
+
+
+@pytest.mark.parametrize(
+    ("caller", "method", "said"),
+    [
+        ("birch", METHOD + "begin", "a party is no operator"),
+        ("birch", METHOD + "end", "a party is no operator"),
+        ("operator", LINE, "an operator is no party"),
+        ("operator", METHOD + "nonsense", "Method not found!"),
+    ],
+)
+def test_nobody_plays_another_role(services: Services, caller: str, method: str, said: str) -> None:
+    assert call(services, caller, method, [b"\1x"]).details() == said
+
+
+JUNK = [b"", b"\0", b"\xff" * 40, messages.pack({}), messages.pack({"kind": "open"}), messages.pack({"version": 1})]
+
+
+@pytest.mark.parametrize("method", ["begin", "deal", "choose", "open"])
+def test_malformed_calls_end_neither_the_service_nor_the_run_and_quote_nothing(services: Services, method: str) -> None:
+    run = Driven(services)
+    run.deal()
+    tag = run.announcement.nonce.hex()
+    junk = [*JUNK, messages.pack({"kind": method, "number": "Alice", "name": ["Alice"], "cliques": "Alice"})]
+    for message in junk:
+        error = call(services, "operator", METHOD + method, list(cut(message)), tag)
+        assert error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.RESOURCE_EXHAUSTED)
+        assert re.search("malformed|different versions|busy", error.details()) and "Alice" not in error.details()
+    for frames in ([], [b""], [b"\7x"], [b"\0x"]):
+        assert re.search("malformed|busy", call(services, "operator", METHOD + method, frames, tag).details())
+    assert "does not name its run" in call(services, "operator", METHOD + method, [b"\1x"], None).details() or (
+        method == "begin"
+    )
+    assert "Alice" not in services.log("alder") and "Traceback" not in services.log("alder")
+    order = run.opening()
+    assert run.is_right(order, run.parties.open(order))
+    run.parties.end()
+
+
+def test_a_party_that_sends_lines_of_unknown_runs_disturbs_nobody(services: Services) -> None:
+    run = Driven(services)
+    run.deal()
+    for index in range(12):
+        call_with_lines(services, f"{index:032x}")
+    order = run.opening()
+    assert run.is_right(order, run.parties.open(order))
+    run.parties.end()
+
+
+def call_with_lines(services: Services, tag: str) -> None:
+    """A line of party birch to alder, full of what nobody waits for."""
+    channel = channel_to(
+        services.cards[0].address, services.cards[0].certificate, load_credentials(services.folder / "birch")
+    )
+    frames = (b"\1" + bytes(1 << 18) for _ in range(64))
+    channel.stream_unary(LINE)(frames, timeout=10.0, metadata=((TAG, tag),))
+    channel.close()
+
+
+# Parties that are gone -----------------------------------------------------------------------------------------------
+
+
+def test_a_party_that_was_killed_between_orders(services: Services) -> None:
+    run = Driven(services)
+    run.deal()
+    run.parties.choose(run.choice())
+    before = spent(services)
+    services.kill("cedar")
+    try:
+        with pytest.raises(RunError) as caught:
+            run.parties.open(run.opening())
+        one_sentence(caught, at(services, "cedar"), "is gone: the connection to it broke; nothing was opened")
+        assert spent(services) == before
+        with pytest.raises(RunError) as caught:
+            Driven(services)
+        one_sentence(caught, at(services, "cedar"), "does not listen there")
+    finally:
+        services.start("cedar")
+    assert services.book("cedar").open is None, "the next start ended the run that the killed process had"
+    assert spent(services) == before
+    for name in ("alder", "birch"):
+        assert services.book(name).open is None
+    again = Driven(services)
+    again.deal()
+    order = again.opening()
+    assert again.is_right(order, again.parties.open(order))
+    again.parties.end()
+
+
+def test_a_party_that_is_killed_in_the_middle_of_an_order(services: Services) -> None:
+    """It stands still while the others have charged or wait, and then dies: what was charged stays charged."""
+    run = Driven(services)
+    run.deal()
+    before = spent(services)
+    os.killpg(services.processes["birch"].pid, signal.SIGSTOP)
+    timer = threading.Timer(0.3, services.kill, ["birch"])
+    timer.start()
+    try:
+        with pytest.raises(RunError) as caught:
+            run.parties.open(run.opening())
+        one_sentence(caught, at(services, "birch"), "is gone: the connection to it broke; nothing was opened")
+    finally:
+        timer.join()
+        services.start("birch")
+    cost = len(DOMAIN) / (2 * 10.0**2)
+    for name, old, new in zip(NAMES, before, spent(services), strict=True):
+        assert new - old in (0.0, pytest.approx(cost)), name
+        assert services.book(name).open is None
+    Driven(services).parties.end()
+
+
+def test_a_party_started_anew_has_lost_its_run(services: Services) -> None:
+    run = Driven(services)
+    run.deal()
+    services.kill("alder")
+    services.start("alder")
+    time.sleep(0.3)
+    with pytest.raises(RunError) as caught:
+        run.parties.open(run.opening())
+    one_sentence(
+        caught, at(services, "alder"), "is gone|no such run here: it has ended, was dropped, or this party was"
+    )
+    Driven(services).parties.end()
+
+
+# Parties of their own ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Callable[..., Services]]:
+    """Starts services for one test."""
+    started: list[Services] = []
+
+    def start(**named: Any) -> Services:
+        started.append(Services(tmp_path, **named))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for services in started:
+            services.close()
+
+
+def test_a_partys_total_budget_holds_over_runs_and_restarts(fresh: Callable[..., Services]) -> None:
+    services = fresh(policy={"epsilon_total": 1.2}, idle=1.0)
+    run = Driven(services)
+    run.deal()
+    run.parties.open(run.opening(sigma=10.0))
+    run.parties.end()
+    once = len(DOMAIN) / (2 * 10.0**2)
+    assert spent(services) == pytest.approx([once] * 3)
+    services.kill("birch")
+    services.start("birch")
+    with pytest.raises(RunError) as caught:
+        Driven(services)
+    one_sentence(
+        caught, "party '(alder|birch|cedar)'", r"over all runs this party may release epsilon = 1\.2", "opened"
+    )
+    assert spent(services) == pytest.approx([once] * 3)
+    assert all(services.book(name).open is None for name in NAMES)
+    # A run without an order for `idle` seconds is dropped; a smaller run still fits.
+    small = PrivacyBudget(1.2, 1e-5).rho - once
+    config = services.config()
+    cliques = contract_class("distaim")(config, DOMAIN).stored.cliques
+    parties = services.remote()
+    parties.begin(Announcement(config, DOMAIN, cliques, small, 1, secrets.token_bytes(16)))
+    for name in NAMES:
+        services.wait_for(name, "no order came for 1 s")
+    parties.end()
