@@ -287,7 +287,13 @@ class RunConfig(Node):
         return (value,) if isinstance(value, str) else value
 
     def to_dict(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", by_alias=True)
+        """JSON values. Keys that came after the first format are left out where they are not set: a file and the hash of
+        an older run stay what they were."""
+        document = self.model_dump(mode="json", by_alias=True)
+        for node, key in (("aggregation", "parties"), ("runtime", "operator")):
+            if document[node][key] is None:
+                del document[node][key]
+        return document
 
     @cached_property
     def sha256(self) -> str:

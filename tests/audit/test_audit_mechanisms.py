@@ -34,6 +34,7 @@ AUDITS = {
     case.mechanism: case
     for case in (
         Case("aim", "server", ROUNDS),
+        Case("distaim", "server", ROUNDS),
         Case("naive_flaim", "local", {"rounds": 1, "local_rounds": 2}),
         Case("augflaim", "server", ROUNDS),
         Case("flaim_random", "distributed", ROUNDS),

@@ -240,13 +240,14 @@ def _resolution(claim: Release, length: int, clients: int) -> int:
 def _visible(outcome: Outcome) -> list[str]:
     """Everything that the server sees beside the ledgers' outputs, and the model.
 
-    With `noise: server` the server is trusted with exact contributions to a sum; what it does with them is the model.
+    With `noise: server` the server is trusted with exact contributions to a sum or a store; what it does with them is
+    the model.
     """
     trusted = outcome.config.aggregation.noise == "server"
     items = []
     for exchange in outcome.tape.exchanges:
         seen: list[Any] = [exchange.partition, exchange.envelope, _bytes(exchange.arrays), exchange.reply]
-        if not (trusted and exchange.envelope["kind"] == "sum"):
+        if not (trusted and exchange.envelope["kind"] in ("sum", "deal")):
             seen.append(_bytes(exchange.reply_arrays))
         items.append(repr(seen))
     return [*items, repr({name: _bytes([array]) for name, array in outcome.arrays.items()})]

@@ -58,7 +58,7 @@ def test_file_names_are_relative_to_the_file(tmp_path: Path) -> None:
         ("epsilon_total", "epsilon_totl", r"unknown key 'policy.epsilon_totl' \(did you mean 'epsilon_total'\?\)"),
         ("operators", "operator", r"unknown key 'operator' \(did you mean 'operators'\?\)"),
         ("mechanisms: [distaim]", "mechanisms: []", "mechanisms"),
-        ("mechanisms: [distaim]", "mechanisms: [distaim]\n  limits: {row: 5}", r"did you mean 'rows'"),
+        ("mechanisms: [distaim]", "mechanisms: [distaim]\n  limits: {cell: 5}", r"did you mean 'cells'"),
         ("mechanisms: [distaim]", "mechanisms: [distaim]\n  limits: {cells: 0}", "limits.cells"),
         ("mechanisms: [distaim]", "mechanisms: [distaim]\n  configurations: [abc]", "64 lower-case hex digits"),
         ("mechanisms: [distaim]", "mechanisms: [distaim]\n  threat: semi_honest", "threat"),
@@ -204,21 +204,24 @@ def test_one_client_too_many_is_refused_alone(tmp_path: Path) -> None:
     assert bench.parties.deal(deals) == {9: "party 1: more clients have dealt than a party's policy allows"}
 
 
-def test_a_choice_has_bits_for_the_rows_of_the_policy_where_counts_are_private() -> None:
+def test_a_choice_has_bits_for_what_a_party_could_add() -> None:
+    """A deviating party's share of the noise fits `noise_bits`, and three such shares beside the scores do not wrap."""
     bench = Bench()
     bench.deal()
     order = bench.choice()
-    limits = LimitsNode(rows=10**6)
-    named = plan_choice(order, bench.layout, limits, len(bench.rows))
-    private = plan_choice(order, bench.layout, limits, None)
-    assert named.bits == order.terms.bits
-    assert private.bits == (order.terms.scale * 10**6).bit_length() + 1 > named.bits
-    assert private.score_bits > named.score_bits > named.bits
+    honest, bounded = (plan_choice(order, bench.layout, LimitsNode(), None, bounded=b) for b in (False, True))
+    assert honest.noise.reach <= 2 ** (honest.noise_bits - 1)
+    assert 2 * (order.terms.reach + honest.noise.reach) < 2 ** (honest.score_bits - 1)
+    assert 2 * (order.terms.reach + 3 * 2 ** (bounded.noise_bits - 1)) < 2 ** (bounded.score_bits - 1)
+    large = replace(order, epsilon=1600 * 2 * (order.terms.moved + 2) / 2**61)
+    assert plan_choice(large, bench.layout, LimitsNode(), None, bounded=False).score_bits <= 64
+    with pytest.raises(ProtocolError, match="noise that a party could add"):
+        plan_choice(large, bench.layout, LimitsNode(), None, bounded=True)
 
 
 def test_a_simulation_takes_everything() -> None:
     anything = Policy.of_simulation("distaim")
-    assert anything.run_budget.rho > 1e5 and anything.minimum_clients == 1 and anything.limits.rows == 1
+    assert anything.run_budget.rho > 1e5 and anything.minimum_clients == 1
 
 
 # Cards ---------------------------------------------------------------------------------------------------------------
