@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +69,7 @@ class AimContract(Contract):
     store = STORE_REQUESTS
     statement = PrivacyStatement(
         public="{public}",
-        trust="{trust}",
+        trust="{trust}{honest}",
         server_sees="the store's choice of each round and noisy marginals; {server}",
         client_sees="that it is asked to deal, once; nothing of the others",
         cost="a choice epsilon_t^2/8; a marginal 1/(2 sigma_t^2); noise drawn by {noise}. A client enters all that the "
@@ -77,6 +77,14 @@ class AimContract(Contract):
         "filter",
         sampler="{sampler}",
     )
+    general_words: ClassVar[dict[str, object]] = {
+        "honest": " (with `score: squared_l2` also every client, with its rows)"
+    }
+
+    def words(self) -> dict[str, object]:
+        """Squared scores rest on one more assumption."""
+        honest = "; and every client, to deal no more than the rows that it published"
+        return {"honest": honest if self.options.score == SquaredL2.name else ""}
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
@@ -86,6 +94,11 @@ class AimContract(Contract):
             not squared or config.privacy.client_sizes == "public",
             "mechanism.score: 'squared_l2' moves with the number of rows, so its sensitivity needs "
             "privacy.client_sizes: public; allowed with private sizes: l1",
+        )
+        require(
+            not squared or config.aggregation.threat == "semi_honest",
+            "mechanism.score: 'squared_l2' takes clients at their word: one that deals more than its rows makes the rows "
+            "of others count for more; allowed with aggregation.threat: malicious: l1",
         )
 
     # The score, lines 12-13 -------------------------------------------------------------------------------------------

@@ -287,8 +287,7 @@ class RunConfig(Node):
         return (value,) if isinstance(value, str) else value
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values. Keys that came after the first format are left out where they are not set: a file and the hash of
-        an older run stay what they were."""
+        """JSON values. Keys younger than the first format are left out where unset: an older run keeps its hash."""
         document = self.model_dump(mode="json", by_alias=True)
         for node, key in (("aggregation", "parties"), ("runtime", "operator")):
             if document[node][key] is None:

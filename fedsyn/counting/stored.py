@@ -62,6 +62,11 @@ class StoredLayout:
         self._found: dict[Clique, Place] = {}
 
     @property
+    def starts(self) -> list[int]:
+        """First cell of each stored marginal."""
+        return self._starts[:-1]
+
+    @property
     def length(self) -> int:
         """L, cells of the store."""
         return self._starts[-1]

@@ -66,8 +66,11 @@ class SelectionNoise:
         return _REACH * self.scale + 1.0
 
     def check(self, largest: float) -> None:
-        """Makes sure that scores up to `largest` and their noise can be compared in 64 bits; ConfigError."""
-        if largest + self.reach >= 2.0**62:
+        """Makes sure that scores up to `largest` and their noise can be compared in 64 bits; ConfigError.
+
+        And that a noise, a double, has steps below 1 before it is rounded: it stays below 2^53 / 4.
+        """
+        if largest + self.reach >= 2.0**62 or self.reach >= 2.0**51:
             raise ConfigError(
                 f"a choice with epsilon {self.epsilon:g} needs noise of up to {self.reach:.3g} steps on scores of up "
                 f"to {largest:.3g}, beyond 2^62: choose a larger privacy.epsilon, or fewer rounds"

@@ -258,7 +258,7 @@ class TableClient(NumPyClient):
 
     def _deal(self, method: Callable[[Call[Any]], Any], call: Call[Any]) -> Arrays:
         """The method gives the exact answers, the store decides how they are protected."""
-        store = make_store(self.config.aggregation, self.config.federation.minimum_cohort)
+        store = make_store(self.config)
         part = ClientDeal(call.request, lambda: method(call), call.arrays, self.ledger, self.holder, self.config)
         return store.answer(part)
 

@@ -74,7 +74,11 @@ class Contract:
         """
         node, minimum = config.aggregation, config.federation.minimum_cohort
         if cls.store:
-            return make_store(node, minimum)
+            if cls.accountant != "zcdp":
+                raise ConfigError(
+                    f"mechanism '{config.mechanism.name}': a store makes choices, and only the accountant 'zcdp' covers them"
+                )
+            return make_store(config)
         if node.protocol not in PROTOCOLS:
             raise ConfigError(
                 f"aggregation.protocol: '{node.protocol}' is a store, and '{config.mechanism.name}' forms sums; "

@@ -92,6 +92,7 @@ class Keeper:
         ledger: the run's.
         randomness: the server's.
         party_ledger: makes the ledger of a simulated party, by its index.
+        rows: a client's row count where these are public, else None.
         drop: records that a client's reply was refused, and why.
     """
 
@@ -102,11 +103,12 @@ class Keeper:
         ledger: Ledger,
         randomness: Randomness,
         party_ledger: Callable[[int], Ledger],
+        rows: Callable[[int], int | None],
         drop: Callable[[int, str], None],
     ) -> None:
         self.contract = contract
         minimum = contract.config.federation.minimum_cohort
-        run = ServedRun(contract.config, contract.stored, ledger, randomness, party_ledger, minimum, drop)
+        run = ServedRun(contract.config, contract.stored, ledger, randomness, party_ledger, minimum, rows, drop)
         self.server: StoreServer = store.serve(run)
 
     def deal(self, asked: Deal, exchange: Exchange) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ class Norm(ABC):
         """The most that N can be over so many cells of values below 2^(bits-1), whatever clients have dealt."""
 
     @abstractmethod
-    def measure(self, differences: Integers, starts: Integers) -> Integers:
+    def measure(self, differences: Integers, starts: Integers, bits: int) -> Integers:
         """(m,) the norm of each segment of γ M - m; the plain store's, and the reference for the others."""
 
 
@@ -83,8 +83,8 @@ class L1(Norm):
     def moved(self, scale: int, rows: int) -> int:
         """γ: one row changes one cell of M by 1, and an absolute value by no more, wherever m lies.
 
-        That holds modulo 2^bits too, where |x| is as steep: no count that a hostile client deals can make another
-        client's row move a score by more.
+        `measure` takes differences modulo 2^bits, where |x| is as steep: no count that a hostile client deals can make
+        another client's row move a score by more, nor a score leave its bound.
         """
         return scale
 
@@ -94,8 +94,10 @@ class L1(Norm):
     def largest(self, bits: int, cells: int) -> int:
         return cells << (bits - 1)
 
-    def measure(self, differences: Integers, starts: Integers) -> Integers:
-        return _segments(np.abs(differences), starts)
+    def measure(self, differences: Integers, starts: Integers, bits: int) -> Integers:
+        half = np.int64(1 << (bits - 1))
+        centred = ((differences + half) & (2 * half - 1)) - half
+        return _segments(np.abs(centred), starts)
 
 
 class SquaredL2(Norm):
@@ -122,7 +124,7 @@ class SquaredL2(Norm):
     def largest(self, bits: int, cells: int) -> int:
         return cells << (2 * bits - 2)
 
-    def measure(self, differences: Integers, starts: Integers) -> Integers:
+    def measure(self, differences: Integers, starts: Integers, bits: int) -> Integers:
         return _segments(differences**2, starts)
 
 
@@ -245,7 +247,7 @@ class Terms:
     def scores(self, marginals: Sequence[npt.NDArray[np.int64]]) -> Integers:
         """(m,) from exact counts, for who may see them: what every other store computes without."""
         differences = self.scale * np.concatenate([marginal.ravel() for marginal in marginals]) - self.model
-        return self.weights * (NORMS[self.norm].measure(differences, self.starts) - self.penalties)
+        return self.weights * (NORMS[self.norm].measure(differences, self.starts, self.bits) - self.penalties)
 
 
 def _segments(values: Integers, starts: Integers) -> Integers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsyn.config import AggregationNode
+from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.store.mpc import MpcStore
@@ -11,18 +11,19 @@ from fedsyn.store.plain import PlainStore
 STORES: dict[str, type[Store]] = {"plain": PlainStore, "mpc": MpcStore}
 
 
-def make_store(node: AggregationNode, minimum: int = 1) -> Store:
-    """The store that a configuration asks for; `minimum` is its `federation.minimum_cohort`.
+def make_store(config: RunConfig) -> Store:
+    """The store that a configuration asks for.
 
     Raises:
         ConfigError: the protocol has no store.
     """
+    node = config.aggregation
     if node.protocol not in STORES:
         raise ConfigError(
             f"aggregation.protocol: '{node.protocol}' has no store, it forms sums only; this mechanism chooses from a "
             f"store: allowed: {', '.join(STORES)}"
         )
-    return STORES[node.protocol](node, minimum)
+    return STORES[node.protocol](node, config.federation.minimum_cohort, config.runtime.engine != "deployment")
 
 
 __all__ = ["STORES", "ClientDeal", "MpcStore", "PlainStore", "ServedRun", "Store", "StoreServer", "make_store"]

@@ -79,6 +79,7 @@ class ServedRun:
         randomness: the server's.
         party_ledger: makes the ledger of a simulated party, by its index.
         minimum: clients that must have dealt before anything is chosen or opened.
+        rows: a client's row count where these are public, else None.
         drop: records that a client's deal was refused, and why.
     """
 
@@ -88,6 +89,7 @@ class ServedRun:
     randomness: Randomness
     party_ledger: Callable[[int], Ledger]
     minimum: int
+    rows: Callable[[int], int | None]
     drop: Callable[[int, str], None]
 
 
@@ -97,13 +99,15 @@ class Store(ABC):
     Args:
         node: `aggregation` of the configuration.
         minimum: `federation.minimum_cohort`.
+        simulated: whether one process plays everybody.
     """
 
     name: ClassVar[str]
 
-    def __init__(self, node: AggregationNode, minimum: int = 1) -> None:
+    def __init__(self, node: AggregationNode, minimum: int = 1, simulated: bool = True) -> None:
         self.node = node
         self.minimum = minimum
+        self.simulated = simulated
 
     def check(self, clients: int) -> None:
         """Refuses a configuration that this store cannot serve; ConfigError says why."""

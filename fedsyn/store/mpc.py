@@ -62,10 +62,11 @@ class MpcStore(Store):
 
     def who_sees_what(self) -> dict[str, str]:
         malicious = self.node.threat == "malicious"
+        played = " (here a simulation, which protects nobody: one process plays all three)" if self.simulated else ""
         return {
             "trust": "nobody alone: of the three computing parties at most one is corrupted, "
             + ("whatever it does" if malicious else "and follows the protocol")
-            + "; it may collude with the server and with clients",
+            + f"; it may collude with the server and with clients{played}",
             "server": "sealed shares, which it cannot read; of what was dealt, only what the parties open",
             "noise": "the three parties, a share each (two for a choice): any one may be corrupted",
         }

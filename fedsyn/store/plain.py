@@ -71,20 +71,32 @@ class PlainServer(StoreServer):
         for partition, reply in sorted(replies.items()):
             try:
                 cells, values = decode_sparse(reply.arrays, len(self.total))
-                if int(values.max(initial=0)) + int(self.total.max(initial=0)) >= _MOST_ROWS:
-                    raise ProtocolError("the counts that it dealt are those of more rows than a store takes")
+                self._check_rows(cells, values, self.run.rows(partition))
             except ProtocolError as error:
                 self.run.drop(partition, str(error))
             else:
                 self.total[cells] += values
                 self.dealt.append(partition)
 
+    def _check_rows(self, cells: npt.NDArray[np.int64], values: npt.NDArray[np.int64], rows: int | None) -> None:
+        """Refuses counts that are not of a table: every marginal has as many rows, and as many as were published.
+
+        The squared score's sensitivity rests on it. ProtocolError; the server sees these counts anyway.
+        """
+        starts = np.array(self.run.layout.starts)
+        which = np.searchsorted(starts, cells, side="right") - 1
+        sums = np.bincount(which, weights=values, minlength=len(starts))
+        if (sums != sums[0]).any() or (rows is not None and sums[0] != rows):
+            raise ProtocolError("the marginals that it dealt are not those of one table of its size")
+        if float(sums[0]) + float(self.total.max(initial=0)) >= _MOST_ROWS:
+            raise ProtocolError("the counts that it dealt are those of more rows than a store takes")
+
     def choose(self, asked: Choose, round: int) -> int:
         terms, request, number = asked.terms, asked.request, self.next_order()
         scores = terms.scores([self.run.layout.marginal(self.total, clique) for clique in terms.cliques])
         if not self.parties:
             return self.run.ledger.exponential(
-                scores / terms.unit,
+                (scores - scores.max()) / terms.unit,  # integers first: doubles are exact for small ones only
                 epsilon=request.epsilon,
                 sensitivity=terms.sensitivity,
                 name=request.name,

@@ -13,6 +13,8 @@ from halves import asked
 from clients.aim import AimClient, AimContract, annealing_start, fixed_scales
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.flower import ConfigRecord, RecordDict
+from fedsyn.flower.messages import array_record, read_reply
 from fedsyn.inference import estimate
 from fedsyn.inference.fitting import estimate_config
 from fedsyn.privacy import PrivacyBudget
@@ -304,6 +306,33 @@ def test_every_score_runs_with_every_noise(score, noise):
     assert outcome.strategy.ledger.spent_rho == pytest.approx(RHO, rel=1e-9)
     (sigma,) = {r.sigma for r in releases(outcome, "measure")}
     assert sigma == pytest.approx(fixed_scales(RHO, 3, D).sigma)
+
+
+def test_squared_distances_take_no_liars():
+    with pytest.raises(ConfigError, match=r"allowed with aggregation\.threat: malicious: l1"):
+        node = {"protocol": "mpc", "noise": "distributed", "threat": "malicious"}
+        config_of("distaim", 3, {"score": "squared_l2"}, aggregation=node)
+    contract = AimContract(config_of("aim", 1, {"score": "squared_l2"}), DOMAIN)
+    assert "every client" in contract.filled(contract.trusted(contract.config), "seeded").to_dict()["trust"]
+
+
+@pytest.mark.parametrize("change", [lambda v: v + 1, lambda v: v * 1000, lambda v: np.append(v[:-1], v[-1] + 2)])
+def test_a_plain_store_takes_no_counts_that_are_not_of_a_table_of_the_published_size(change):
+    """Every marginal has as many rows as the client published; what has not is dropped, and costs nobody else."""
+    parts = tuple(CODES[k::3] for k in range(3))
+
+    def lie(reply: Any, earlier: int) -> Any:
+        if earlier == 1:
+            arrays, scalars = read_reply(reply)
+            record = array_record([arrays[0].astype(np.int64), change(arrays[1].astype(np.int64))])
+            reply.content = RecordDict({"arrays": record, "config": ConfigRecord(scalars)})
+        return reply
+
+    config = config_of("distaim", 3, {"rounds": 2})
+    outcome = finished(execute(config, Federation(TABLE, parts), faults={1: lie}))
+    without = finished(execute(config, Federation(TABLE, parts), faults={1: vanish(1)}))
+    assert outcome.dropped == {1} and "not those of one table" in str(outcome.strategy.records)
+    assert all(outcome.arrays[key].tobytes() == without.arrays[key].tobytes() for key in outcome.arrays)
 
 
 def test_least_sigma_is_that_of_the_plan():

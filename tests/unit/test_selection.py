@@ -236,6 +236,7 @@ def test_choices_follow_the_exponential_mechanism():
         Randomness(5),
         lambda party: Ledger(PrivacyBudget(1.0, 1e-5)),
         1,
+        lambda k: None,
         lambda k, why: None,
     )
     server = PlainServer(run, shares=False)

@@ -44,6 +44,22 @@ def test_one_row_moves_no_score_by_more_than_the_terms_say(norm: str, seed: int,
     assert terms.sensitivity * terms.unit == terms.moved
 
 
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), hostile=st.integers(0, 2**40 - 1), cell=st.integers(0, 2**20))
+def test_no_count_that_a_client_deals_makes_anothers_row_move_an_l1_score_by_more(
+    seed: int, hostile: int, cell: int
+) -> None:
+    """Nor leaves the bound on scores: what follows fits 64 bits."""
+    terms, codes = terms_of("l1", seed), table(seed, 8)
+    marginals = [count(part, DOMAIN, CLIQUES) for part in (codes[:-1], codes)]
+    for world in marginals:
+        for marginal in world:
+            marginal.ravel()[cell % marginal.size] += hostile
+    before, after = (terms.scores(world) for world in marginals)
+    assert np.abs(after - before).max() <= terms.moved
+    assert max(np.abs(before).max(), np.abs(after).max()) <= terms.reach < LARGEST_SCORE
+
+
 def test_the_bounds_are_attained() -> None:
     codes = np.zeros((40, 4), np.int64)
     for norm in NORMS:
