@@ -20,10 +20,14 @@ from fedsyn.runs.engines import run
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "adult_flaim.yaml"
 NAIVE_BAYES = "mechanism={name: fed_naive_bayes, rounds: 10}"  # it has no ratio, which the configuration sets
 AIM = ("mechanism.name=aim", "federation.participation=1.0")
+DISTAIM = ("mechanism.name=distaim", "mechanism.iterations=12", "mechanism.final_iterations=12")
 SETTINGS: tuple[tuple[str, ...], ...] = (
     AIM,
     (*AIM, "mechanism.rounds=null"),
     (*AIM, "mechanism.rounds=null", "mechanism.ablation.printed_start=true"),
+    DISTAIM,
+    (*DISTAIM, "aggregation.noise=distributed"),
+    (*DISTAIM, "mechanism.rounds=null"),
     ("mechanism.name=augflaim",),
     ("mechanism.name=augflaim", "mechanism.rounds=null"),
     ("mechanism.name=augflaim", "mechanism.ablation.totals=marginal"),

@@ -97,8 +97,8 @@ class AimContract(Contract):
         )
         require(
             not squared or config.aggregation.threat == "semi_honest",
-            "mechanism.score: 'squared_l2' takes clients at their word: one that deals more than its rows makes the rows "
-            "of others count for more; allowed with aggregation.threat: malicious: l1",
+            "mechanism.score: 'squared_l2' takes clients at their word: one that deals more than its rows makes the "
+            "rows of others count for more; allowed with aggregation.threat: malicious: l1",
         )
 
     # The score, lines 12-13 -------------------------------------------------------------------------------------------

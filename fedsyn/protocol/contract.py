@@ -76,7 +76,7 @@ class Contract:
         if cls.store:
             if cls.accountant != "zcdp":
                 raise ConfigError(
-                    f"mechanism '{config.mechanism.name}': a store makes choices, and only the accountant 'zcdp' covers them"
+                    f"mechanism '{config.mechanism.name}': a store makes choices; the accountant must be 'zcdp'"
                 )
             return make_store(config)
         if node.protocol not in PROTOCOLS:
