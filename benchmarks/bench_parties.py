@@ -205,10 +205,7 @@ def runs(started: Services, clients: int, rounds: int, threat: str, repeats: int
     )
     tables = split_tables(plain_config)
     stored = contract_class("distaim")(config, tables.schema.domain).stored
-    print(
-        f"\nDistAIM on Adult, 32 bins: {clients} clients, half of them a round, T = {rounds}, threat: {threat};",
-        end=" ",
-    )
+    print(f"\nDistAIM on Adult, 32 bins: {clients} clients, half of them a round, T = {rounds}, threat: {threat};")
     print(f"a client deals {stored.length:,} cells; median of {repeats}, one after the other")
     whole(plain_config, tables)  # imports are nobody's cost
     plain, mpc = [], []
@@ -221,9 +218,8 @@ def runs(started: Services, clients: int, rounds: int, threat: str, repeats: int
     costs = tuple(PartyCost(int(c["bytes_sent"]), int(c["rounds"]), c["cpu"]) for c in strategy.costs[-1].parties)
     one, other = statistics.median(plain), statistics.median(mpc)
     print(f"{'plain store':>34}: {one:9.2f} s wall")
-    print(
-        f"{'three parties':>34}: {other:9.2f} s wall; {other - one:.2f} s more (goal: below 60), {other / one:.2f} times"
-    )
+    more = f"{other - one:.2f} s more (goal: below 60), {other / one:.2f} times"
+    print(f"{'three parties':>34}: {other:9.2f} s wall; {more}")
     line("processor, a party", [(b - a) / repeats for b, a in zip(after, cpu, strict=True)], "CPU s a run")
     print_costs(costs, (PartyCost(),) * 3)
 

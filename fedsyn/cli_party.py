@@ -54,28 +54,26 @@ def serve(file: FileArgument) -> None:
     """Run a party until it is stopped."""
     import logging
     import signal
+    import threading
 
     from fedsyn.parties.policy import load_party_file
     from fedsyn.parties.service import Service
 
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
     logging.getLogger("fedsyn.party").setLevel(logging.INFO)
+    _one_arena()
     service = Service(load_party_file(file))
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
+    stopping = threading.Event()
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, lambda *_: stopping.set())
     service.start()
     own, budget = service.cards[0], service.book.budget
     _say(f"party '{own.name}' listens on port {service.port}")
     _say(f"spent so far: epsilon {service.book.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")
-    try:
-        service.wait()
-    except KeyboardInterrupt:
-        _say("stopping")
-    finally:
-        service.stop()
+    stopping.wait()
+    _say("stopping")
+    service.stop()
 
 
 @app.command()
@@ -101,6 +99,16 @@ def ledger(file: FileArgument) -> None:
     )
     if reading.torn:
         _say("the last line is torn: it counts as the rest of the run before it")
+
+
+def _one_arena() -> None:
+    """Has glibc keep one pool of memory instead of one a thread: shares are large, and freed in another thread than the
+    one that took them, so that each run would leave more behind (`benchmarks/bench_parties.py --repeats 12`)."""
+    import contextlib
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX
 
 
 def _say(text: str) -> None:

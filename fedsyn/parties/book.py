@@ -187,6 +187,7 @@ class Book:
         if self._file < 0:
             raise RunError("the ledger of this party is closed")
         whole = {"format": _FORMAT, "time": int(time.time()), **entry, "follows": self._reading.chain}
+        self._reading.add(whole)  # first: what does not follow never gets into the file
         line = memoryview(json.dumps(whole).encode() + b"\n")
         try:
             while line:
@@ -195,7 +196,6 @@ class Book:
         except OSError:
             self.close()  # the line may be torn: only a fresh look at the file knows
             raise RunError("the ledger of this party cannot be written; nothing was released") from None
-        self._reading.add(whole)
 
     def _mend(self) -> None:
         """Ends a torn last line and enters the worst that it can have been; ends a run that has no end."""

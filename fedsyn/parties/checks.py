@@ -24,7 +24,7 @@ from fedsyn.privacy import DistributedNoise, Ledger, PrivacyBudget, SelectionNoi
 from fedsyn.privacy.accountant import affordable
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
-from fedsyn.selection.terms import NORMS, SquaredL2, Terms
+from fedsyn.selection.terms import NORMS, SquaredL2
 
 
 @dataclass(frozen=True)
@@ -152,16 +152,18 @@ class ChoicePlan:
 
     Attributes:
         noise: two parties' shares make it.
-        bits: of a difference from the model.
+        noise_bits: of one party's share of it, whatever that party sends.
         score_bits: of a difference of two scores with their noise.
     """
 
     noise: SelectionNoise
-    bits: int
+    noise_bits: int
     score_bits: int
 
 
-def plan_choice(order: ChooseOrder, layout: StoredLayout, limits: LimitsNode, public_rows: int | None) -> ChoicePlan:
+def plan_choice(
+    order: ChooseOrder, layout: StoredLayout, limits: LimitsNode, public_rows: int | None, *, bounded: bool
+) -> ChoicePlan:
     """Checks a choice.
 
     Args:
@@ -169,6 +171,7 @@ def plan_choice(order: ChooseOrder, layout: StoredLayout, limits: LimitsNode, pu
         layout: of what was dealt.
         limits: of the policy.
         public_rows: of all clients that have dealt; None if they are private.
+        bounded: whether a party that deviates can enter only so much noise as fits `noise_bits`, so that all three may.
 
     Raises:
         ProtocolError: it does not fit the store, or its numbers could leave 64 bits.
@@ -184,13 +187,13 @@ def plan_choice(order: ChooseOrder, layout: StoredLayout, limits: LimitsNode, pu
     if squared and public_rows is not None:
         _refuse(terms.rows < public_rows, f"the terms name {terms.rows} rows, and the clients have dealt {public_rows}")
     _checked(terms.check)
-    # One row moves |x| by one step only where x keeps its sign bit: a server that names too few rows changes nothing.
-    rows = max(terms.rows, limits.rows if public_rows is None else public_rows)
-    bits = (terms.scale * rows).bit_length() + 1
     noise = _checked(lambda: SelectionNoise(order.epsilon, terms.moved))
-    reach = _largest(terms, bits)
-    _checked(lambda: noise.check(float(reach)))
-    return ChoicePlan(noise, bits, (2 * (reach + math.ceil(noise.reach))).bit_length() + 1)
+    _checked(lambda: noise.check(float(terms.reach)))
+    reach = math.ceil(noise.reach)
+    noise_bits = reach.bit_length() + 1
+    largest = terms.reach + (PARTIES << (noise_bits - 1) if bounded else reach)
+    _refuse(largest >= 2**62, "the scores of a choice and the noise that a party could add to them exceed 2^62")
+    return ChoicePlan(noise, noise_bits, (2 * largest).bit_length() + 1)
 
 
 def plan_opening(order: OpenOrder, layout: StoredLayout, limits: LimitsNode, least: float | None) -> DistributedNoise:
@@ -219,13 +222,6 @@ def _check_cliques(cliques: Sequence[Clique], layout: StoredLayout, limits: Limi
             raise ProtocolError("an order asks for a clique that lies inside no stored one") from None
         cells += layout.domain.size(clique)
     _refuse(cells > limits.cells, f"its policy allows orders of {limits.cells} cells")
-
-
-def _largest(terms: Terms, bits: int) -> int:
-    """The largest absolute score, where no count needs more than `bits`."""
-    norm = NORMS[terms.norm]
-    triples = zip(terms.weights, terms.sizes, terms.penalties, strict=True)
-    return max(int(w) * (norm.largest(bits, n) + abs(int(p))) for w, n, p in triples)
 
 
 def _known(clique: Clique, domain: Domain) -> None:

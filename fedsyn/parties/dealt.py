@@ -53,10 +53,6 @@ class Deals:
         nothing = np.zeros(length, np.uint64)
         self.total = Shared(nothing, nothing, index)
 
-    def forget(self) -> None:
-        nothing = np.zeros(0, np.uint64)
-        self.total = Shared(nothing, nothing, self.total.party)
-
     def opened(
         self, parts: Mapping[int, DealPart], index: int, pair: KeyPair, remaining: float, limits: LimitsNode
     ) -> dict[int, Entry]:

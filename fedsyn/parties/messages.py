@@ -68,7 +68,7 @@ def read_announcement(message: bytes) -> Announcement:
         )
     try:
         read = Announcement.of(facts)
-    except (FedsynError, ValueError, KeyError, TypeError, AttributeError):  # pydantic's error is a ValueError
+    except (FedsynError, ValueError, KeyError, TypeError, AttributeError, OverflowError):  # pydantic's is a ValueError
         raise ProtocolError("the announcement of the run is malformed") from None
     return read
 

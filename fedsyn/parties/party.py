@@ -13,6 +13,7 @@ run is over at this party: its shares are dropped, nothing comes out any more, w
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -86,13 +87,17 @@ class Party:
         return PartyCost(self._lines.bytes_sent, rounds, self._cpu)
 
     def stop(self, reason: str) -> None:
-        """Ends the run; the shares are gone."""
-        if self.over is None:
-            self.over = reason
-            if self._begun is not None:
-                self._begun.forget()
-                if self.host.book is not None:
-                    self.host.book.end(self._begun.id.hex())
+        """Ends the run; the shares are gone, and the keys of the computation with them. Later calls change nothing."""
+        if self.over is not None:
+            return
+        self.over, run = reason, self._begun
+        if run is None:
+            return
+        self._lines.rounds += run.session.rounds
+        self._begun = None
+        if self.host.book is not None:
+            with contextlib.suppress(FedsynError):  # a ledger that cannot be written: its next reader ends the run
+                self.host.book.end(run.id.hex())
 
     @_step
     def begin(self, announcement: Announcement) -> bytes:
@@ -141,7 +146,8 @@ class Party:
         """The index that the mechanism chose; all three parties learn it."""
         run, state = self._running(order)
         terms = order.terms
-        plan = plan_choice(order, run.layout, self.host.policy.limits, run.public_rows)
+        session, limits = run.session, self.host.policy.limits
+        plan = plan_choice(order, run.layout, limits, run.public_rows, bounded=session.malicious)
         name, noise = order.name, plan.noise
         entry = Release(
             name, order.round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon, noise_by=released.PARTIES
@@ -156,14 +162,15 @@ class Party:
             round=order.round,
             source=self._source(order),
         )
-        session = run.session
         far = run.marginals(terms.cliques) * terms.scale - terms.model
         if terms.norm == "l1":
-            norms = session.l1(far, terms.starts, plan.bits)
+            norms = session.l1(far, terms.starts, terms.bits)
         else:
             norms = session.squared(far, terms.starts)
-        scores = (norms - terms.penalties) * terms.weights + session.sum_of_inputs(share)
-        return session.argmax(scores, plan.score_bits)
+        # Scores that left their bits would wrap, and the largest one be no largest one: a liar's noise is bounded too.
+        added = session.sum_of_bounded_inputs(share, plan.noise_bits) if session.malicious else None
+        noisy = session.sum_of_inputs(share) if added is None else added
+        return session.argmax((norms - terms.penalties) * terms.weights + noisy, plan.score_bits)
 
     @_step
     def open(self, order: OpenOrder) -> ServerShare:
@@ -275,9 +282,6 @@ class _Run:
     def name(self, index: int) -> str:
         nodes = self.announcement.config.aggregation.parties
         return f"party '{nodes[index].name}'" if nodes is not None else f"party {index}"
-
-    def forget(self) -> None:
-        self.deals.forget()
 
 
 class _Lines:

@@ -24,15 +24,12 @@ class LimitsNode(Node):
         cells: cells that one choice compares, or one opening releases.
         candidates: cliques of one choice, of the workload, or of what is dealt.
         clients: of a run.
-        rows: that all clients together may have where row counts are private. A choice is computed with enough bits for
-            so many even if the server names fewer, because a count beyond them would not be protected.
     """
 
     entries: int = Field(default=20_000_000, ge=1, le=200_000_000)
     cells: int = Field(default=20_000_000, ge=1, le=200_000_000)
     candidates: int = Field(default=20_000, ge=1, le=10_000_000)
     clients: int = Field(default=10_000, ge=1, le=1_000_000)
-    rows: int = Field(default=1_000_000, ge=1, le=2**40)
 
 
 class Policy(Node):
@@ -76,7 +73,7 @@ class Policy(Node):
     @classmethod
     def of_simulation(cls, mechanism: str) -> Policy:
         """Anything that a configuration can ask for: a simulation's parties protect nobody."""
-        limits = LimitsNode(entries=2 * 10**8, cells=2 * 10**8, candidates=10**7, clients=10**6, rows=1)
+        limits = LimitsNode(entries=2 * 10**8, cells=2 * 10**8, candidates=10**7, clients=10**6)
         facts: dict[str, Any] = {"epsilon_per_run": 1e6, "epsilon_total": 1e6, "delta": 0.5, "minimum_clients": 1}
         return cls(mechanisms=(mechanism,), limits=limits, **facts)
 

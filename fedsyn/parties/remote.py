@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,14 @@ from fedsyn.mpc.shared import PARTIES
 from fedsyn.parties import messages
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, SealedDeal
 from fedsyn.parties.keys import load_credentials
-from fedsyn.parties.lines import TAG
+from fedsyn.parties.lines import TAG, cut
 from fedsyn.parties.sealing import DealPart
 from fedsyn.parties.service import METHOD
 from fedsyn.parties.tls import channel_to, trouble_with
 
-_CHUNK = 32 << 20  # bytes of deals in one message, unless one client's alone are more
+_CHUNK = 8 << 20  # bytes of deals in one message, unless one client's alone are more
 _CONNECT = 10.0  # seconds
+_MOMENT = 2.0  # seconds
 #: Whose error is told if several parties have one: first who refused, then who is gone, last who saw another one leave.
 _FIRST = ("RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 
@@ -127,8 +129,8 @@ class RemoteParties:
         return f"party '{self.nodes[index].name}' ({self.nodes[index].address})"
 
     def _call(self, index: int, method: str, message: bytes, timeout: float) -> Any:
-        call = self._channels[index].unary_unary(METHOD + method)
-        return call.future(message, timeout=timeout, metadata=((TAG, self._tag or ""),))
+        call = self._channels[index].stream_unary(METHOD + method)
+        return call.future(cut(message), timeout=timeout, metadata=((TAG, self._tag or ""),))
 
     def _each(self, method: str, requests: Sequence[bytes]) -> list[Answer]:
         """The three answers; RunError if one of them is none, and then the run is over."""
@@ -162,14 +164,14 @@ class RemoteParties:
         return answers
 
     def _reason(self, calls: Sequence[Any]) -> str:
-        """The one sentence about calls of which one has failed; the others get a moment to say what they saw."""
-        for index, call in enumerate(calls):
-            if not call.done():
-                self._call(index, "end", b"", 5.0)
-        found = []
+        """The one sentence about calls of which one has failed; the others get a moment to say what they saw.
+
+        They are not told to end before that: then they would say that they were told.
+        """
+        found, deadline = [], time.monotonic() + _MOMENT
         for index, call in enumerate(calls):
             try:
-                error = call.exception(timeout=10.0)
+                error = call.exception(timeout=max(0.0, deadline - time.monotonic()))
             except grpc.FutureTimeoutError:
                 continue
             if error is not None:

@@ -26,7 +26,7 @@ from fedsyn.parties.book import Book
 from fedsyn.parties.checks import Host
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder
 from fedsyn.parties.keys import certificate_of, load_party
-from fedsyn.parties.lines import LINE, TAG, Inboxes, Lines
+from fedsyn.parties.lines import FRAME, LINE, TAG, Inboxes, Lines, joined
 from fedsyn.parties.party import Party
 from fedsyn.parties.policy import PartyFile, load_card
 from fedsyn.parties.tls import channel_to, der, peer_of, server_credentials, server_options, trouble_with
@@ -51,6 +51,7 @@ class Current:
         party: the state machine.
         lines: to the other two.
         lock: held while an order is computed.
+        dropped: why, from the moment when the run is to leave.
         over: set when the run has left the service.
         latest: when the last order came.
     """
@@ -59,6 +60,7 @@ class Current:
     party: Party
     lines: Lines
     lock: threading.Lock = field(default_factory=threading.Lock)
+    dropped: str | None = None
     over: threading.Event = field(default_factory=threading.Event)
     latest: float = field(default_factory=time.monotonic)
 
@@ -91,10 +93,11 @@ class Service:
         self._inboxes = Inboxes(64 * max(limits.entries, limits.cells) + (64 << 20))
         self._current: Current | None = None
         self._lock, self._stopped = threading.Lock(), threading.Event()
-        most = 8 * max(limits.entries, limits.cells) + 1000 * limits.candidates + (64 << 20)
+        self.most = 8 * max(limits.entries, limits.cells) + 1000 * limits.candidates + (64 << 20)
+        self.reading = threading.Lock()  # held while a request is in memory: there is one, of up to `most` bytes
         pool = futures.ThreadPoolExecutor(_THREADS, "party")
         self._server = grpc.server(
-            pool, (_Routes(self),), options=server_options(most), maximum_concurrent_rpcs=_THREADS
+            pool, (_Routes(self),), options=server_options(2 * FRAME), maximum_concurrent_rpcs=_THREADS
         )
         listen = file.listen or card.address
         try:
@@ -121,17 +124,14 @@ class Service:
             channel.close()
         self.book.close()
 
-    def wait(self) -> None:
-        self._server.wait_for_termination()
-
     # Who calls -------------------------------------------------------------------------------------------------------
 
     def caller(self, context: grpc.ServicerContext) -> str:
         return peer_of(context, self._pins)
 
-    def hear(self, frames: Iterator[bytes], tag: str, key: str) -> None:
+    def hear(self, frames: Iterator[bytes], tag: str, key: str, hang_up: Callable[[], object]) -> None:
         """Takes another party's line until it ends."""
-        self._inboxes.fill(frames, tag, self._who[key])
+        self._inboxes.fill(frames, tag, self._who[key], hang_up)
 
     # The operator's calls --------------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class Service:
             share = self._computed(current, lambda: current.party.open(order))
         return self._answer(current, {}, messages.share_bytes(share))
 
-    def end(self, request: bytes, tag: str) -> bytes:
+    def end(self, tag: str) -> bytes:
         current = self._current
         if current is not None and current.tag == tag:
             self.drop(current, "its server has ended it")
@@ -179,40 +179,53 @@ class Service:
     def watch(self, tag: str, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Stays open as long as the run; if the server's side of it breaks, the run is dropped."""
         current = self._found(tag)
-        context.add_callback(lambda: self.drop(current, "the connection to its server broke"))
+
+        def gone() -> None:  # in gRPC's own thread, which nothing may hold up
+            if not current.over.is_set():
+                threading.Thread(target=self.drop, args=(current, "the connection to its server broke")).start()
+
+        if not context.add_callback(gone):
+            gone()
         yield b""
         current.over.wait()
 
     # Runs ------------------------------------------------------------------------------------------------------------
 
     def drop(self, current: Current, reason: str) -> None:
-        """The run leaves: whoever computes in it is woken first."""
+        """The run leaves: no order begins any more, whoever waits for another party is woken, and has left when this
+        returns."""
         if current.over.is_set():
             return
-        _log.info("the run is over: %s", reason)
-        if current.lock.locked():
-            current.lines.abort(reason)
+        if current.dropped is None:
+            current.dropped = reason
+            _log.info("the run is over: %s", reason)
+        current.lines.abort(reason)
         with current.lock:
             current.party.stop(reason)
-        current.lines.close()
         self._leave(current)
 
     def _enter(self, announcement: Announcement, tag: str) -> Current:
         index = self.host.index_in(announcement.config)
         keys = [node.key for node in announcement.config.aggregation.parties or ()]
+        self.free()
+        for key, channel in self._channels.items():
+            self._connected(key, channel)
+        others = {keys.index(key): (self._who[key], channel) for key, channel in self._channels.items()}
         with self._lock:
-            if self._current is not None:
-                seconds = time.monotonic() - self._current.latest
-                raise Busy(
-                    f"is busy with another run, whose last order came {seconds:.0f} s ago; it is free when that run "
-                    f"ends, or {self.file.idle:g} s after its last order"
-                )
-            for key, channel in self._channels.items():
-                self._connected(key, channel)
-            others = {keys.index(key): (self._who[key], channel) for key, channel in self._channels.items()}
+            self.free()
             lines = Lines(tag, others, self._inboxes, self.file.timeout)
             self._current = Current(tag, Party(index, self.host, lines), lines)
             return self._current
+
+    def free(self) -> None:
+        """Busy if there is a run."""
+        current = self._current
+        if current is not None:
+            seconds = time.monotonic() - current.latest
+            raise Busy(
+                f"is busy with another run, whose last order came {seconds:.0f} s ago; it is free when that run "
+                f"ends, or {self.file.idle:g} s after its last order"
+            )
 
     def _connected(self, key: str, channel: grpc.Channel) -> None:
         try:
@@ -267,10 +280,14 @@ class _Turn:
         self._current = current
 
     def __enter__(self) -> Current:
-        if not self._current.lock.acquire(blocking=False):
+        current = self._current
+        if not current.lock.acquire(blocking=False):
             raise ProtocolError("an order came while another one is computed")
-        self._current.latest = time.monotonic()
-        return self._current
+        if current.dropped is not None:
+            current.lock.release()
+            raise ProtocolError(f"the run is over at this party: {current.dropped}")
+        current.latest = time.monotonic()
+        return current
 
     def __exit__(self, *_: object) -> None:
         self._current.lock.release()
@@ -281,24 +298,44 @@ class _Routes(grpc.GenericRpcHandler):
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._methods = {METHOD + name: getattr(service, name) for name in ("begin", "deal", "choose", "open", "end")}
+        self._methods = {METHOD + name: getattr(service, name) for name in ("begin", "deal", "choose", "open")}
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         if details.method == LINE:
             return grpc.stream_unary_rpc_method_handler(self._line)
         if details.method == METHOD + "watch":
             return grpc.unary_stream_rpc_method_handler(self._watch)
+        if details.method == METHOD + "end":
+            return grpc.stream_unary_rpc_method_handler(self._end)
         method = self._methods.get(details.method)
-        return None if method is None else grpc.unary_unary_rpc_method_handler(self._checked(method))
+        return None if method is None else grpc.stream_unary_rpc_method_handler(self._checked(method))
 
-    def _checked(self, method: Callable[[bytes, str], bytes]) -> Callable[[bytes, grpc.ServicerContext], bytes]:
-        def call(request: bytes, context: grpc.ServicerContext) -> bytes:
+    def _checked(
+        self, method: Callable[[bytes, str], bytes]
+    ) -> Callable[[Iterator[bytes], grpc.ServicerContext], bytes]:
+        service = self._service
+
+        def call(frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             with _Sentences(context):
                 self._only(OPERATOR, context)
-                return method(request, _tag(context))
+                tag = _tag(context)
+                if method == service.begin:
+                    service.free()
+                if not service.reading.acquire(blocking=False):
+                    raise ProtocolError("an order came while another one is computed")
+                try:
+                    return method(joined(frames, service.most), tag)
+                finally:
+                    service.reading.release()
             raise AssertionError  # what left above was an error
 
         return call
+
+    def _end(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        with _Sentences(context):
+            self._only(OPERATOR, context)
+            return self._service.end(_tag(context))
+        raise AssertionError
 
     def _watch(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         with _Sentences(context):
@@ -310,7 +347,7 @@ class _Routes(grpc.GenericRpcHandler):
             key = self._service.caller(context)
             if key == OPERATOR:
                 raise ProtocolError("an operator is no party")
-            self._service.hear(frames, _tag(context), key)
+            self._service.hear(frames, _tag(context), key, context.cancel)
         return b""
 
     def _only(self, role: str, context: grpc.ServicerContext) -> None:

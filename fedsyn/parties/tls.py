@@ -97,15 +97,20 @@ def trouble_with(address: str, certificate: str, own: Credentials, timeout: floa
         with socket.create_connection(split_address(address), timeout) as plain, context.wrap_socket(plain) as wrapped:
             if wrapped.getpeercert(binary_form=True) != der(certificate):
                 return "shows another certificate than its card has"
-            if not wrapped.recv(1):
-                return "closes the connection at once"
-    except ssl.SSLError as error:
-        refused = "alert" in str(error).lower()
-        return "does not accept the certificate of this side" if refused else "does not speak TLS 1.3"
+            return None if _answers(wrapped) else "does not accept the certificate of this side"
+    except ssl.SSLError:
+        return "does not speak TLS 1.3"
     except TimeoutError:
         return "does not answer"
     except ConnectionRefusedError:
         return "does not listen there"
     except OSError:
         return "cannot be reached"
-    return None
+
+
+def _answers(wrapped: ssl.SSLSocket) -> bool:
+    """Whether the other end says anything: it looks at our certificate when the handshake is over on this side."""
+    try:
+        return bool(wrapped.recv(1))
+    except (ssl.SSLError, ConnectionError):
+        return False

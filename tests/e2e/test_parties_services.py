@@ -238,6 +238,15 @@ def test_a_run(services: Services) -> None:
         assert services.book(name).runs[run.run.hex()] == [pytest.approx(RHO), pytest.approx(expected)]
 
 
+def test_a_run_whose_products_are_checked(services: Services) -> None:
+    run = Driven(services, aggregation={"threat": "malicious"})
+    run.deal()
+    assert run.parties.choose(run.choice(best=4)) == 4
+    order = run.opening()
+    assert run.is_right(order, run.parties.open(order))
+    run.parties.end()
+
+
 def test_another_run_is_refused_while_one_is_under_way(services: Services) -> None:
     run = Driven(services)
     run.deal()

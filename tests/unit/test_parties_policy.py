@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_parties_runs import CLIENTS, DOMAIN, RHO, Bench, announced, mpc_config, policy, three_hosts
 
@@ -213,8 +214,10 @@ def test_a_choice_has_bits_for_what_a_party_could_add() -> None:
     assert honest.noise.reach <= 2 ** (honest.noise_bits - 1)
     assert 2 * (order.terms.reach + honest.noise.reach) < 2 ** (honest.score_bits - 1)
     assert 2 * (order.terms.reach + 3 * 2 ** (bounded.noise_bits - 1)) < 2 ** (bounded.score_bits - 1)
-    large = replace(order, epsilon=1600 * 2 * (order.terms.moved + 2) / 2**61)
-    assert plan_choice(large, bench.layout, LimitsNode(), None, bounded=False).score_bits <= 64
+    ones = np.ones_like(order.terms.weights)
+    far = replace(order.terms, weights=ones, penalties=np.full(len(ones), 2**62 - 2**52))
+    large = replace(order, terms=far, epsilon=1601 * 2 * (far.moved + 2) / 2**51)
+    assert plan_choice(large, bench.layout, LimitsNode(), None, bounded=False).score_bits == 64
     with pytest.raises(ProtocolError, match="noise that a party could add"):
         plan_choice(large, bench.layout, LimitsNode(), None, bounded=True)
 

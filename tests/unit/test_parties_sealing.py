@@ -123,6 +123,18 @@ def test_the_correction_belongs_to_its_deal(index: int) -> None:
     opened(replace(deal, correction=b""), 0)  # party 0 has none
 
 
+def test_one_key_and_two_corrections_are_found() -> None:
+    """A client and a server together: two dense parts under one key, one for each party; the box names the digest."""
+    pair = KeyPair()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealing, "KeyPair", lambda: pair)
+        patch.setattr(sealing.os, "urandom", lambda length: b"k" * length)
+        one, two = sealed(), sealed(vector=VECTOR + 1)
+    assert one.correction != two.correction
+    opened(one, 1)
+    assert fault(replace(one, correction=two.correction), 2) == Fault.CORRECTION
+
+
 @pytest.mark.parametrize("rho", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_budget_that_is_none_is_malformed(rho: float) -> None:
     assert fault(sealed(rho=rho), 0) == Fault.MALFORMED
