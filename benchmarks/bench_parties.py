@@ -40,7 +40,7 @@ from fedsyn.flower import ClientApp, Context
 from fedsyn.flower.bridge import bridge, read_state, write_state
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
-from fedsyn.parties.interface import Announcement, ChooseOrder, PartyCost
+from fedsyn.parties.interface import Announcement, ChooseOrder, PartyCost, sealed_for
 from fedsyn.parties.sealing import seal_deal
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
@@ -117,7 +117,8 @@ def choice(started: Services, attributes: int, repeats: int, threat: str) -> Non
     begun, deals = time.perf_counter(), {}
     for k, table in enumerate(tables):
         vector = np.concatenate([x.ravel() for x in count(table, domain, contract.stored.cliques)]).astype(np.int64)
-        deals[k] = seal_deal(vector, run, parties.keys, k, rho=0.03, rows=2000)
+        agreed = sealed_for(run, config, domain, contract.stored.cliques)
+        deals[k] = seal_deal(vector, agreed, parties.keys, k, rho=0.03, rows=2000)
     sealed = time.perf_counter()
     assert not parties.deal(deals)
     cells = len(cliques) * 1024

@@ -73,6 +73,7 @@ class Deals:
                 if len(self.facts) + place >= limits.clients:
                     raise Refused(Fault.MANY)
                 opened = open_deal(parts[partition], self.run, index, pair, partition, self.length)
+
                 if opened.facts.rho * (1.0 + ROUNDING_ROOM) < remaining:
                     raise Refused(Fault.BUDGET)
                 entries[partition] = Entry(Fault.NONE, opened)

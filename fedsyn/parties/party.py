@@ -31,7 +31,7 @@ from fedsyn.mpc.session import Session
 from fedsyn.mpc.shared import PARTIES, Shared, Words, concatenate
 from fedsyn.parties.checks import Host, check_announcement, check_order, ledger_of, plan_choice, plan_opening
 from fedsyn.parties.dealt import Deals
-from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, PartyCost, run_id
+from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, PartyCost, run_id, sealed_for
 from fedsyn.parties.messages import announcement_bytes, digest_of, order_bytes
 from fedsyn.parties.sealing import DealPart
 from fedsyn.privacy import EXPONENTIAL, Ledger, Release
@@ -254,7 +254,8 @@ class _Run:
             session,
         )
         self.layout = StoredLayout(announcement.cliques, announcement.domain)
-        self.deals = Deals(run, self.layout.length, session.index)
+        agreed = sealed_for(run, announcement.config, announcement.domain, announcement.cliques)
+        self.deals = Deals(agreed, self.layout.length, session.index)
         self.last, self.orders = -1, run
         least = getattr(contract, "least_sigma", None)
         self.least_sigma: float | None = least(announcement.rho) if least is not None else None

@@ -119,7 +119,7 @@ def seal_deal(
 
     Args:
         vector: (L,) integers.
-        run: id of the run.
+        run: what the run is (`fedsyn.parties.interface.sealed_for`): its id, and what the client agreed to.
         keys: X25519 public keys of the three parties, in order.
         partition: id of the client.
         rho: see `DealFacts`.

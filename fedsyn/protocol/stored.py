@@ -10,7 +10,7 @@ ledger has nothing left to give once it has dealt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange
+from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import RoundCosts, RoundRecord
 from fedsyn.randomness import Randomness
 from fedsyn.store import ServedRun, Store, StoreServer
@@ -92,7 +93,7 @@ class Keeper:
         ledger: the run's.
         randomness: the server's.
         party_ledger: makes the ledger of a simulated party, by its index.
-        rows: a client's row count where these are public, else None.
+        clients: who has joined, with their row counts.
         drop: records that a client's reply was refused, and why.
     """
 
@@ -103,11 +104,16 @@ class Keeper:
         ledger: Ledger,
         randomness: Randomness,
         party_ledger: Callable[[int], Ledger],
-        rows: Callable[[int], int | None],
+        clients: Mapping[int, Participant],
         drop: Callable[[int, str], None],
     ) -> None:
         self.contract = contract
         minimum = contract.config.federation.minimum_cohort
+        public = contract.config.privacy.client_sizes == "public"
+
+        def rows(client: int) -> int | None:
+            return round(clients[client].rows or 0.0) if public else None
+
         run = ServedRun(contract.config, contract.stored, ledger, randomness, party_ledger, minimum, rows, drop)
         self.server: StoreServer = store.serve(run)
 

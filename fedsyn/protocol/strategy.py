@@ -112,12 +112,7 @@ class MechanismStrategy(OwnLoop):
         """The server's side of the run's store; None where the mechanism forms sums."""
         if not isinstance(self.aggregation, Store):
             return None
-        public = self.config.privacy.client_sizes == "public"
-
-        def rows(client: int) -> int | None:
-            return round(self.clients[client].rows or 0.0) if public else None
-
-        facts = (self.contract, self.ledger, self.randomness, self.party_ledger, rows, self.drop)
+        facts = (self.contract, self.ledger, self.randomness, self.party_ledger, self.clients, self.drop)
         return Keeper(self.aggregation, *facts)
 
     def party_ledger(self, party: int) -> Ledger:

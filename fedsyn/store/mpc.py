@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsyn.config import AggregationNode
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.privacy.release import PARTIES
 from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.wire.envelope import Arrays, Reply
 from fedsyn.wire.requests import Choose, Layout, Open, Summed
@@ -44,6 +45,7 @@ class MpcStore(Store):
     def answer(self, part: ClientDeal) -> Arrays:
         """A client's share for each party, sealed to it. The keys are those of the configuration that its holder agreed
         to; in a simulation, which protects nobody, those that the message brings."""
+        from fedsyn.parties.interface import sealed_for
         from fedsyn.parties.sealing import seal_deal
 
         run, keys, partition = _read_invitation(part.arrays)
@@ -51,8 +53,9 @@ class MpcStore(Store):
             keys = _pinned(self.node)
         if part.holder.partition not in (None, partition):
             raise ProtocolError("the message is for another client of the store")
-        vector = part.promised("the three parties, a share each").dense()
-        sealed = seal_deal(vector, run, keys, partition, rho=part.request.rho, rows=part.public_rows)
+        exact = part.promised(PARTIES)
+        agreed = sealed_for(run, part.config, part.holder.domain, exact.layout.cliques)
+        sealed = seal_deal(exact.dense(), agreed, keys, partition, rho=part.request.rho, rows=part.public_rows)
         return [np.frombuffer(piece, np.uint8) for piece in sealed.to_parts()]
 
     def serve(self, run: ServedRun) -> StoreServer:

@@ -143,7 +143,7 @@ class DealRequest(Request):
 
         The store's own ledger enters each choice and each marginal, and stops at the same rho.
         """
-        argument = "all choices and marginals that the store releases, together at most this rho"
+        argument = "all choices and marginals of the store, together at most this rho, and 1e-9 of the run's to round"
         sigma = sigma_for_rho(self.rho)
         return Release(self.name, 0, GAUSSIAN, 1.0, sigma=sigma, noise_by=noise_by, argument=argument)
 

@@ -29,7 +29,7 @@ from fedsyn.counting.stored import StoredLayout
 from fedsyn.errors import RunError
 from fedsyn.parties import messages
 from fedsyn.parties.book import Reading, read_book
-from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal
+from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
 from fedsyn.parties.keys import load_credentials
 from fedsyn.parties.lines import LINE, TAG, cut
 from fedsyn.parties.policy import load_card
@@ -157,9 +157,8 @@ class Driven:
     def sealed(self, partition: int, run: bytes | None = None) -> SealedDeal:
         codes = CODES[partition::3]
         vector = np.concatenate([table.ravel() for table in count(codes, DOMAIN, self.layout.cliques)])
-        return seal_deal(
-            vector.astype(np.int64), run or self.run, self.parties.keys, partition, rho=RHO, rows=len(codes)
-        )
+        agreed = sealed_for(run or self.run, self.config, DOMAIN, self.layout.cliques)
+        return seal_deal(vector.astype(np.int64), agreed, self.parties.keys, partition, rho=RHO, rows=len(codes))
 
     def deal(self) -> dict[int, SealedDeal]:
         deals = {k: self.sealed(k) for k in range(3)}

@@ -16,10 +16,12 @@ from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count
 from fedsyn.counting.stored import StoredLayout
+from fedsyn.domain import Domain
 from fedsyn.errors import RunError
+from fedsyn.loading import parse_config
 from fedsyn.parties.book import Book
 from fedsyn.parties.checks import Host
-from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal
+from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
 from fedsyn.parties.local import LocalParties
 from fedsyn.parties.policy import Policy
 from fedsyn.parties.sealing import seal_deal
@@ -89,7 +91,8 @@ class Bench:
     def sealed(self, partition: int, **changes: Any) -> SealedDeal:
         codes = CODES[partition::CLIENTS]
         public = self.config.privacy.client_sizes == "public"
-        facts = {"rho": RHO, "rows": len(codes) if public else 0, "run": self.run, "partition": partition} | changes
+        agreed = sealed_for(self.run, self.config, DOMAIN, self.announcement.cliques)
+        facts = {"rho": RHO, "rows": len(codes) if public else 0, "run": agreed, "partition": partition} | changes
         vector = facts.pop("vector", None)
         keys = facts.pop("keys", self.parties.keys)
         return seal_deal(self.vector(codes) if vector is None else vector, facts.pop("run"), keys, **facts)
@@ -566,3 +569,44 @@ def test_openings_that_do_not_fit_are_refused_before_a_charge(change: Any, tmp_p
         bench.parties.open(replace(bench.opening(), **change))
     assert "internal" not in str(caught.value)
     assert dropped(bench) and all(host.book.spent == 0.0 for host in hosts)
+
+
+# Two worlds ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"domain": {}},  # one clique of the same length
+        {"mechanism": {"score": "squared_l2"}},
+        {"privacy": {"client_sizes": "private"}},
+        {"aggregation": {"threat": "malicious"}},
+        {"workload": {"seed": 99}},
+        {"federation": {"minimum_cohort": 2}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_server_that_shows_clients_and_parties_different_worlds_carries_deals_that_nobody_can_open(
+    change: dict[str, Any],
+) -> None:
+    """Clients agreed to one configuration and schema, the parties were told of another one."""
+    told = Bench()
+    length = told.layout.length
+    config, domain, cliques = told.config, DOMAIN, told.announcement.cliques
+    if "domain" in change:
+        domain, cliques = Domain(("x", "y"), (1, length)), (("x", "y"),)
+    else:
+        document = config.to_dict()
+        for node, keys in change.items():
+            document[node] = {**document[node], **keys}
+        config = parse_config(document)
+        assert config.sha256 != told.config.sha256
+    agreed = sealed_for(told.run, config, domain, cliques)  # what such a client seals to
+    refused = told.parties.deal({0: told.sealed(0, run=agreed), 1: told.sealed(1)})
+    assert list(refused) == [0] and "not sealed for this run" in refused[0]
+
+
+def test_the_configurations_minimum_binds_the_server() -> None:
+    config = mpc_config(federation={"minimum_cohort": 3})
+    with pytest.raises(RunError, match="minimum_cohort is 3"):
+        Bench(config, minimum=2)
