@@ -52,7 +52,7 @@ from fedsyn.mpc.shared import Shared, Words, concatenate
 SECURITY = 40  # a wrong product is noticed but with probability 2^-SECURITY
 _BATCH = 750_000  # gates that are checked with one coin, at least: from 741,456 on two triples a gate suffice
 _PIECE = 1 << 18  # triples in one message
-_MOST = 1 << 21  # gates in the log that start a check: about 48 B each
+_MOST = 1 << 20  # gates in the log that start a check: about 48 B each
 
 
 class Buckets(NamedTuple):

@@ -10,6 +10,7 @@ from fedsyn.mpc.gates import Gates
 from fedsyn.mpc.rounds import BITS
 from fedsyn.mpc.shared import PARTIES, Shared, bits_of, concatenate, halves, packed, to_planes, unpacked, words
 
+_BLOCK = 1 << 17  # cells whose products are in memory at once where they are checked
 _PAIRS = 1 << 17  # comparisons that one argmax may make so as to have fewer rounds: about 1.5 MB a party at 28 bits
 
 
@@ -103,6 +104,8 @@ class Session(Gates):
     def l1(self, x: Shared, starts: npt.NDArray[np.int64], bits: int) -> Shared:
         """Sums of |x| over the segments that begin at `starts`, for x modulo 2^bits in [-2^(bits-1), 2^(bits-1)).
 
+        Where products are checked, in halves until a part has 2^17 elements or one segment, for the sake of memory.
+
         For EVERY x: whatever a vector holds, an element adds at most 2^(bits-1), and a step of 1 in it moves the sum by
         1 (|x| is as steep where x wraps). So no hostile count makes another row count for more. Sums below 2^63.
 
@@ -117,6 +120,11 @@ class Session(Gates):
         if not 2 <= bits <= 62:
             raise ValueError("sums of absolute values are of 2 to 62 bits")
         n, half, starts = len(x), 1 << (bits - 1), np.asarray(starts)
+        if self.malicious and n > _BLOCK and len(starts) > 1:
+            middle = int(np.clip(np.searchsorted(starts, n // 2), 1, len(starts) - 1))
+            cut = int(starts[middle])
+            rest = [(x[:cut], starts[:middle]), (x[cut:], starts[middle:] - cut)]
+            return concatenate([self.l1(part, begin, bits) for part, begin in rest])
         sign, *carries = self._top_bits(x, bits)
         bit = bits_of(concatenate([sign.reshape(1, -1), *(sign.reshape(1, -1) ^ c.reshape(1, -1) for c in carries)]), n)
         f0, f1, f2 = (bit.only(k).reshape(-1) * -2 + 1 for k in range(3))
