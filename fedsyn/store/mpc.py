@@ -71,7 +71,8 @@ class MpcStore(Store):
             + ("whatever it does" if malicious else "and follows the protocol")
             + f"; it may collude with the server and with clients{played}",
             "server": "sealed shares, which it cannot read; of what was dealt, only what the parties open",
-            "noise": "the three parties, a share each (two for a choice): any one may be corrupted",
+            "noise": "the three parties, a share each (two for a choice), of which any one may be known: 1.5 times the "
+            "variance of central noise on marginals, 2 times on choices",
         }
 
 
