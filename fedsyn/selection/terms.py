@@ -28,6 +28,8 @@ from fedsyn.errors import ConfigError
 Integers = npt.NDArray[np.int64]
 #: Scores, with any counts whatever and all noise, stay below this in absolute value: they are compared in 64 bits.
 LARGEST_SCORE = 2**62
+#: Scores of honest tables below this are exact as doubles.
+EXACT = 2**53
 #: One row moves the largest score by at least this many integer steps: `SelectionNoise` pays 2 of them for rounding.
 FINEST = 2**11
 #: A cell of the model is rounded by at most 1/64 of the noise that its measurement would carry.
@@ -65,6 +67,10 @@ class Norm(ABC):
         """The most that N can be over so many cells of values below 2^(bits-1), whatever clients have dealt."""
 
     @abstractmethod
+    def honest(self, scale: int, rows: int) -> int:
+        """The most that N can be between two tables of at most so many rows."""
+
+    @abstractmethod
     def measure(self, differences: Integers, starts: Integers, bits: int) -> Integers:
         """(m,) the norm of each segment of γ M - m; the plain store's, and the reference for the others."""
 
@@ -93,6 +99,9 @@ class L1(Norm):
 
     def largest(self, bits: int, cells: int) -> int:
         return cells << (bits - 1)
+
+    def honest(self, scale: int, rows: int) -> int:
+        return 2 * scale * rows
 
     def measure(self, differences: Integers, starts: Integers, bits: int) -> Integers:
         half = np.int64(1 << (bits - 1))
@@ -123,6 +132,9 @@ class SquaredL2(Norm):
 
     def largest(self, bits: int, cells: int) -> int:
         return cells << (2 * bits - 2)
+
+    def honest(self, scale: int, rows: int) -> int:
+        return (2 * scale * rows) ** 2
 
     def measure(self, differences: Integers, starts: Integers, bits: int) -> Integers:
         return _segments(differences**2, starts)
@@ -188,8 +200,9 @@ class Terms:
         scale = used.scale(sigma, int(steps.max()))
         model = np.concatenate([np.rint(p.ravel() * (scale * size)) for p in probabilities]).astype(np.int64)
         np.minimum(model, scale * rows, out=model)
-        largest = float(LARGEST_SCORE // int(steps.max()))
-        penalties = np.rint(np.minimum(used.penalty(sigma, cells, scale), largest / 2)).astype(np.int64)
+        # A marginal whose noise is that large is never chosen, and so its score stays exact also as a double.
+        most = float(EXACT // (2 * int(steps.max())))
+        penalties = np.rint(np.minimum(used.penalty(sigma, cells, scale), most)).astype(np.int64)
         sizes = tuple(len(p.ravel()) for p in probabilities)
         terms = cls(norm, tuple(cliques), sizes, steps, penalties, model, scale, rows)
         terms.check()
@@ -218,6 +231,12 @@ class Terms:
             int(w) * (NORMS[self.norm].largest(self.bits, n) + abs(int(p)))
             for w, n, p in zip(self.weights, self.sizes, self.penalties, strict=True)
         )
+
+    @property
+    def exact(self) -> bool:
+        """Whether every score of an honest table, and so every step of one, is exact as a double."""
+        norm, w = NORMS[self.norm], int(self.weights.max())
+        return w * (norm.honest(self.scale, self.rows) + int(np.abs(self.penalties).max())) < EXACT
 
     @property
     def bits(self) -> int:

@@ -95,8 +95,12 @@ class PlainServer(StoreServer):
         terms, request, number = asked.terms, asked.request, self.next_order()
         scores = terms.scores([self.run.layout.marginal(self.total, clique) for clique in terms.cliques])
         if not self.parties:
+            if not terms.exact:  # decided by public numbers: a step would be lost in rounding
+                raise ConfigError(
+                    f"scores over {terms.rows} rows do not fit doubles; allowed: aggregation.noise: distributed"
+                )
             return self.run.ledger.exponential(
-                (scores - scores.max()) / terms.unit,  # integers first: doubles are exact for small ones only
+                scores / terms.unit,
                 epsilon=request.epsilon,
                 sensitivity=terms.sensitivity,
                 name=request.name,

@@ -122,3 +122,13 @@ def test_every_candidate_is_found_as_it_would_be_counted() -> None:
         assert np.array_equal(layout.marginal(vector, clique), counts)
     with pytest.raises(KeyError):
         layout.place(DOMAIN.attributes)
+
+
+@pytest.mark.parametrize("norm", sorted(NORMS))
+def test_scores_of_honest_tables_are_exact_as_doubles(norm: str) -> None:
+    """Also with penalties beyond all measure: they are cut, and one row's step stays one step."""
+    for sigma in (1.0, 1e12):
+        terms, codes = terms_of(norm, 2, sigma=sigma), table(2, 40)
+        scores = terms.scores(count(codes, DOMAIN, CLIQUES))
+        assert terms.exact and [int(s) for s in scores.astype(np.float64)] == scores.tolist()
+    assert not replace(terms_of("l1", 2), rows=2**50).exact
