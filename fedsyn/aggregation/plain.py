@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, ServerSum
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
+from fedsyn.config import AggregationNode
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.wire.envelope import Arrays, SumSpec
@@ -30,11 +31,7 @@ class PlainAggregation(Aggregation):
 
     def check(self, clients: int) -> None:
         super().check(clients)
-        if self.node.threat == "malicious":
-            raise ConfigError(
-                "aggregation: threat: malicious cannot go with protocol: plain, which trusts the server with what it "
-                "is sent; allowed: secagg"
-            )
+        refuse_malicious(self.node, "secagg")
 
     # The client's half ------------------------------------------------------------------------------------------------
 
@@ -164,6 +161,15 @@ class PlainAggregation(Aggregation):
             "server": "every contributing client's exact vector of every sum (protocol 'plain' hides nothing from it)",
             "noise": "the server, on the sum",
         }
+
+
+def refuse_malicious(node: AggregationNode, allowed: str) -> None:
+    """ConfigError if a configuration wants what `plain` cannot give."""
+    if node.threat == "malicious":
+        raise ConfigError(
+            "aggregation: threat: malicious cannot go with protocol: plain, which trusts the server with what it is "
+            f"sent; allowed: {allowed}"
+        )
 
 
 def _noisy_vector(arrays: Arrays, spec: SumSpec) -> tuple[npt.NDArray[np.float64], list[int]]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.aggregation.plain import refuse_malicious
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy.selection import DRAWING
 from fedsyn.randomness import RandomSource
@@ -31,11 +32,7 @@ class PlainStore(Store):
 
     def check(self, clients: int) -> None:
         super().check(clients)
-        if self.node.threat == "malicious":
-            raise ConfigError(
-                "aggregation: threat: malicious cannot go with protocol: plain, which trusts the server with what it "
-                "is sent; allowed: mpc"
-            )
+        refuse_malicious(self.node, "mpc")
 
     def answer(self, part: ClientDeal) -> Arrays:
         exact = part.promised("server")
