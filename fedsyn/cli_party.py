@@ -31,13 +31,16 @@ def keygen(
             raise ConfigError("--address: an operator has none, parties never call it; leave it out")
         new_operator(folder, name)
         _say(f"wrote the operator's key to {folder}; give {folder / CERTIFICATE} to the three parties, and write into")
-        _say(f"the run's configuration: runtime: {{operator: {folder}}}")
+        _say(f"the run's configuration: runtime: {{operator: {folder.resolve()}}}")
         return
     if address is None:
         raise ConfigError("--address: a party needs HOST:PORT, where the others reach it; an operator needs --operator")
-    new_party(folder, name, address)
-    _say(f"wrote the keys of party '{name}' to {folder}; give {folder / CARD} to the other two and to the operator")
-    _say(f"print it: fedsyn party card {folder}")
+    made = new_party(folder, name, address)
+    _say(
+        f"wrote the keys of party '{name}' to {folder}; give {folder / CARD} to the other two parties, the operator and"
+    )
+    _say(f"every data holder, and tell them its fingerprint: {made.fingerprint}")
+    _say(f"print both: fedsyn party card {folder}")
 
 
 @app.command()
@@ -46,7 +49,8 @@ def card(folder: FolderArgument) -> None:
     from fedsyn import yamlio
     from fedsyn.parties.keys import load_party
 
-    sys.stdout.write(yamlio.dumps(load_party(folder)[0].model_dump()))
+    own = load_party(folder)[0]
+    sys.stdout.write(f"# fingerprint: {own.fingerprint}\n{yamlio.dumps(own.model_dump())}")
 
 
 @app.command()
@@ -69,7 +73,9 @@ def serve(file: FileArgument) -> None:
         signal.signal(kind, lambda *_: stopping.set())
     service.start()
     own, budget = service.cards[0], service.book.budget
-    _say(f"party '{own.name}' listens on port {service.port}")
+    _say(f"party '{own.name}' listens on port {service.port}; fingerprints of the three:")
+    for each in service.cards:
+        _say(f"  {each.name} ({each.address}): {each.fingerprint}")
     _say(f"spent so far: epsilon {service.book.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")
     stopping.wait()
     _say("stopping")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -163,6 +164,32 @@ class PartyNode(Node):
     key: str = Field(pattern="^[0-9a-f]{64}$")
     certificate: str
 
+    @field_validator("address")
+    @classmethod
+    def _reachable(cls, address: str) -> str:
+        host, _, port = address.rpartition(":")
+        plain = re.fullmatch(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]", host) is not None
+        if not plain or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError("expected HOST:PORT, a host name or an IP and a port from 1 to 65535")
+        if host in ("0.0.0.0", "[::]"):
+            raise ValueError(f"nobody can reach {host}: give the name that others use, and {address} as 'listen'")
+        return address
+
+    @field_validator("certificate")
+    @classmethod
+    def _is_pem(cls, certificate: str) -> str:
+        lines = certificate.strip().splitlines()
+        if not lines or lines[0] != "-----BEGIN CERTIFICATE-----" or lines[-1] != "-----END CERTIFICATE-----":
+            raise ValueError("expected a certificate in PEM, as 'fedsyn party card' prints it")
+        return certificate
+
+    @property
+    def fingerprint(self) -> str:
+        """What two people read to each other to compare cards: 80 bits of a digest of the whole card."""
+        text = json.dumps([self.name, self.address, self.key, self.certificate.strip()])
+        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
+        return "-".join(digest[i : i + 4] for i in range(0, 20, 4))
+
 
 class AggregationNode(Node):
     """How the clients' numbers come together, who sees what of them, and who adds the noise.
@@ -197,6 +224,16 @@ class AggregationNode(Node):
     failure_bits: int = Field(default=40, ge=10, le=120)
     roster: dict[int, str] | None = None
     parties: tuple[PartyNode, PartyNode, PartyNode] | None = None
+
+    @field_validator("parties")
+    @classmethod
+    def _three_different(
+        cls, parties: tuple[PartyNode, PartyNode, PartyNode] | None
+    ) -> tuple[PartyNode, PartyNode, PartyNode] | None:
+        for what in ("name", "address", "key", "certificate"):
+            if parties is not None and len({getattr(party, what) for party in parties}) < 3:
+                raise ValueError(f"two of the three cards have the same {what}")
+        return parties
 
     @field_validator("roster")
     @classmethod

@@ -34,6 +34,7 @@ def load_config(path: Path | str, assignments: Sequence[str] = (), folder: Path 
         if not equals or not key.strip():
             raise ConfigError(f"{where}: expected KEY.KEY=VALUE")
         assign(document, key.strip(), yamlio.loads(text, where), where)
+    read_cards(document, folder or Path.cwd())
     return parse_config(document, str(path), folder)
 
 

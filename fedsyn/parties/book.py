@@ -106,12 +106,16 @@ def read_book(path: Path) -> Reading:
                 raise ValueError
             reading.add(entry)
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise ConfigError(
-                f"ledger: {path} was changed or is damaged at line {number}; nothing is released until somebody has "
-                "found out why: restore the true file, or start a new party with a new key"
-            ) from None
+            raise _damaged(path, number) from None
         reading.torn = False
     return reading
+
+
+def _damaged(path: Path, number: int) -> ConfigError:
+    return ConfigError(
+        f"ledger: {path} was changed or is damaged at line {number}; nothing is released until somebody has found out "
+        "why: restore the true file, or start a new party with a new key"
+    )
 
 
 class Book:

@@ -84,6 +84,8 @@ def check_announcement(announcement: Announcement, host: Host) -> Any:
         _refuse(config.runtime.engine != "deployment", "a party of a deployment takes part in no simulation")
         _refuse(config.runtime.seed is not None, "a party draws no noise from a seed that others know")
         host.index_in(config)
+    few, least = config.federation.clients, policy.minimum_clients
+    _refuse(few < least, f"its policy lets nothing out below {least} clients, and the run has {few}")
     _check_sizes(announcement, policy.limits)
     _check_budget(announcement, host)
     try:
@@ -100,7 +102,7 @@ def check_announcement(announcement: Announcement, host: Host) -> Any:
 def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
     config, domain = announcement.config, announcement.domain
     _refuse(len(announcement.nonce) != 16 or announcement.minimum < 1, "the announcement is malformed")
-    fewest = config.federation.minimum_cohort
+    fewest = max(config.federation.minimum_cohort, 1)
     _refuse(announcement.minimum < fewest, f"the configuration's minimum_cohort is {fewest}")
     _refuse(config.federation.clients > limits.clients, f"its policy allows {limits.clients} clients")
     workload = config.workload

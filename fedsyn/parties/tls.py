@@ -36,7 +36,7 @@ def server_options(limit: int) -> list[tuple[str, Any]]:
     return [
         *_OPTIONS,
         ("grpc.max_receive_message_length", min(limit, MOST)),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.so_reuseport", 0),
     ]
 

@@ -63,6 +63,7 @@ class Explanation:
         statement: title -> text of the privacy statement under this configuration.
         neighbours: which federations the guarantee cannot tell apart.
         budget: epsilon and delta, and the same in the accountant's unit.
+        parties: name, address and fingerprint of each computing party; none where there are none.
         requests: everything that a server may ask; a client refuses anything else.
         candidates: number of cliques that may be measured.
         smallest_sigma: least noise that a single marginal can have under the whole budget, in records.
@@ -73,6 +74,7 @@ class Explanation:
     statement: dict[str, str]
     neighbours: str
     budget: dict[str, float | str]
+    parties: tuple[str, ...]
     requests: tuple[Asked, ...]
     candidates: int
     smallest_sigma: float
@@ -93,6 +95,8 @@ class Explanation:
         for title, text in self.statement.items():
             add(f"{title}: {text}")
         add(f"Neighbours: {self.neighbours}")
+        for party in self.parties:
+            add(f"Party: {party}")
         lines.append("")
         for asked in self.requests:
             add(f"{asked.name} ({KINDS[asked.kind]}): {asked.what}")
@@ -143,6 +147,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient]) -> Exp
             "unit": accountant.unit,
             "capacity": accountant.capacity,
         },
+        tuple(f"{p.name} at {p.address}, fingerprint {p.fingerprint}" for p in config.aggregation.parties or ()),
         tuple(Asked.of(request) for request in [*first, *own]),
         len(contract.candidates),
         sigma_for_rho(ledger.remaining_rho),

@@ -36,7 +36,7 @@ class RoundCosts:
 
     The bytes of a reply count the non-empty cells of an exact vector, and times follow them. `workload_error` is
     measured against the real rows, where a simulation asks for it. `parties` is what each computing party of a store
-    has spent since the run began: bytes_sent to the other two, rounds of their messages, cpu seconds.
+    has spent: bytes_sent to the other two, rounds of their messages, cpu seconds.
     """
 
     round: int

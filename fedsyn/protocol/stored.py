@@ -53,7 +53,7 @@ class Select(ChooseRequest):
 
     name = "select"
     leaves = "the index of one clique, from the store"
-    costs = "one choice: rho epsilon^2/8; one row moves a score by at most the largest weight"
+    costs = "one choice: rho epsilon^2/8, whatever the score; one row moves it by the sensitivity that the ledger names"
 
 
 class OneWay(OpenRequest):
@@ -116,6 +116,7 @@ class Keeper:
 
         run = ServedRun(contract.config, contract.stored, ledger, randomness, party_ledger, minimum, rows, drop)
         self.server: StoreServer = store.serve(run)
+        self._measured: list[dict[str, float]] = []
 
     def deal(self, asked: Deal, exchange: Exchange) -> tuple[int, ...]:
         """One message to each client of the cohort; gives the partition ids that have dealt now."""
@@ -148,9 +149,19 @@ class Keeper:
         """Partition ids of all clients that have dealt."""
         return self.server.dealt
 
+    def announce(self, rho: float) -> None:
+        """Agrees on the run with whoever keeps the store, before any client pays for anything."""
+        self.server.announce(rho)
+
     def measure(self, costs: RoundCosts) -> None:
-        """Puts what the computing parties have spent so far into a round's costs."""
-        costs.parties = self.server.traffic()
+        """Puts what the computing parties have spent in a round into its costs."""
+        now = self.server.traffic()
+        before = self._measured or [dict.fromkeys(party, 0.0) for party in now]
+        costs.parties = [
+            {key: round(value - old[key], 6) for key, value in party.items()}
+            for party, old in zip(now, before, strict=True)
+        ]
+        self._measured = now
 
     def close(self) -> None:
         self.server.close()

@@ -254,13 +254,12 @@ class MechanismStrategy(OwnLoop):
     ) -> Result:
         """Runs the mechanism to its end on a Grid. The model is in `self.model`, and in the result's arrays.
 
-        The number of rounds is the mechanism's own; the other arguments exist for Flower's signature.
+        Rounds are the mechanism's own; other arguments exist for Flower's signature.
         """
         timeout = timeout or self.config.federation.timeout
-        self._join(grid, timeout)
-        generator = self.protocol()
-        answer: Any = None
         try:
+            self._join(grid, timeout)
+            generator, answer = self.protocol(), None
             while True:
                 try:
                     request = generator.send(answer)
@@ -380,6 +379,8 @@ class MechanismStrategy(OwnLoop):
         self.record.notes += [f"not joined: {reason}" for reason in reasons]
         joining.require_enough(self.clients, len(nodes), federation, reasons)
         self.record.cohort = list(self.clients)
+        if self.keeper is not None:
+            self.keeper.announce(self.ledger.remaining_rho * (1 - (0 if public else self.config.privacy.size_share)))
         if not public:
             self._release_sizes(grid, timeout)
 

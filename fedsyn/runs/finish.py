@@ -93,14 +93,14 @@ def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str
         "client_mb_up": up / clients / 1e6,
         "client_mb_down": down / clients / 1e6,
         "dropped": float(sum(len(record.dropped) for record in strategy.records)),
-        **_parties(strategy.costs[-1].parties),
+        **_parties([costs.parties for costs in strategy.costs if costs.parties]),
     }
 
 
-def _parties(spent: list[dict[str, float]]) -> dict[str, float]:
-    if not spent:
+def _parties(rounds: list[list[dict[str, float]]]) -> dict[str, float]:
+    if not rounds:
         return {}
-    busiest = {key: max(party[key] for party in spent) for key in spent[0]}
+    busiest = {key: max(sum(party[key] for party in own) for own in zip(*rounds, strict=True)) for key in rounds[0][0]}
     return {
         "party_mb": busiest["bytes_sent"] / 1e6,
         "party_rounds": float(busiest["rounds"]),

@@ -148,6 +148,9 @@ class StoreServer(ABC):
         self.dealt: list[int] = []
         self.orders = 0  # choices and openings so far; their noise is keyed by the number
 
+    def announce(self, rho: float) -> None:  # noqa: B027 - a store of the server's own asks nobody
+        """Agrees on the run with whoever keeps the store; `rho` is all that it may release."""
+
     def invitation(self, rho: float) -> Arrays:
         """What a client is sent along with the request to deal; `rho` is what the store may still release."""
         return []

@@ -39,6 +39,12 @@ class MpcStore(Store):
                 "seeing the exact numbers; allowed: distributed"
             )
 
+        if not self.simulated and self.node.parties is None:
+            raise ConfigError(
+                "aggregation.parties: a deployment with protocol: mpc needs the cards of its three parties "
+                "(fedsyn party card prints one)"
+            )
+
     def assumptions(self) -> dict[str, str | int | float]:
         return {**super().assumptions(), "threat": self.node.threat, "parties": 3, "corrupted": 1}
 
@@ -89,6 +95,9 @@ class MpcServer(StoreServer):
         self._connect = connect
         self._parties: Parties | None = None
         self._run = b""
+
+    def announce(self, rho: float) -> None:
+        self._begun(rho)
 
     def invitation(self, rho: float) -> Arrays:
         """Run id and the parties' keys; the first one announces the run, with `rho` as all that it may release."""

@@ -515,3 +515,16 @@ def test_a_partys_total_budget_holds_over_runs_and_restarts(fresh: Callable[...,
     for name in NAMES:
         services.wait_for(name, "no order came for 1 s")
     parties.end()
+
+
+@pytest.mark.slow
+def test_a_run_that_waits_for_slow_clients_is_still_there(tmp_path: Path) -> None:
+    """45 seconds without a message, as while clients count and seal: pings alone must not end a connection."""
+    services = Services(tmp_path)
+    try:
+        run = Driven(services)
+        time.sleep(45.0)
+        run.deal()
+        assert len(run.parties.open(run.opening())) == sum(DOMAIN.shape)
+    finally:
+        services.close()

@@ -12,10 +12,11 @@ from halves import asked as call_of
 from scipy import stats
 from test_engines import fedsyn_run, read_lines
 
-from fedsyn.errors import ProtocolError, RunError
+from fedsyn.config import RuntimeNode
+from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.flower import Message
 from fedsyn.flower.messages import read_reply
-from fedsyn.loading import load_config
+from fedsyn.loading import load_config, parse_config
 from fedsyn.parties.local import LocalParties
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.stored import Answers
@@ -194,9 +195,10 @@ def test_what_the_server_carries_is_uniform_though_the_tables_hold_small_counts(
 
 
 def test_a_real_client_takes_no_partys_key_from_the_server() -> None:
-    config = config_of(
-        "distaim", 2, {"rounds": 1}, aggregation=MPC, runtime={"seed": None, "engine": "deployment", "superlink": "x"}
-    )
+    config = config_of("distaim", 2, {"rounds": 1}, aggregation=MPC, runtime={"seed": None})
+    config = config.model_copy(update={"runtime": RuntimeNode(engine="deployment", superlink="x")})
+    with pytest.raises(ConfigError, match=r"aggregation\.parties"):  # its author would have been told
+        parse_config(config.to_dict())
     holder = Holder(0, CODES, TABLE.schema.domain, TABLE.schema.sha256, Randomness(None))
     client = client_class("distaim")(config, holder)
     keys = b"".join(LocalParties(Randomness(None)).keys)

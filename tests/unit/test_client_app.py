@@ -271,12 +271,13 @@ def test_a_holder_takes_part_with_parties_only_if_it_agreed_to_them(node: dict[s
     """Their keys stand in the configuration, which is the server's word until its hash is pinned."""
     document = run_config().to_dict()
     document["mechanism"] = {"name": "distaim", "rounds": 2}
-    card = {"name": "a", "address": "a:1", "key": "0" * 64, "certificate": "pem"}
-    document["aggregation"] |= {"protocol": "mpc", "noise": "distributed", "parties": [card] * 3}
+    pem = "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----"
+    cards = [{"name": n, "address": f"{n}:1", "key": n * 64, "certificate": pem.format(n)} for n in "abc"]
+    document["aggregation"] |= {"protocol": "mpc", "noise": "distributed", "parties": cards}
     config = parse_config(document)
     assert "must agree to the three parties" in asked_with(node, {"resolved": json.dumps(config.to_dict())})
     assert join({**node, "config-sha256": config.sha256}, config)["ok"] is True
-    document["aggregation"]["parties"] = [card, card, {**card, "key": "1" * 64}]  # another party: another hash
+    document["aggregation"]["parties"] = [*cards[:2], {**cards[2], "key": "1" * 64}]  # another party: another hash
     other = parse_config(document)
     message = asked_with({**node, "config-sha256": config.sha256}, {"resolved": json.dumps(other.to_dict())})
     assert "agreed to another configuration" in message

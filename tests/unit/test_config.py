@@ -190,7 +190,8 @@ def test_file_names_are_relative_to_the_configuration(tmp_path: Path, monkeypatc
 
 def test_cards_of_parties_are_read_from_files_beside_the_configuration(tmp_path: Path) -> None:
     """And are part of the hash that a holder agrees to."""
-    cards = [{"name": n, "address": f"{n}:1", "key": n * 64, "certificate": "pem"} for n in "abc"]
+    pem = "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----"
+    cards = [{"name": n, "address": f"{n}:1", "key": n * 64, "certificate": pem.format(n)} for n in "abc"]
     for card in cards:
         (tmp_path / f"{card['name']}.yaml").write_text(yaml.safe_dump(card), encoding="utf-8")
     text = TEXT.replace("augflaim", "distaim")
@@ -201,6 +202,17 @@ def test_cards_of_parties_are_read_from_files_beside_the_configuration(tmp_path:
     assert [party.model_dump() for party in config.aggregation.parties] == cards
     assert config.runtime.operator == str(tmp_path / "keys")
     assert parse_config(config.to_dict()).sha256 == config.sha256
+    for what, card in (
+        ("name", {"name": "a"}),
+        ("HOST:PORT", {"address": "http://c:1"}),
+        ("0.0.0.0", {"address": "0.0.0.0:1"}),
+    ):
+        (tmp_path / "c.yaml").write_text(yaml.safe_dump({**cards[2], **card}), encoding="utf-8")
+        with pytest.raises(ConfigError, match=what):
+            load_config(tmp_path / "run.yaml")
+    names = [str(tmp_path / f"{card['name']}.yaml") for card in cards]
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(cards[2]), encoding="utf-8")
+    assert load_config(tmp_path / "run.yaml", [f"aggregation.parties={names}"]) == config
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({**cards[2], "key": "d" * 64}), encoding="utf-8")
     assert load_config(tmp_path / "run.yaml").sha256 != config.sha256
     (tmp_path / "c.yaml").unlink()

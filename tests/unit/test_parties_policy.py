@@ -258,7 +258,10 @@ def test_a_partys_place_is_that_of_its_key(cards: list[PartyNode]) -> None:
     [
         ({"address": "127.0.0.1:9"}, "another address for 'c' than this party has pinned"),
         ({"name": "d"}, "another name for 'd'"),
-        ({"certificate": "x"}, "another certificate for 'c'"),
+        (
+            {"certificate": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"},
+            "another certificate for 'c'",
+        ),
         ({"key": "ab" * 32}, "another key for 'c'"),
     ],
 )

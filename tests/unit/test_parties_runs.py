@@ -606,6 +606,12 @@ def test_a_server_that_shows_clients_and_parties_different_worlds_carries_deals_
     assert list(refused) == [0] and "not sealed for this run" in refused[0]
 
 
+def test_a_run_that_could_never_let_anything_out_is_refused_before_clients_pay() -> None:
+    hosts = tuple(Host(KeyPair(), policy(minimum_clients=CLIENTS + 1), Randomness(None)) for _ in range(3))
+    with pytest.raises(RunError, match=f"below {CLIENTS + 1} clients, and the run has {CLIENTS}"):
+        Bench(hosts=hosts, seed=None)  # type: ignore[arg-type]
+
+
 def test_the_configurations_minimum_binds_the_server() -> None:
     config = mpc_config(federation={"minimum_cohort": 3})
     with pytest.raises(RunError, match="minimum_cohort is 3"):

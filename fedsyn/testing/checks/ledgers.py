@@ -36,7 +36,7 @@ def ledgers_hold(outcome: Outcome) -> None:
         own = ledger.report()
         report_holds(own, privacy.epsilon, privacy.delta, f"the ledger of client {partition}")
         # A promise is for a sum that the others' replies decide upon; what a client drew itself has left it.
-        drawn = [entry for entry in own["releases"] if entry["noise_by"] == own["noise_by"]]
+        drawn = [entry for entry in own["releases"] if entry["noise_by"] == own["kept_by"]]
         for name, spent in _rho_by_name(drawn).items():
             held = accounted.get(name, 0.0)
             assert spent <= held * (1 + 1e-9), (
