@@ -12,8 +12,9 @@ from pydantic import Field, field_validator
 
 from fedsyn import yamlio
 from fedsyn.config import Node, PartyNode, parse_options
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, nearest
 from fedsyn.privacy import PrivacyBudget
+from fedsyn.registry import contract_class, mechanisms
 
 
 class LimitsNode(Node):
@@ -126,8 +127,18 @@ def load_party_file(path: Path | str) -> PartyFile:
     if not all(isinstance(key, str) for key in document):
         raise ConfigError(f"{path}: every key must be a string")
     loaded: PartyFile = parse_options(PartyFile, document, str(path))
-    for budget in ("run_budget", "total_budget"):
-        getattr(loaded.policy, budget)
+    policy = loaded.policy
+    if policy.run_budget.rho > policy.total_budget.rho:
+        raise ConfigError(
+            f"{path}: policy.epsilon_per_run is more than policy.epsilon_total allows for all runs together"
+        )
+    known = {name for name in mechanisms() if contract_class(name).store}
+    for name in policy.mechanisms:
+        if name not in known:
+            raise ConfigError(
+                f"{path}: policy.mechanisms: no mechanism '{name}' computes on a store{nearest(name, known)}; "
+                f"allowed: {', '.join(sorted(known))}"
+            )
     return loaded.anchored(Path(path).resolve().parent)
 
 
