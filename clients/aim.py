@@ -19,7 +19,7 @@ from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.stored import STORE_REQUESTS
 from fedsyn.selection.scores import Penalty
-from fedsyn.selection.terms import L1, SquaredL2, Terms
+from fedsyn.selection.terms import SquaredL2, Terms
 from fedsyn.selection.views import ModelView
 
 #: Rows beyond the released ones that a store is laid out for, where row counts are private (`AimContract.bound`).
@@ -190,6 +190,3 @@ def annealing_start(rho: float, attributes: int, ratio: float = 0.9, *, as_print
     if as_printed:
         return Scales(scales.sigma * math.sqrt(2.0), scales.epsilon, planned, planned)
     return scales
-
-
-__all__ = ["L1", "AimClient", "AimContract", "DistAimClient", "DistAimContract", "annealing_start", "fixed_scales"]

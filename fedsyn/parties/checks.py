@@ -102,7 +102,7 @@ def check_announcement(announcement: Announcement, host: Host) -> Any:
 def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
     config, domain = announcement.config, announcement.domain
     _refuse(len(announcement.nonce) != 16 or announcement.minimum < 1, "the announcement is malformed")
-    fewest = max(config.federation.minimum_cohort, 1)
+    fewest = config.federation.minimum_cohort
     _refuse(announcement.minimum < fewest, f"the configuration's minimum_cohort is {fewest}")
     _refuse(config.federation.clients > limits.clients, f"its policy allows {limits.clients} clients")
     workload = config.workload

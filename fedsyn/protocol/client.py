@@ -26,7 +26,7 @@ from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
 from fedsyn.protocol.contract import Contract as BaseContract
-from fedsyn.protocol.stored import Answers, only_sums
+from fedsyn.protocol.stored import Answers, unused_requests
 from fedsyn.selection.views import ModelView
 from fedsyn.store import ClientDeal, make_store
 from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, to_json
@@ -125,7 +125,7 @@ class TableClient(NumPyClient):
         }
         cls.requests = {request.name: request for request in marked.values()}
         cls._methods = {request.name: attribute for attribute, request in marked.items()}
-        for unused in only_sums(cls.requests, getattr(cls, "Contract", BaseContract)):
+        for unused in unused_requests(cls.requests, getattr(cls, "Contract", BaseContract)):
             del cls.requests[unused], cls._methods[unused]
 
     def __init__(self, config: RunConfig, holder: Holder) -> None:

@@ -167,7 +167,7 @@ class Keeper:
         self.server.close()
 
 
-def only_sums(requests: dict[str, type[Request]], contract: type[Any]) -> set[str]:
+def unused_requests(requests: dict[str, type[Request]], contract: type[Any]) -> set[str]:
     """Names of a client's requests that this contract does not use: sums if it has a store, deals if it has none."""
     unused = "sum" if contract.store else "deal"
     return {name for name, request in requests.items() if request.kind == unused}
