@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedsyn.config import Node, RunConfig
+from fedsyn.config import RunConfig
+from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement, Scales, divide
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.contract import Contract, require
@@ -96,6 +97,11 @@ class AimContract(Contract):
             "privacy.client_sizes: public; allowed with private sizes: l1",
         )
         require(
+            squared or config.aggregation.protocol != "fhe",
+            "mechanism.score: 'l1' needs a comparison for every cell, which ciphertexts do not have; allowed with "
+            "aggregation.protocol: fhe: squared_l2",
+        )
+        require(
             not squared or config.aggregation.threat == "semi_honest",
             "mechanism.score: 'squared_l2' takes clients at their word: one that deals more than its rows makes the "
             "rows of others count for more; allowed with aggregation.threat: malicious: l1",
@@ -131,6 +137,11 @@ class AimContract(Contract):
         public = self.config.privacy.client_sizes == "public"
         return max(1, math.ceil(size) if public else 2 * math.ceil(size) + _MORE_ROWS)
 
+    @property
+    def most_rounds(self) -> int:
+        """T, or where the budget is annealed the 16 d at which it ends."""
+        return 16 * len(self.domain) if self.options.rounds is None else int(self.options.rounds)
+
     # The budget, lines 1-2 --------------------------------------------------------------------------------------------
 
     def first_scales(self, rho: float) -> Scales:
@@ -145,6 +156,20 @@ class AimContract(Contract):
         return None if self.options.rounds is None else self.first_scales(rho).sigma
 
 
+class FhAimOptions(AimOptions):
+    """Options of FHAIM: AIM's, annealed, with the squared L2 score by default."""
+
+    rounds: int | None = Field(default=None, ge=1)
+    score: Literal["l1", "squared_l2"] = "squared_l2"
+
+
+class FhAimContract(AimContract):
+    """FHAIM: the same over ciphertexts. The paper has one data entity; here there may be many."""
+
+    Options = FhAimOptions
+    central = False
+
+
 class DistAimContract(AimContract):
     """The same over many holders: each deals in the first round in which it takes part."""
 
@@ -155,6 +180,12 @@ class AimClient(TableClient):
     """Holds the whole table; deals its answers, and is asked no more."""
 
     Contract = AimContract
+
+
+class FhAimClient(TableClient):
+    """A data entity: encrypts its answers and the noise of what will be opened, and may then leave."""
+
+    Contract = FhAimContract
 
 
 class DistAimClient(TableClient):

@@ -16,9 +16,9 @@ from pydantic import Field
 
 from fedsyn.aggregation import Contribution
 from fedsyn.aggregation.fixed_point import LARGEST, encode, encoded_moves
-from fedsyn.config import Node
 from fedsyn.counting.reductions import norm
 from fedsyn.errors import ProtocolError
+from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.protocol.client import Marginals, TableClient, answers
 from fedsyn.protocol.contract import Contract

@@ -14,12 +14,13 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedsyn.aggregation import Contribution
-from fedsyn.config import Node, RunConfig
+from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.fitting import estimate_config
+from fedsyn.nodes import Node
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, PrivacyStatement, Release
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, TableClient, answers

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from clients.flaim import FlaimClient, FlaimContract, FlaimOptions
-from fedsyn.config import Node
+from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement, Release
 from fedsyn.protocol.client import Answer, TableClient, answers
 from fedsyn.protocol.contract import Contract

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from clients.privsyn import PairAblation, PairClient, PairContract, PairOptions
 from fedsyn.aggregation import Contribution
-from fedsyn.config import Node
+from fedsyn.nodes import Node
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import answers
 from fedsyn.selection.indif import Projection

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedsyn.aggregation import Contribution
-from fedsyn.config import Node
 from fedsyn.counting.marginals import count, count_one_way, split_one_way
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Hierarchy
+from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import TableClient, answers

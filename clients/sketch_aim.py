@@ -13,9 +13,9 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fedsyn.aggregation import Contribution
-from fedsyn.config import Node
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
+from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import Marginals, TableClient, answers

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.nodes import AggregationNode, FheNode
+from fedsyn.nodes import Node as Node  # plug-ins import it from here
 
 #: Version of the files of a run. Each names it; a file without it is of the time before there were versions.
 FORMAT = 1
@@ -28,12 +29,6 @@ def check_format(facts: Mapping[str, Any], what: str) -> None:
     version = facts.get("format", 0)
     if type(version) is not int or version > FORMAT:
         raise DataError(f"{what} has a format that this fedsyn does not know; it reads formats up to {FORMAT}")
-
-
-class Node(BaseModel):
-    """Base of all configuration nodes: frozen, and strict about keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class MechanismNode(BaseModel):
@@ -97,6 +92,8 @@ class FederationNode(Node):
         timeout: seconds that the server waits for the replies to one request; later replies are not used.
         connect_timeout: seconds that a deployment waits for its clients to connect.
         partition: how a simulation splits the pooled table; ignored by a deployment.
+        columns: which attributes each client holds, where all of them hold the SAME people, in the same order (columns
+            split over holders; `aggregation.protocol: fhe` with `compute: packed` or `naive`); null: all of them.
     """
 
     clients: int = Field(default=10, ge=1)
@@ -105,11 +102,23 @@ class FederationNode(Node):
     timeout: float = Field(default=600.0, gt=0)
     connect_timeout: float = Field(default=120.0, gt=0)
     partition: PartitionNode = Field(default_factory=PartitionNode)
+    columns: tuple[tuple[str, ...], ...] | None = None
 
     @field_validator("partition", mode="before")
     @classmethod
     def _name_alone(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> FederationNode:
+        if self.columns is not None:
+            named = [name for columns in self.columns for name in columns]
+            if len(self.columns) != self.clients or not all(self.columns) or len(set(named)) != len(named):
+                raise ValueError(
+                    f"columns: expected one non-empty list of attributes for each of the {self.clients} clients, "
+                    "and no attribute in two of them"
+                )
+        return self
 
     @model_validator(mode="after")
     def _cohort_fits(self) -> FederationNode:
@@ -147,101 +156,6 @@ class WorkloadNode(Node):
     size: int | None = Field(default=64, ge=1)
     seed: int = 0
     cliques: tuple[tuple[str, ...], ...] | None = None
-
-
-class PartyNode(Node):
-    """One of the three computing parties, as `fedsyn party card` prints it. All of it is public.
-
-    Attributes:
-        name: of the party.
-        address: host:port of its service.
-        key: its X25519 public key, to which clients seal their shares (64 hex digits).
-        certificate: its TLS certificate, PEM; nothing else is accepted from that address.
-    """
-
-    name: str = Field(min_length=1, max_length=100)
-    address: str
-    key: str = Field(pattern="^[0-9a-f]{64}$")
-    certificate: str
-
-    @field_validator("address")
-    @classmethod
-    def _reachable(cls, address: str) -> str:
-        host, _, port = address.rpartition(":")
-        plain = re.fullmatch(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]", host) is not None
-        if not plain or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError("expected HOST:PORT, a host name or an IP and a port from 1 to 65535")
-        if host in ("0.0.0.0", "[::]"):
-            raise ValueError(f"nobody can reach {host}: give the name that others use, and {address} as 'listen'")
-        return address
-
-    @field_validator("certificate")
-    @classmethod
-    def _is_pem(cls, certificate: str) -> str:
-        lines = certificate.strip().splitlines()
-        if not lines or lines[0] != "-----BEGIN CERTIFICATE-----" or lines[-1] != "-----END CERTIFICATE-----":
-            raise ValueError("expected a certificate in PEM, as 'fedsyn party card' prints it")
-        return certificate
-
-    @property
-    def fingerprint(self) -> str:
-        """What two people read to each other to compare cards: 80 bits of a digest of the whole card."""
-        text = json.dumps([self.name, self.address, self.key, self.certificate.strip()])
-        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
-        return "-".join(digest[i : i + 4] for i in range(0, 20, 4))
-
-
-class AggregationNode(Node):
-    """How the clients' numbers come together, who sees what of them, and who adds the noise.
-
-    Attributes:
-        protocol: 'plain': the server receives every client's vector and is trusted with it; 'secagg': a secure sum, of
-            which the server learns the total and nothing else; 'mpc': a store that three parties compute on and none of
-            them sees (mechanisms that choose from a store: `distaim`, `aim`).
-        noise: 'server': one noise on the sum, drawn by the server; 'local': each client adds the full noise itself;
-            'distributed': each client adds a share, sized for the fewest honest clients that a sum may have. Of a
-            store, 'distributed' are the shares of the three parties, one of which may be corrupted.
-        corrupted: theta, the largest share of a sum's asked clients that may collude with the server.
-        dropout: share of a sum's asked clients that may drop out of it; with more dropouts it is not opened.
-        threat: 'semi_honest': everybody follows the protocol; 'malicious': the server and the corrupted clients may do
-            anything (contributions stay confidential; the sum may be wrong).
-        graph: of a secure sum: 'sparse': every client shares keys with some neighbours; 'full': with every other one;
-            'auto': sparse if semi_honest, full if malicious.
-        roster: public keys (64 hex digits) by partition id, by which the server finds out whose signature is bad under
-            the malicious threat model; without it one bad signature ends the sum. Clients trust their own rosters only.
-        failure_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with probability at most
-            2^-failure_bits.
-        parties: the three computing parties of a deployment with protocol 'mpc': their cards, in a file the names of
-            the cards' files; a simulation makes its own.
-    """
-
-    protocol: Literal["plain", "secagg", "mpc"] = "plain"
-    noise: Literal["server", "local", "distributed"] = "server"
-    corrupted: float = Field(default=0.05, ge=0, lt=1)
-    dropout: float = Field(default=0.1, ge=0, lt=1)
-    threat: Literal["semi_honest", "malicious"] = "semi_honest"
-    graph: Literal["auto", "sparse", "full"] = "auto"
-    failure_bits: int = Field(default=40, ge=10, le=120)
-    roster: dict[int, str] | None = None
-    parties: tuple[PartyNode, PartyNode, PartyNode] | None = None
-
-    @field_validator("parties")
-    @classmethod
-    def _three_different(
-        cls, parties: tuple[PartyNode, PartyNode, PartyNode] | None
-    ) -> tuple[PartyNode, PartyNode, PartyNode] | None:
-        for what in ("name", "address", "key", "certificate"):
-            if parties is not None and len({getattr(party, what) for party in parties}) < 3:
-                raise ValueError(f"two of the three cards have the same {what}")
-        return parties
-
-    @field_validator("roster")
-    @classmethod
-    def _hexadecimal(cls, roster: dict[int, str] | None) -> dict[int, str] | None:
-        for partition, key in (roster or {}).items():
-            if len(key) != 64 or any(digit not in "0123456789abcdef" for digit in key):
-                raise ValueError(f"the public key of partition {partition} must be 64 lower-case hex digits")
-        return roster
 
 
 class InferenceNode(Node):
@@ -326,10 +240,16 @@ class RunConfig(Node):
     def to_dict(self) -> dict[str, Any]:
         """JSON values. Keys younger than the first format are left out where unset: an older run keeps its hash."""
         document = self.model_dump(mode="json", by_alias=True)
-        for node, key in (("aggregation", "parties"), ("runtime", "operator")):
+        younger = {"aggregation": ("parties", "crypto", "fhe"), "federation": ("columns",), "runtime": ("operator",)}
+        for node, key in ((node, key) for node, keys in younger.items() for key in keys):
             if document[node][key] is None:
                 del document[node][key]
         return document
+
+    @property
+    def fhe(self) -> FheNode:
+        """How protocol 'fhe' computes."""
+        return self.aggregation.fhe or FheNode()
 
     @cached_property
     def sha256(self) -> str:

@@ -47,6 +47,12 @@ MECHANISMS: dict[str, Entry] = {
         "DistAIM: clients deal exact answers into a store once; the store selects and measures; best with protocol mpc",
         "Maddock et al. 2024, Algorithm 3",
     ),
+    "fhaim": Entry(
+        "strategies.aim:FhAim",
+        "clients.aim:FhAimClient",
+        "FHAIM: AIM with a squared L2 score; the server computes on ciphertexts whose key a crypto party holds",
+        "Kumar et al. 2025",
+    ),
     "naive_flaim": Entry(
         "strategies.flaim:NaiveFlaim",
         "clients.flaim:FlaimClient",

@@ -1,4 +1,4 @@
-"""The server half of AIM over a store: central AIM, and DistAIM. The client half is `clients/aim.py`.
+"""The server half of AIM over a store: central AIM, DistAIM and FHAIM. The client half is `clients/aim.py`.
 
 Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 2 (after McKenna
 et al. 2022, "AIM: An Adaptive and Iterative Mechanism for Differentially Private Synthetic Data") and Algorithm 3.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 
-from clients.aim import AimClient, AimContract, DistAimClient
+from clients.aim import AimClient, AimContract, DistAimClient, FhAimClient
 from fedsyn.inference import Measurement
 from fedsyn.privacy import Scales
 from fedsyn.protocol.stored import Answers, Marginals, OneWay, Select
@@ -88,3 +88,12 @@ class DistAim(Aim):
     """
 
     Client = DistAimClient
+
+
+class FhAim(Aim):
+    """FHAIM (Kumar et al. 2025): AIM whose store is encrypted, with the squared L2 score that ciphertexts can compute.
+
+    Over one data entity, without noise, it is central AIM with that score.
+    """
+
+    Client = FhAimClient

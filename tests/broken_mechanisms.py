@@ -9,10 +9,10 @@ import numpy as np
 from pydantic import Field
 
 from fedsyn.aggregation import Contribution
-from fedsyn.config import Node
 from fedsyn.errors import ProtocolError
 from fedsyn.flower.messages import read_reply
 from fedsyn.inference import Measurement, estimate
+from fedsyn.nodes import Node
 from fedsyn.privacy import EXPONENTIAL, Ledger, PrivacyBudget, PrivacyStatement, Release, sigma_for_rho
 from fedsyn.protocol.client import Answer, TableClient, answers
 from fedsyn.protocol.contract import Contract

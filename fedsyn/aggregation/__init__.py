@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, Limits, ServerSum
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.secure import SecureAggregation
-from fedsyn.config import AggregationNode
+from fedsyn.nodes import AggregationNode
 
 PROTOCOLS: dict[str, type[Aggregation]] = {"plain": PlainAggregation, "secagg": SecureAggregation}
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.config import AggregationNode
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.nodes import AggregationNode
 from fedsyn.privacy import GAUSSIAN, Ledger, Release
 from fedsyn.randomness import RandomSource
 from fedsyn.wire.envelope import Arrays, Reply, Stage, SumSpec

@@ -25,6 +25,21 @@ def stored_cliques(cliques: Sequence[Clique], domain: Domain) -> tuple[Clique, .
 
 
 @dataclass(frozen=True)
+class StoreFacts:
+    """What a store may be asked for in a run; public, and the same for everybody.
+
+    Attributes:
+        cliques: that may be chosen or opened, every attribute first.
+        choices: the most choices.
+        openings: the most openings; one of them opens every attribute, each other one a single clique.
+    """
+
+    cliques: tuple[Clique, ...]
+    choices: int
+    openings: int
+
+
+@dataclass(frozen=True)
 class Place:
     """Where a marginal is found in a stored vector.
 

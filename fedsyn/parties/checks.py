@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
-from fedsyn.config import PartyNode, RunConfig
+from fedsyn.config import RunConfig
 from fedsyn.counting.stored import StoredLayout
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.mpc.shared import PARTIES
+from fedsyn.nodes import PartyNode
 from fedsyn.parties.book import Book
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order
 from fedsyn.parties.policy import LimitsNode, Policy
@@ -43,7 +44,7 @@ class Host:
     policy: Policy
     randomness: Randomness
     book: Book | None = None
-    cards: tuple[PartyNode, PartyNode, PartyNode] | None = None
+    cards: tuple[PartyNode, ...] | None = None
 
     def index_in(self, config: RunConfig) -> int:
         """This party's place among those of a configuration, all three of which must be those that it pinned."""
@@ -66,45 +67,62 @@ class Host:
 
 
 def check_announcement(announcement: Announcement, host: Host) -> Any:
-    """The mechanism's contract under an announced configuration.
+    """The mechanism's contract under an announced configuration, for a computing party.
 
     Raises:
         ProtocolError: this party does not take part in such a run.
         BudgetExceeded: the run could release more than this party may.
     """
-    config, policy = announcement.config, host.policy
-    _refuse(config.mechanism.name not in policy.mechanisms, f"its policy allows {_listed(policy.mechanisms)} only")
-    pinned = policy.configurations
-    _refuse(pinned is not None and config.sha256 not in pinned, "its policy has not pinned this configuration's hash")
-    _refuse(config.aggregation.protocol != "mpc", "the configuration does not have aggregation.protocol: mpc")
-    _refuse(config.aggregation.noise != "distributed", "the configuration does not have aggregation.noise: distributed")
-    if policy.threat is not None and config.aggregation.threat != policy.threat:
-        raise ProtocolError(f"its policy demands aggregation.threat: {policy.threat}")
+    config = announcement.config
+    check_configuration(announcement, host, "mpc")
+    if host.policy.threat is not None and config.aggregation.threat != host.policy.threat:
+        raise ProtocolError(f"its policy demands aggregation.threat: {host.policy.threat}")
     if host.cards is not None:
-        _refuse(config.runtime.engine != "deployment", "a party of a deployment takes part in no simulation")
-        _refuse(config.runtime.seed is not None, "a party draws no noise from a seed that others know")
         host.index_in(config)
+    contract = contract_of(announcement)
+    stored = tuple(contract.stored.cliques)
+    refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
+    return contract
+
+
+def check_configuration(announcement: Announcement, host: Host, protocol: str) -> None:
+    """What every party checks of a configuration: what it allows, and what is the same for all roles."""
+    config, policy = announcement.config, host.policy
+    refuse(config.mechanism.name not in policy.mechanisms, f"its policy allows {_listed(policy.mechanisms)} only")
+    pinned = policy.configurations
+    refuse(pinned is not None and config.sha256 not in pinned, "its policy has not pinned this configuration's hash")
+    named = config.aggregation.protocol
+    refuse(named != protocol, f"the configuration does not have aggregation.protocol: {protocol}")
+    refuse(config.aggregation.noise != "distributed", "the configuration does not have aggregation.noise: distributed")
+    if host.cards is not None:
+        refuse(config.runtime.engine != "deployment", "a party of a deployment takes part in no simulation")
+        refuse(config.runtime.seed is not None, "a party draws no noise from a seed that others know")
     few, least = config.federation.clients, policy.minimum_clients
-    _refuse(few < least, f"its policy lets nothing out below {least} clients, and the run has {few}")
+    refuse(few < least, f"its policy lets nothing out below {least} clients, and the run has {few}")
     _check_sizes(announcement, policy.limits)
     _check_budget(announcement, host)
+
+
+def contract_of(announcement: Announcement) -> Any:
+    """The mechanism's contract; ProtocolError if it does not take the configuration."""
+    config = announcement.config
     try:
         family = client_class(config.mechanism.name).Contract
         family.check(config)
         contract = family(config, announcement.domain)
-        stored = tuple(contract.stored.cliques)
+        if family.store:
+            _ = contract.stored
     except Exception as error:  # of a plug-in, on a configuration that a server made up
         raise ProtocolError(f"the mechanism does not take the configuration ({type(error).__name__})") from None
-    _refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
     return contract
 
 
 def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
     config, domain = announcement.config, announcement.domain
-    _refuse(len(announcement.nonce) != 16 or announcement.minimum < 1, "the announcement is malformed")
+    refuse(len(announcement.nonce) != 16 or announcement.minimum < 1, "the announcement is malformed")
     fewest = config.federation.minimum_cohort
-    _refuse(announcement.minimum < fewest, f"the configuration's minimum_cohort is {fewest}")
-    _refuse(config.federation.clients > limits.clients, f"its policy allows {limits.clients} clients")
+    refuse(announcement.minimum < fewest, f"the configuration's minimum_cohort is {fewest}")
+    refuse(config.federation.clients > limits.clients, f"its policy allows {limits.clients} clients")
     workload = config.workload
     if workload.cliques is None:
         degree = min(workload.degree, len(domain))
@@ -112,15 +130,18 @@ def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
     else:
         listed = sum(2 ** len(clique) for clique in workload.cliques)
     many = listed > 256 * limits.candidates or len(announcement.cliques) > limits.candidates
-    _refuse(many, f"its policy allows {limits.candidates} candidates")
+    refuse(many, f"its policy allows {limits.candidates} candidates")
     for clique in announcement.cliques:
         _known(clique, domain)
-    _refuse(not 1 <= announcement.length <= limits.entries, f"its policy allows {limits.entries} entries of a client")
+    fewest = 1 if config.aggregation.protocol == "mpc" else 0
+    refuse(
+        not fewest <= announcement.length <= limits.entries, f"its policy allows {limits.entries} entries of a client"
+    )
 
 
 def _check_budget(announcement: Announcement, host: Host) -> None:
     budget, rho = host.policy.run_budget, announcement.rho
-    _refuse(not 0.0 < rho < math.inf, "the announcement is malformed")
+    refuse(not 0.0 < rho < math.inf, "the announcement is malformed")
     if not affordable(rho, budget.rho):
         raise BudgetExceeded(
             f"the run may release {rho:.4g} rho, and its policy allows epsilon = {budget.epsilon:g} at delta = "
@@ -146,8 +167,8 @@ def check_order(order: Order, last: int) -> None:
     """ProtocolError if an order has no proper name, or is not later than the last one."""
     numbers = type(order.number) is int and type(order.round) is int and 0 <= order.round < 2**31
     named = isinstance(order.name, str) and 1 <= len(order.name) <= 100
-    _refuse(not numbers or not named, "an order is malformed")
-    _refuse(not last < order.number < 2**31, f"order {order.number} is not later than order {last}")
+    refuse(not numbers or not named, "an order is malformed")
+    refuse(not last < order.number < 2**31, f"order {order.number} is not later than order {last}")
 
 
 @dataclass(frozen=True)
@@ -182,41 +203,46 @@ def plan_choice(
     """
     terms = order.terms
     _check_cliques(terms.cliques, layout, limits)
-    _refuse(any(type(n) is not int for n in (*terms.sizes, terms.scale, terms.rows)), "an order is malformed")
+    refuse(any(type(n) is not int for n in (*terms.sizes, terms.scale, terms.rows)), "an order is malformed")
     domain = layout.domain
     fit = terms.norm in NORMS and [domain.size(clique) for clique in terms.cliques] == list(terms.sizes)
-    _refuse(not fit, "the terms of a choice do not fit the store")
+    refuse(not fit, "the terms of a choice do not fit the store")
     squared = terms.norm == SquaredL2.name
-    _refuse(squared and public_rows is None, "squared_l2 needs public row counts: its sensitivity follows from them")
+    refuse(squared and public_rows is None, "squared_l2 needs public row counts: its sensitivity follows from them")
     if squared and public_rows is not None:
-        _refuse(terms.rows < public_rows, f"the terms name {terms.rows} rows, and the clients have dealt {public_rows}")
-    _checked(terms.check)
-    noise = _checked(lambda: SelectionNoise(order.epsilon, terms.moved))
-    _checked(lambda: noise.check(float(terms.reach)))
+        refuse(terms.rows < public_rows, f"the terms name {terms.rows} rows, and the clients have dealt {public_rows}")
+    checked(terms.check)
+    noise = checked(lambda: SelectionNoise(order.epsilon, terms.moved))
+    checked(lambda: noise.check(float(terms.reach)))
     reach = math.ceil(noise.reach)
     noise_bits = reach.bit_length() + 1
     largest = terms.reach + (PARTIES << (noise_bits - 1) if bounded else reach)
-    _refuse(largest >= 2**62, "the scores of a choice and the noise that a party could add to them exceed 2^62")
+    refuse(largest >= 2**62, "the scores of a choice and the noise that a party could add to them exceed 2^62")
     return ChoicePlan(noise, noise_bits, (2 * largest).bit_length() + 1)
 
 
 def plan_opening(order: OpenOrder, layout: StoredLayout, limits: LimitsNode, least: float | None) -> DistributedNoise:
     """The noise of an opening; ProtocolError if that does not fit the store, or carries less than the run must."""
-    _check_cliques(order.cliques, layout, limits)
-    _refuse(not 0.0 < order.sigma < math.inf, "an order is malformed")
-    if least is not None and order.sigma < least * (1.0 - 1e-9):
-        raise ProtocolError(
-            f"an opening with sigma {order.sigma:.6g} is asked for, and this run has {least:.6g} at least"
-        )
+    check_opening(order, layout, limits, least)
     cells = sum(layout.domain.size(clique) for clique in order.cliques)
-    plan: DistributedNoise = _checked(
+    plan: DistributedNoise = checked(
         lambda: DistributedNoise.of_parties(order.sigma, count=len(order.cliques), length=cells)
     )
     return plan
 
 
+def check_opening(order: OpenOrder, layout: StoredLayout, limits: LimitsNode, least: float | None) -> None:
+    """ProtocolError if an opening does not fit the store, or carries less noise than the run must."""
+    _check_cliques(order.cliques, layout, limits)
+    refuse(not 0.0 < order.sigma < math.inf, "an order is malformed")
+    if least is not None and order.sigma < least * (1.0 - 1e-9):
+        raise ProtocolError(
+            f"an opening with sigma {order.sigma:.6g} is asked for, and this run has {least:.6g} at least"
+        )
+
+
 def _check_cliques(cliques: Sequence[Clique], layout: StoredLayout, limits: LimitsNode) -> None:
-    _refuse(not 1 <= len(cliques) <= limits.candidates, f"an order has 1 to {limits.candidates} cliques here")
+    refuse(not 1 <= len(cliques) <= limits.candidates, f"an order has 1 to {limits.candidates} cliques here")
     cells = 0
     for clique in cliques:
         _known(clique, layout.domain)
@@ -225,15 +251,15 @@ def _check_cliques(cliques: Sequence[Clique], layout: StoredLayout, limits: Limi
         except KeyError:
             raise ProtocolError("an order asks for a clique that lies inside no stored one") from None
         cells += layout.domain.size(clique)
-    _refuse(cells > limits.cells, f"its policy allows orders of {limits.cells} cells")
+    refuse(cells > limits.cells, f"its policy allows orders of {limits.cells} cells")
 
 
 def _known(clique: Clique, domain: Domain) -> None:
-    _refuse(not clique or len(set(clique)) != len(clique), "a clique is empty, or names an attribute twice")
-    _refuse(any(name not in domain for name in clique), "a clique names an attribute that the schema does not have")
+    refuse(not clique or len(set(clique)) != len(clique), "a clique is empty, or names an attribute twice")
+    refuse(any(name not in domain for name in clique), "a clique names an attribute that the schema does not have")
 
 
-def _checked(check: Any) -> Any:
+def checked(check: Any) -> Any:
     """What a check of public numbers gives; its refusal as one kind of error."""
     try:
         return check()
@@ -241,7 +267,7 @@ def _checked(check: Any) -> Any:
         raise ProtocolError("an order is malformed") from None
 
 
-def _refuse(condition: bool, sentence: str) -> None:
+def refuse(condition: bool, sentence: str) -> None:
     if condition:
         raise ProtocolError(sentence)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
+from fedsyn.parties.crypto import CryptoParty
 from fedsyn.parties.interface import Parties
 from fedsyn.randomness import Randomness
 
@@ -29,3 +30,26 @@ def connect(config: RunConfig, randomness: Randomness) -> Parties:
     from fedsyn.parties.remote import RemoteParties
 
     return RemoteParties(config.aggregation.parties, config.runtime.operator)
+
+
+def connect_crypto(config: RunConfig, randomness: Randomness) -> CryptoParty:
+    """The crypto party of a run with protocol 'fhe': a service, or a state of a simulation.
+
+    Args:
+        config: of the run.
+        randomness: of a simulation's party; a service draws from its own operating system.
+
+    Raises:
+        ConfigError: a deployment that names no crypto party, or no key by which it knows its server.
+    """
+    if config.runtime.engine != "deployment":
+        from fedsyn.parties.local import LocalCryptoParty
+
+        return LocalCryptoParty(randomness)
+    if config.aggregation.crypto is None:
+        raise ConfigError("aggregation.crypto: a deployment with protocol: fhe needs the card of its crypto party")
+    if config.runtime.operator is None:
+        raise ConfigError("runtime.operator: parties know this server by a key; make it: fedsyn party keygen DIR")
+    from fedsyn.parties.remote_crypto import RemoteCryptoParty
+
+    return RemoteCryptoParty(config.aggregation.crypto, config.runtime.operator)

@@ -126,6 +126,27 @@ class OpenOrder(Order):
 
 
 @dataclass(frozen=True)
+class TotalOrder(Order):
+    """The total of a sum, as the crypto party opens it.
+
+    Attributes:
+        sigma: of the sum's noise.
+        sensitivity: L2, of one summed array.
+        count: the most arrays that one row touches.
+        length: L, entries of the vector.
+        asked: clients.
+        contributors: clients whose ciphertexts are in it.
+    """
+
+    sigma: float
+    sensitivity: float
+    count: int
+    length: int
+    asked: int
+    contributors: int
+
+
+@dataclass(frozen=True)
 class SealedDeal:
     """What one client hands to the parties through the server, which can read none of it.
 

@@ -21,8 +21,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsyn import yamlio
 from fedsyn.aggregation.secagg.primitives import KEY, KeyPair
-from fedsyn.config import PartyNode, parse_options
+from fedsyn.config import parse_options
 from fedsyn.errors import ConfigError
+from fedsyn.nodes import PartyNode
 from fedsyn.parties.policy import load_card
 
 TLS_KEY, CERTIFICATE, SEAL_KEY, CARD = "tls.key", "certificate.pem", "seal.key", "card.yaml"

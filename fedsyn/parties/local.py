@@ -1,4 +1,4 @@
-"""The three parties of a simulation: three threads of one process, each with a state of its own.
+"""The parties of a simulation: three threads of one process, each with a state of its own, or one crypto party.
 
 They do what services do, sealed deals included, and cost what those cost but for the network. With a seed their noise
 is that of every other store with the same seed. They protect nobody: one process has all three slots.
@@ -7,19 +7,21 @@ is that of every other store with the same seed. They protect nobody: one proces
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
-from fedsyn.errors import ProtocolError, RunError
+from fedsyn.errors import FedsynError, ProtocolError, RunError
+from fedsyn.fhe.question import Asked
 from fedsyn.mpc.dealing import reconstruct
 from fedsyn.mpc.network import LocalNetwork, PartyGone
 from fedsyn.mpc.shared import PARTIES
 from fedsyn.parties.checks import Host
-from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, SealedDeal
+from fedsyn.parties.crypto import Begun, KeyHolder
+from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, SealedDeal, TotalOrder
 from fedsyn.parties.party import Party
 from fedsyn.parties.policy import Policy
 from fedsyn.parties.sealing import DealPart
@@ -124,3 +126,50 @@ class LocalParties:
         if any(other != first for other in others):
             raise RunError(f"the parties do not agree on the {what}: one of them lies")
         return first
+
+
+class LocalCryptoParty:
+    """`CryptoParty` in this process: it protects nobody, and does what a service does.
+
+    Args:
+        randomness: of its noise, seeded or not.
+        host: what it is; default: a policy that takes everything.
+    """
+
+    def __init__(self, randomness: Randomness, host: Host | None = None) -> None:
+        self._randomness, self._host = randomness, host
+        self.holder: KeyHolder | None = None
+
+    @property
+    def costs(self) -> PartyCost:
+        return self.holder.cost if self.holder is not None else PartyCost()
+
+    def begin(self, announcement: Announcement) -> Begun:
+        self.end()
+        policy = Policy.of_simulation(announcement.config.mechanism.name)
+        self.holder = KeyHolder(self._host or Host(KeyPair(), policy, self._randomness))
+        return self._said(lambda holder: holder.begin(announcement))
+
+    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
+        return self._said(lambda holder: holder.choose(order, asked))
+
+    def open(self, order: OpenOrder, asked: Asked) -> npt.NDArray[np.int64]:
+        return self._said(lambda holder: holder.open(order, asked))
+
+    def total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        return self._said(lambda holder: holder.total(order, ciphertexts))
+
+    def sums(self, asked: Asked, at: Sequence[int]) -> list[bytes]:
+        return self._said(lambda holder: holder.sums(asked, at))
+
+    def end(self) -> None:
+        if self.holder is not None:
+            self.holder.end()
+
+    def _said(self, step: Callable[[KeyHolder], T]) -> T:
+        if self.holder is None:
+            raise RunError("no run was announced to the crypto party")
+        try:
+            return step(self.holder)
+        except FedsynError as error:
+            raise RunError(f"the crypto party: {error}") from error

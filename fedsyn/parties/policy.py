@@ -11,8 +11,9 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from fedsyn import yamlio
-from fedsyn.config import Node, PartyNode, parse_options
+from fedsyn.config import parse_options
 from fedsyn.errors import ConfigError, nearest
+from fedsyn.nodes import Node, PartyNode
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import contract_class, mechanisms
 

@@ -17,10 +17,10 @@ import grpc
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.config import PartyNode
 from fedsyn.errors import FedsynError, ProtocolError, RunError
 from fedsyn.mpc.dealing import reconstruct
 from fedsyn.mpc.shared import PARTIES
+from fedsyn.nodes import PartyNode
 from fedsyn.parties import messages
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, SealedDeal
 from fedsyn.parties.keys import load_credentials

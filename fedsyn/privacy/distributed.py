@@ -64,7 +64,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedsyn.errors import ConfigError
-from fedsyn.privacy.release import CLIENTS, GAUSSIAN, PARTIES, TWICE, UNKNOWN_SAMPLER, Release
+from fedsyn.privacy.release import CLIENTS, GAUSSIAN, PARTIES, ROLES, TWICE, UNKNOWN_SAMPLER, Release
 
 #: r: the part of the noise, in units of 1/gamma, that pays for its being discrete.
 ROUNDING = 2.0
@@ -163,6 +163,38 @@ class DistributedNoise:
         facts = {"sensitivity": 1.0, "count": count, "length": length}
         return cls.of(sigma, **facts, asked=3, fewest=3, corrupted=1, by=PARTIES)  # type: ignore[arg-type]
 
+    @classmethod
+    def of_pool(
+        cls, sigma: float, *, asked: int, fewest: int, corrupted: int, count: int, length: int, most: int
+    ) -> DistributedNoise:
+        """Shares that clients drew before sigma was known: the integers are scaled to the noise, not it to them.
+
+        Each client deals shares of `pool_share(H)`; what is opened with them is multiplied by the largest γ, any
+        integer, with H s² >= (γσ)² + r². The proof above asks no more of γ and s.
+
+        Args:
+            sigma: as for `of`, of marginals, each of sensitivity 1.
+            asked: as for `of`.
+            fewest: as for `of`.
+            corrupted: as for `of`.
+            count: the most arrays that one row touches.
+            length: L.
+            most: largest γ that leaves the integers room.
+
+        Raises:
+            ConfigError: sigma is larger than the pool's noise can stand for, or no contributor need be honest.
+        """
+        share = pool_share(fewest - corrupted)
+        exact = math.sqrt((fewest - corrupted) * share * share - ROUNDING * ROUNDING) / sigma
+        gamma = min(most, math.floor(exact * (1.0 - 2.0**-40)))
+        if not gamma >= 1 or gamma * sigma < FINEST:
+            raise ConfigError(
+                f"noise with a standard deviation of {sigma:g} cannot be made from what the clients dealt: "
+                f"allowed: {FINEST / most:.3g} to {exact * sigma:.3g}"
+            )
+        extra = _SAFETY * length * (_shares_excess(share, fewest - corrupted) + _atanh2(_theta(ROUNDING**2)))
+        return cls(sigma, 1.0, count, length, asked, fewest, corrupted, gamma, share, extra)
+
     @property
     def honest(self) -> int:
         """H, the number of shares that together are at least the planned noise."""
@@ -176,7 +208,7 @@ class DistributedNoise:
     @property
     def noise_by(self) -> str:
         """Who draws the noise, as a ledger names it."""
-        return "each client" if self.is_local else self.by
+        return "each client" if self.is_local and self.by == CLIENTS else self.by
 
     def sigma_of(self, contributors: int) -> float:
         """Standard deviation of the opened sum of this many clients, with all their shares in it, in summed units."""
@@ -234,6 +266,30 @@ class DistributedNoise:
 def share_of(scaled_sigma: float, honest: int) -> float:
     """s = √(((γσ)² + r²)/H), rounded up: H s² is at least (γσ)² + r² in spite of floating point."""
     return math.sqrt((scaled_sigma * scaled_sigma + ROUNDING * ROUNDING) / honest) * (1.0 + 2.0**-50)
+
+
+def of_two(sigma: float, *, sensitivity: float, length: int) -> DistributedNoise:
+    """Noise of one vector that two roles draw, each the whole of it: one may know its own. Twice the variance opens."""
+    return DistributedNoise.of(
+        sigma, sensitivity=sensitivity, count=1, length=length, asked=2, fewest=2, corrupted=1, by=ROLES
+    )
+
+
+def pool_share(honest: int) -> float:
+    """s of the shares that clients deal before they know what for (`DistributedNoise.of_pool`): H of them make 2^30.
+
+    The finer the pool, the closer the noise comes to what was asked for: γ is about 2^30/σ, and one integer step of it
+    is all that is lost.
+
+    Raises:
+        ConfigError: if no contributor need be honest.
+    """
+    if honest < 1:
+        raise ConfigError(
+            "no honest share of the noise would be certain: lower aggregation.corrupted or aggregation.dropout, or "
+            "raise federation.minimum_cohort; fewest contributors less corrupted must be at least 1"
+        )
+    return 2.0**30 / math.sqrt(honest)
 
 
 def printed_excess(share: float, honest: int) -> float:

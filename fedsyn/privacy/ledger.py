@@ -362,6 +362,7 @@ class Ledger:
         name: str,
         round: int,
         source: RandomSource,
+        noise_by: str = PARTIES,
     ) -> NDArray[np.int64]:
         """Charges a choice that parties make together, then draws this party's share of its noise.
 
@@ -373,6 +374,7 @@ class Ledger:
             name: of the request.
             round: t.
             source: of the share, from `Randomness.generator`.
+            noise_by: who draws the shares.
 
         Returns:
             (m,) int64 scores with this party's share.
@@ -386,11 +388,20 @@ class Ledger:
             EXPONENTIAL,
             sensitivity,
             epsilon=noise.epsilon,
-            noise_by=PARTIES,
+            noise_by=noise_by,
             sampler=sampler_of(source),
         )
         self.charge(release)
         return scores + _noise.gumbel_steps(len(scores), noise.scale, source) if draws else scores.copy()
+
+    def pool(self, length: int, share: float, source: RandomSource) -> NDArray[np.int64]:
+        """(length,) shares of noise that will be opened later, for releases that this ledger has promised already.
+
+        Nothing is charged: the promise covers every opening. Without one there is nothing for the shares to protect.
+        """
+        if not self._releases:
+            raise ValueError("noise for later openings needs the promise of them first")
+        return _noise.discrete(np.zeros(length, np.int64), share, source)
 
     # --------------------------------------------------------------------------------- state and report
 

@@ -16,6 +16,7 @@ UNKNOWN_SAMPLER = "unknown"
 #: Who draws noise that is made of shares, as a ledger names them.
 CLIENTS = "the clients, a share each"
 PARTIES = "the three parties, a share each"
+ROLES = "server and crypto party, a share each"
 #: How much farther a release moves when a row is exchanged for another than when one is added: twice, in general.
 TWICE = 2.0
 #: Where every row adds a non-negative vector of norm S: two of them are at most sqrt(2) S apart.

@@ -259,7 +259,16 @@ class TableClient(NumPyClient):
     def _deal(self, method: Callable[[Call[Any]], Any], call: Call[Any]) -> Arrays:
         """The method gives the exact answers, the store decides how they are protected."""
         store = make_store(self.config)
-        part = ClientDeal(call.request, lambda: method(call), call.arrays, self.ledger, self.holder, self.config)
+        part = ClientDeal(
+            call.request,
+            lambda: method(call),
+            call.arrays,
+            self.ledger,
+            self.holder,
+            self.config,
+            self.contract,
+            call.make_source,
+        )
         return store.answer(part)
 
     # Answers of every mechanism --------------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
-from fedsyn.config import Node, RunConfig, parse_options
+from fedsyn.config import RunConfig, parse_options
 from fedsyn.counting.candidates import Candidates, build_workload
-from fedsyn.counting.stored import StoredLayout, stored_cliques
+from fedsyn.counting.stored import StoredLayout, StoreFacts, stored_cliques
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
+from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.store import Store, make_store
 from fedsyn.wire.requests import Request
@@ -59,6 +60,18 @@ class Contract:
     def stored(self) -> StoredLayout:
         """What a client deals into a store: the largest cliques of the workload, and every attribute."""
         return _stored(self.candidates, self.domain)
+
+    @property
+    def store_facts(self) -> StoreFacts:
+        """What the mechanism may ask its store for; a family with a store says how often (`most_rounds`)."""
+        attributes = tuple((name,) for name in self.domain)
+        cliques = tuple(dict.fromkeys([*attributes, *self.candidates.cliques]))
+        return StoreFacts(cliques, self.most_rounds, 1 + self.most_rounds)
+
+    @property
+    def most_rounds(self) -> int:
+        """Bound on the rounds of a mechanism with a store, each of which chooses once and opens what it chose."""
+        raise NotImplementedError("a mechanism with a store says how many rounds it has at most")
 
     @classmethod
     def options_of(cls, config: RunConfig) -> Any:

@@ -114,7 +114,17 @@ class Keeper:
         def rows(client: int) -> int | None:
             return round(clients[client].rows or 0.0) if public else None
 
-        run = ServedRun(contract.config, contract.stored, ledger, randomness, party_ledger, minimum, rows, drop)
+        run = ServedRun(
+            contract.config,
+            contract.stored,
+            contract.store_facts,
+            ledger,
+            randomness,
+            party_ledger,
+            minimum,
+            rows,
+            drop,
+        )
         self.server: StoreServer = store.serve(run)
         self._measured: list[dict[str, float]] = []
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
+from fedsyn.store.fhe import FheStore
 from fedsyn.store.mpc import MpcStore
 from fedsyn.store.plain import PlainStore
 
-STORES: dict[str, type[Store]] = {"plain": PlainStore, "mpc": MpcStore}
+STORES: dict[str, type[Store]] = {"plain": PlainStore, "mpc": MpcStore, "fhe": FheStore}
 
 
 def make_store(config: RunConfig) -> Store:
@@ -26,4 +27,14 @@ def make_store(config: RunConfig) -> Store:
     return STORES[node.protocol](node, config.federation.minimum_cohort, config.runtime.engine != "deployment")
 
 
-__all__ = ["STORES", "ClientDeal", "MpcStore", "PlainStore", "ServedRun", "Store", "StoreServer", "make_store"]
+__all__ = [
+    "STORES",
+    "ClientDeal",
+    "FheStore",
+    "MpcStore",
+    "PlainStore",
+    "ServedRun",
+    "Store",
+    "StoreServer",
+    "make_store",
+]

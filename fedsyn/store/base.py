@@ -9,18 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation import Contribution
-from fedsyn.config import AggregationNode, RunConfig
-from fedsyn.counting.stored import StoredLayout
+from fedsyn.config import RunConfig
+from fedsyn.counting.stored import StoredLayout, StoreFacts
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.nodes import AggregationNode
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
 from fedsyn.privacy.release import COUNTS, PARTIES
-from fedsyn.randomness import Randomness
+from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.wire.envelope import Arrays, Reply
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Choose, DealRequest, Layout, Open, Summed
@@ -40,6 +41,8 @@ class ClientDeal:
         ledger: the client's own.
         holder: the data holder.
         config: of the client.
+        contract: of the client; public, as the configuration.
+        make_source: makes the client's randomness for this deal.
     """
 
     request: DealRequest
@@ -48,6 +51,18 @@ class ClientDeal:
     ledger: Ledger
     holder: Holder
     config: RunConfig
+    contract: Any
+    make_source: Callable[[], RandomSource]
+
+    @property
+    def facts(self) -> StoreFacts:
+        """What the store may be asked for."""
+        facts: StoreFacts = self.contract.store_facts
+        return facts
+
+    @property
+    def source(self) -> RandomSource:
+        return self.make_source()
 
     def promised(self, noise_by: str) -> Contribution:
         """The exact answers, after everything that the store may release of them was charged; once in a run.
@@ -75,6 +90,7 @@ class ServedRun:
     Attributes:
         config: of the run.
         layout: of what clients deal.
+        facts: what the store may be asked for.
         ledger: the run's.
         randomness: the server's.
         party_ledger: makes the ledger of a simulated party, by its index.
@@ -85,6 +101,7 @@ class ServedRun:
 
     config: RunConfig
     layout: StoredLayout
+    facts: StoreFacts
     ledger: Ledger
     randomness: Randomness
     party_ledger: Callable[[int], Ledger]

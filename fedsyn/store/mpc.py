@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedsyn.config import AggregationNode
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.nodes import AggregationNode
 from fedsyn.privacy.release import PARTIES
 from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.wire.envelope import Arrays, Reply

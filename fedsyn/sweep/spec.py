@@ -16,9 +16,10 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedsyn import yamlio
-from fedsyn.config import Node, RunConfig, explain
+from fedsyn.config import RunConfig, explain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.loading import anchor_files, assign, names_file, parse_config, require_files
+from fedsyn.nodes import Node
 
 Combination = dict[str, Any]  # dotted key -> value
 

@@ -23,10 +23,11 @@ import pytest
 from loopback import BIN, environment, free_port, stop
 
 from fedsyn import yamlio
-from fedsyn.config import PartyNode, RunConfig
+from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count
 from fedsyn.counting.stored import StoredLayout
 from fedsyn.errors import RunError
+from fedsyn.nodes import PartyNode
 from fedsyn.parties import messages
 from fedsyn.parties.book import Reading, read_book
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for

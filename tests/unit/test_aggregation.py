@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from fedsyn.aggregation import ClientSum, Contribution, PlainAggregation, ServerSum, make_aggregation
-from fedsyn.config import AggregationNode
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.flower import Message
 from fedsyn.flower.messages import array_record, pack, read_reply
+from fedsyn.nodes import AggregationNode
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget
 from fedsyn.protocol.client import TableClient
 from fedsyn.randomness import Randomness

@@ -31,14 +31,14 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.store",),
     ("fedsyn.parties",),
     ("fedsyn.aggregation", "fedsyn.flower"),
-    ("fedsyn.wire",),
+    ("fedsyn.wire", "fedsyn.fhe"),
     ("fedsyn.selection", "fedsyn.evaluation"),
     ("fedsyn.inference",),
     ("fedsyn.counting", "fedsyn.privacy"),
     ("fedsyn.data",),
     ("fedsyn.schema",),
     ("fedsyn.config", "fedsyn.domain", "fedsyn.mpc", "fedsyn.randomness", "fedsyn.registry"),
-    ("fedsyn.yamlio",),
+    ("fedsyn.nodes", "fedsyn.yamlio"),
     ("fedsyn.errors", "fedsyn.version"),
 )
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from fedsyn.config import AggregationNode, RunConfig
+from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.flower import Context, RecordDict
 from fedsyn.flower.grid import InProcessGrid, new_message
 from fedsyn.flower.messages import array_record, pack, read_reply
 from fedsyn.loading import parse_config
+from fedsyn.nodes import AggregationNode
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.randomness import OS_LABEL
 from fedsyn.runs import run_config as run_config_module

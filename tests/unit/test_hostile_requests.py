@@ -14,12 +14,13 @@ import pytest
 
 from fedsyn.aggregation import Limits
 from fedsyn.aggregation.shares import noise_of
-from fedsyn.config import AggregationNode, InferenceNode, RunConfig
+from fedsyn.config import InferenceNode, RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import model_size
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.model import Model
+from fedsyn.nodes import AggregationNode
 from fedsyn.privacy import Ledger, PrivacyBudget
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class

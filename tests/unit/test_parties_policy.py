@@ -12,9 +12,10 @@ from test_parties_runs import CLIENTS, DOMAIN, RHO, Bench, announced, mpc_config
 
 from fedsyn import yamlio
 from fedsyn.aggregation.secagg.primitives import KeyPair
-from fedsyn.config import PartyNode, RunConfig
+from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolError, RunError
+from fedsyn.nodes import PartyNode
 from fedsyn.parties.checks import Host, check_announcement, plan_choice
 from fedsyn.parties.interface import Announcement
 from fedsyn.parties.keys import load_party, new_operator, new_party

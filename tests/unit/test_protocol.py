@@ -14,7 +14,7 @@ import pytest
 from flwr.app import Error
 
 from fedsyn import registry
-from fedsyn.config import Node, RunConfig
+from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import ClientApp, ConfigRecord, Context, Message, RecordDict
@@ -23,6 +23,7 @@ from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.messages import array_record
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
+from fedsyn.nodes import Node
 from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, PrivacyStatement, Release
 from fedsyn.protocol.client import TableClient, answers, indices
 from fedsyn.protocol.contract import Contract as BaseContract

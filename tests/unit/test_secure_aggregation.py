@@ -20,10 +20,11 @@ from fedsyn.aggregation import Contribution, Limits, SecureAggregation, ServerSu
 from fedsyn.aggregation.identities import load_identities, new_identity, simulated_identities
 from fedsyn.aggregation.secure import _read_cohort, _write_cohort
 from fedsyn.aggregation.shares import noise_of
-from fedsyn.config import AggregationNode, RunConfig
+from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.flower import Message
 from fedsyn.flower.messages import array_record, pack
+from fedsyn.nodes import AggregationNode
 from fedsyn.protocol.client import answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.strategy import Protocol

@@ -17,11 +17,12 @@ from flwr.compat.client.client import Client
 
 from fedsyn.aggregation import Contribution
 from fedsyn.aggregation.identities import simulated_identities
-from fedsyn.config import Node, RunConfig
+from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.flower import ConfigRecord, Context
 from fedsyn.inference import Measurement
 from fedsyn.loading import parse_config
+from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.protocol.client import TableClient, answers
 from fedsyn.protocol.contract import Contract

@@ -1,0 +1,157 @@
+"""Parameters of a run's ciphertexts, derived from public bounds; SEAL itself refuses less than 128 bits of security.
+
+BFV. A ciphertext of m holds (q/t) m + v; it decrypts exactly while |v| < q/(2t). Worst cases, n the degree, secret and
+encryption randomness ternary, errors at most 21 (SEAL's centred binomial):
+
+- fresh: V0 = 21 (2n + 1) + 1. Sums add up, a public factor k multiplies, a public vector adds at most 1.
+- square (or product) and relinearisation: v' = 2n (2n + 5) t v + 32 n² (one factor 4 of slack pays for the inexact base
+  conversions of the RNS variant).
+- from q to the smaller q': v' = v q'/q + n + 1.
+- *Flooding*: whoever decrypts sees v, which depends on what was computed. So a fresh encryption of zero is added, and
+  an integer uniform in [-F, F) to every coefficient, F >= V n A 2^40, V what v can be: over all A ciphertexts that a
+  run may send to the key holder its view is then within 2^-40 (total variation) of one that does not depend on v.
+
+CKKS. A real x is held as S x + v, S the scale. Typical, not worst, sizes here (a real number has no exact answer): v is
+about 3.2 sqrt(n) for a fresh ciphertext. Flooding needs S far above it, so S is 2^100, two primes, and a product costs
+both. What is left is `ckks_error`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log2
+
+from fedsyn.errors import ConfigError
+
+#: Most bits of q with its special prime for 128 bits of security against a ternary secret (Homomorphic Encryption
+#: Standard 2018, as SEAL enforces it).
+MOST_BITS = {8192: 218, 16384: 438, 32768: 881}
+#: Total variation, over a whole run, between what a key holder sees and something that depends on nothing it may not.
+STATISTICAL_BITS = 40
+#: Ciphertexts that a key holder answers in one run; the next one is refused.
+MOST_ANSWERS = 2**20
+#: Bits of BFV's plain modulus: the most that SEAL has, so that no bound on data is needed to choose it.
+PLAIN_BITS = 60
+#: An exact integer stays below this in absolute value: half of the smallest prime with PLAIN_BITS.
+LARGEST = 2 ** (PLAIN_BITS - 2)
+#: Largest public factor by which a store's counts are multiplied.
+MOST_FACTOR = 2**40
+CKKS_SCALE = 100  # bits
+_CKKS_ANSWERS = 2**12
+_CKKS_PRIME = 50
+_ERROR = 21.0
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Public parameters of one run's ciphertexts.
+
+    Attributes:
+        scheme: 'bfv' or 'ckks'.
+        degree: n of the ring Z[x]/(x^n + 1).
+        primes: bits of the primes of the modulus, the last one for switching keys.
+        answer_primes: of these, how many a ciphertext has when it goes to the key holder.
+        flood_bits: log2 of F.
+        plain_bits: of BFV's plain modulus; 0 for CKKS.
+        rotates: whether there are keys for rotations, by all powers of two.
+    """
+
+    scheme: str
+    degree: int
+    primes: tuple[int, ...]
+    answer_primes: int
+    flood_bits: int
+    plain_bits: int = 0
+    rotates: bool = False
+
+    @property
+    def slots(self) -> int:
+        """Numbers in one ciphertext."""
+        return self.degree if self.scheme == "bfv" else self.degree // 2
+
+    @property
+    def bytes(self) -> int:
+        """Of one fresh ciphertext: at most."""
+        return 2 * 8 * self.degree * (len(self.primes) - 1) + 1024
+
+
+def fresh_noise(degree: int) -> float:
+    """V0."""
+    return _ERROR * (2 * degree + 1) + 1
+
+
+def product_noise(degree: int, noise: float) -> float:
+    """What a product of two ciphertexts of this noise has."""
+    return 2.0 * degree * (2 * degree + 5) * 2.0**PLAIN_BITS * noise + 32.0 * degree**2
+
+
+def bfv_for_sums(clients: int) -> Parameters:
+    """For ciphertexts that are added up and opened: `clients` of them."""
+    for degree, most in _degrees(8192):
+        flood = _flood(degree, (clients + 1) * fresh_noise(degree))
+        chosen = _primes(_answer(flood), 0.0, most)
+        if chosen is not None:
+            return Parameters("bfv", degree, *chosen, flood, PLAIN_BITS)
+    raise ConfigError(f"ciphertexts of {clients} clients do not fit the largest parameters there are")
+
+
+def bfv_for_store(clients: int, rotates: bool = False, products: int = 1) -> Parameters:
+    """For a store: sums, a public factor, one product, a sum of up to `products` of them."""
+    for degree, most in _degrees(16384):
+        fresh = fresh_noise(degree)
+        noise = products * product_noise(degree, MOST_FACTOR * (2 * clients * fresh + 1))
+        flood = _flood(degree, 2 * fresh + degree + 2)  # after the switch to q', which brings the noise down to V0
+        chosen = _primes(_answer(flood), _answer(flood) + log2(noise / fresh), most)
+        if chosen is not None:
+            return Parameters("bfv", degree, *chosen, flood, PLAIN_BITS, rotates)
+    raise ConfigError(f"a store of {clients} clients does not fit the largest parameters there are")
+
+
+def _degrees(least: int) -> list[tuple[int, int]]:
+    return [(degree, most) for degree, most in MOST_BITS.items() if degree >= least]
+
+
+def _flood(degree: int, noise: float) -> int:
+    return ceil(log2(noise) + log2(degree) + log2(MOST_ANSWERS) + STATISTICAL_BITS)
+
+
+def _answer(flood: int) -> float:
+    """Bits of q' in which the flood and what it drowns leave a number of PLAIN_BITS legible."""
+    return PLAIN_BITS + 1 + flood + 1.1
+
+
+def _primes(answer: float, top: float, most: int) -> tuple[tuple[int, ...], int] | None:
+    """Equal primes, as few as possible: some make q', all make q; one more for switching keys."""
+    best = None
+    for bits in range(40, 55):
+        kept = ceil(answer / (bits - 0.01))
+        count = max(kept, ceil(top / (bits - 0.01)))
+        total = bits * count + bits + 1
+        if total <= most and (best is None or (count, total) < best[0]):
+            best = ((count, total), ((bits,) * count + (bits + 1,), kept))
+    return None if best is None else best[1]
+
+
+def ckks_for_store(products: int, largest: float, rotates: bool = True) -> Parameters:
+    """CKKS with so many products one after the other, of numbers up to `largest` when they are opened.
+
+    Raises:
+        ConfigError: they do not fit the largest parameters.
+    """
+    whole = max(8, ceil(log2(max(2.0, largest))) + 2)
+    answer = CKKS_SCALE + whole
+    kept = ceil(answer / (_CKKS_PRIME - 0.01))
+    count = kept + 2 * products
+    for degree, most in MOST_BITS.items():
+        if degree >= 16384 and _CKKS_PRIME * count + 60 <= most:
+            flood = ceil(log2(3.2 * degree**0.5 * 8) + log2(degree) + log2(_CKKS_ANSWERS) + STATISTICAL_BITS)
+            return Parameters("ckks", degree, (_CKKS_PRIME,) * count + (60,), kept, flood, 0, rotates)
+    raise ConfigError(f"{products} products of encrypted reals do not fit the largest parameters there are: use bfv")
+
+
+def ckks_error(parameters: Parameters) -> float:
+    """What an opened real is off by, but for a probability of 2^-40: the flood's, seen in a slot.
+
+    A slot is a sum of n coefficients times roots of unity: standard deviation F sqrt(n/3), here eight of them.
+    """
+    return 8.0 * 2.0**parameters.flood_bits * (parameters.degree / 3.0) ** 0.5 / 2.0**CKKS_SCALE

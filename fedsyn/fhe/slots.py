@@ -1,0 +1,161 @@
+"""Where a store's cells lie in the slots of its ciphertexts, and which slots of encrypted noise were used.
+
+All cliques that may be chosen or opened lie one after the other, so that each cell has a slot of its own and no
+ciphertext is ever rotated. Where all of them fit into one ciphertext several times, they do: `copies` of the same cells
+stand in different slots, and each copy can be opened with noise of its own slots.
+
+Noise comes in *planes*, ciphertexts with noise in every slot. A marginal that lies in the slots [a, b) of its
+ciphertext is opened with the slots [a, b) of a plane in which none of them was used (`NoiseRanges`); which ones were is
+counted per slot. FHAIM's Protocol 3, line 7 advances its counter by the number of attributes where it used one noise
+per cell, so that neighbouring rounds share noise: their difference then shows exact counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import RunError
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some cells of an opening: the slots [start, stop) of ciphertext `index`, under the noise of plane `plane`.
+
+    `first`: of the opening's cells, which one lies in `start`.
+    """
+
+    index: int
+    start: int
+    stop: int
+    plane: int
+    first: int
+
+
+class SlotLayout:
+    """Cells of some cliques in ciphertexts.
+
+    >>> domain = Domain(("age", "sex"), (10, 2))
+    >>> layout = SlotLayout([("age",), ("sex",), ("age", "sex")], domain, 128)
+    >>> layout.length, layout.copies, layout.ciphertexts, layout.range_of(("sex",))
+    (32, 4, 1, (10, 12))
+
+    Args:
+        cliques: in order; each may be chosen or opened.
+        domain: of the schema.
+        slots: of one ciphertext.
+        aligned: pad each clique to a power of two and start it at a multiple of that, so that none crosses ciphertexts
+            and sums over a clique are sums over a block.
+    """
+
+    def __init__(self, cliques: Sequence[Clique], domain: Domain, slots: int, *, aligned: bool = False) -> None:
+        self.cliques, self.domain, self.slots, self.aligned = tuple(dict.fromkeys(cliques)), domain, slots, aligned
+        sizes = {clique: domain.size(clique) for clique in self.cliques}
+        if aligned:
+            blocks = {clique: _power(size) for clique, size in sizes.items()}
+            placed = sorted(self.cliques, key=lambda clique: -blocks[clique])  # large ones first: no gaps
+            starts = dict(zip(placed, accumulate((blocks[clique] for clique in placed), initial=0), strict=False))
+            self.length = sum(blocks.values())
+        else:
+            starts = dict(zip(self.cliques, accumulate(sizes.values(), initial=0), strict=False))
+            self.length = sum(sizes.values())
+        self._ranges = {clique: (starts[clique], starts[clique] + sizes[clique]) for clique in self.cliques}
+        self.copies = max(1, slots // _power(self.length) if aligned else slots // self.length)
+        self.stride = _power(self.length) if aligned else self.length
+
+    @property
+    def ciphertexts(self) -> int:
+        return ceil(self.length / self.slots)
+
+    def range_of(self, clique: Clique) -> tuple[int, int]:
+        """[start, stop) of a clique in the first copy; KeyError if it is not stored."""
+        return self._ranges[clique]
+
+    def vector(self, cells: dict[Clique, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+        """What is encrypted: every copy of every clique's flat cells."""
+        one = np.zeros(self.stride if self.copies > 1 else self.length, np.int64)
+        for clique, (start, stop) in self._ranges.items():
+            one[start:stop] = cells[clique]
+        return np.tile(one, self.copies)
+
+    def runs(self, cliques: Sequence[Clique]) -> list[tuple[int, int, int]]:
+        """(start, stop, first): cells of some cliques, neighbours joined; `first` counts the cells in their order."""
+        found: list[tuple[int, int, int]] = []
+        first = 0
+        for clique in cliques:
+            start, stop = self._ranges[clique]
+            if found and found[-1][1] == start:
+                found[-1] = (found[-1][0], stop, found[-1][2])
+            else:
+                found.append((start, stop, first))
+            first += stop - start
+        return found
+
+
+class NoiseRanges:
+    """Which slots of which plane were used: none is used twice.
+
+    Args:
+        layout: of the store.
+        openings: the most openings that there will be.
+        first: cliques that one of them opens; the others open one clique each.
+    """
+
+    def __init__(self, layout: SlotLayout, openings: int, first: Sequence[Clique]) -> None:
+        self.layout = layout
+        self.planes = planes_of(layout, openings, first)
+        self._used = np.zeros((self.planes, layout.slots), bool)
+
+    @property
+    def used(self) -> int:
+        """Slots so far."""
+        return int(self._used.sum())
+
+    def reserve(self, cliques: Sequence[Clique]) -> list[Piece]:
+        """Slots, and noise for each of them that nothing was opened with; RunError if there is none left."""
+        pieces = []
+        for start, stop, first in self.layout.runs(cliques):
+            for low in _cuts(start, stop, self.layout.slots):
+                high = min(stop, (low // self.layout.slots + 1) * self.layout.slots)
+                pieces.append(self._reserved(low, high, first + low - start))
+        return pieces
+
+    def _reserved(self, low: int, high: int, first: int) -> Piece:
+        index, start = divmod(low, self.layout.slots)
+        for plane in range(self.planes):
+            for copy in range(self.layout.copies):
+                at = start + copy * self.layout.stride
+                here = self._used[plane, at : at + high - low]
+                if not here.any():
+                    here[:] = True
+                    return Piece(index, at, at + high - low, plane, first)
+        raise RunError("the encrypted noise that the clients dealt is used up: nothing more is opened")
+
+
+def planes_of(layout: SlotLayout, openings: int, first: Sequence[Clique]) -> int:
+    """Planes that are certainly enough.
+
+    Two openings compete for a plane's slots where their slots overlap. With copies (one ciphertext) only openings of
+    the same clique do, and one plane serves as many of them as there are copies. Else each piece of an opening, a run
+    of slots in one ciphertext, may compete with every other one, and each has a plane to itself in the worst case.
+    """
+    if layout.ciphertexts == 1:
+        return ceil(openings / layout.copies)
+    largest = max(stop - start for start, stop in map(layout.range_of, layout.cliques))
+    begun = sum(len(_cuts(start, stop, layout.slots)) for start, stop, _ in layout.runs(first))
+    return begun + (openings - 1) * (ceil(largest / layout.slots) + 1)
+
+
+def _cuts(start: int, stop: int, slots: int) -> list[int]:
+    """Where the parts of [start, stop) in each ciphertext begin."""
+    return [start, *range((start // slots + 1) * slots, stop, slots)]
+
+
+def _power(size: int) -> int:
+    return 1 << max(0, size - 1).bit_length()

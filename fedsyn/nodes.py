@@ -1,0 +1,136 @@
+"""Nodes of the configuration that say who computes, and what every node has in common.
+
+`fedsyn.config` has the rest, and names all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class Node(BaseModel):
+    """Base of all configuration nodes: frozen, and strict about keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PartyNode(Node):
+    """A computing or crypto party, as `fedsyn party card` prints it. All of it is public.
+
+    Attributes:
+        name: of the party.
+        address: host:port of its service.
+        key: its X25519 public key, to which clients seal their shares (64 hex digits).
+        certificate: its TLS certificate, PEM; nothing else is accepted from that address.
+    """
+
+    name: str = Field(min_length=1, max_length=100)
+    address: str
+    key: str = Field(pattern="^[0-9a-f]{64}$")
+    certificate: str
+
+    @field_validator("address")
+    @classmethod
+    def _reachable(cls, address: str) -> str:
+        host, _, port = address.rpartition(":")
+        plain = re.fullmatch(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]", host) is not None
+        if not plain or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError("expected HOST:PORT, a host name or an IP and a port from 1 to 65535")
+        if host in ("0.0.0.0", "[::]"):
+            raise ValueError(f"nobody can reach {host}: give the name that others use, and {address} as 'listen'")
+        return address
+
+    @field_validator("certificate")
+    @classmethod
+    def _is_pem(cls, certificate: str) -> str:
+        lines = certificate.strip().splitlines()
+        if not lines or lines[0] != "-----BEGIN CERTIFICATE-----" or lines[-1] != "-----END CERTIFICATE-----":
+            raise ValueError("expected a certificate in PEM, as 'fedsyn party card' prints it")
+        return certificate
+
+    @property
+    def fingerprint(self) -> str:
+        """What two people read to each other to compare cards: 80 bits of a digest of the whole card."""
+        text = json.dumps([self.name, self.address, self.key, self.certificate.strip()])
+        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
+        return "-".join(digest[i : i + 4] for i in range(0, 20, 4))
+
+
+class FheNode(Node):
+    """How `aggregation.protocol: fhe` computes. Sums need none of it: they are always exact.
+
+    Attributes:
+        scheme: 'bfv': exact integers; 'ckks': approximate reals, FHAIM's own (a store only).
+        compute: who counts. 'client': each client counts its rows and encrypts the counts; 'packed': clients encrypt
+            one-hot columns, and the server multiplies them, many cells at a time (what columns that are split over
+            holders need); 'naive': FHAIM's Protocols 1 and 4 as printed, a cell at a time.
+        selector: what leaves the crypto party of a choice. 'index': the index alone; it sees noisy scores and is
+            trusted with them. 'gaussian': scores with Gaussian noise that is accounted in full: anybody may see them.
+    """
+
+    scheme: Literal["bfv", "ckks"] = "bfv"
+    compute: Literal["client", "packed", "naive"] = "client"
+    selector: Literal["index", "gaussian"] = "index"
+
+
+class AggregationNode(Node):
+    """How the clients' numbers come together, who sees what of them, and who adds the noise.
+
+    Attributes:
+        protocol: 'plain': the server receives every client's vector and is trusted with it; 'secagg': a secure sum, of
+            which the server learns the total and nothing else; 'mpc': a store that three parties compute on and none of
+            them sees (mechanisms that choose from a store: `distaim`, `aim`).
+        noise: 'server': one noise on the sum, drawn by the server; 'local': each client adds the full noise itself;
+            'distributed': each client adds a share, sized for the fewest honest clients that a sum may have. Of a
+            store, 'distributed' are the shares of the three parties, one of which may be corrupted; with 'fhe' what the
+            clients deal, encrypted.
+        corrupted: theta, the largest share of a sum's asked clients that may collude with the server.
+        dropout: share of a sum's asked clients that may drop out of it; with more dropouts it is not opened.
+        threat: 'semi_honest': everybody follows the protocol; 'malicious': the server and the corrupted clients may do
+            anything (contributions stay confidential; the sum may be wrong).
+        graph: of a secure sum: 'sparse': every client shares keys with some neighbours; 'full': with every other one;
+            'auto': sparse if semi_honest, full if malicious.
+        roster: public keys (64 hex digits) by partition id, by which the server finds out whose signature is bad under
+            the malicious threat model; without it one bad signature ends the sum. Clients trust their own rosters only.
+        failure_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with probability at most
+            2^-failure_bits.
+        parties: the three computing parties of a deployment with protocol 'mpc': their cards, in a file the names of
+            the cards' files; a simulation makes its own.
+        crypto: the card of the crypto party of a deployment with protocol 'fhe', likewise.
+        fhe: how protocol 'fhe' computes; null: its defaults.
+    """
+
+    protocol: Literal["plain", "secagg", "mpc", "fhe"] = "plain"
+    noise: Literal["server", "local", "distributed"] = "server"
+    corrupted: float = Field(default=0.05, ge=0, lt=1)
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    threat: Literal["semi_honest", "malicious"] = "semi_honest"
+    graph: Literal["auto", "sparse", "full"] = "auto"
+    failure_bits: int = Field(default=40, ge=10, le=120)
+    roster: dict[int, str] | None = None
+    parties: tuple[PartyNode, PartyNode, PartyNode] | None = None
+    crypto: PartyNode | None = None
+    fhe: FheNode | None = None
+
+    @field_validator("parties")
+    @classmethod
+    def _three_different(
+        cls, parties: tuple[PartyNode, PartyNode, PartyNode] | None
+    ) -> tuple[PartyNode, PartyNode, PartyNode] | None:
+        for what in ("name", "address", "key", "certificate"):
+            if parties is not None and len({getattr(party, what) for party in parties}) < 3:
+                raise ValueError(f"two of the three cards have the same {what}")
+        return parties
+
+    @field_validator("roster")
+    @classmethod
+    def _hexadecimal(cls, roster: dict[int, str] | None) -> dict[int, str] | None:
+        for partition, key in (roster or {}).items():
+            if len(key) != 64 or any(digit not in "0123456789abcdef" for digit in key):
+                raise ValueError(f"the public key of partition {partition} must be 64 lower-case hex digits")
+        return roster
