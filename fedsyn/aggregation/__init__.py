@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, Limits, ServerSum
+from fedsyn.aggregation.fhe import FheAggregation
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.secure import SecureAggregation
 from fedsyn.nodes import AggregationNode
 
-PROTOCOLS: dict[str, type[Aggregation]] = {"plain": PlainAggregation, "secagg": SecureAggregation}
+PROTOCOLS: dict[str, type[Aggregation]] = {
+    "plain": PlainAggregation,
+    "secagg": SecureAggregation,
+    "fhe": FheAggregation,
+}
 
 
 def make_aggregation(node: AggregationNode, minimum: int = 1) -> Aggregation:
@@ -20,6 +25,7 @@ __all__ = [
     "Aggregation",
     "ClientSum",
     "Contribution",
+    "FheAggregation",
     "Limits",
     "PlainAggregation",
     "SecureAggregation",

@@ -93,6 +93,32 @@ class Contribution:
         return vector
 
 
+class ClientKey(Protocol):
+    """A client's way to the crypto party's key, which the server carries."""
+
+    invited: ClassVar[int]  # arrays that bring it, the last ones of a message
+
+    def encrypted(self, invitation: Arrays, vector: Callable[[], npt.NDArray[np.int64]]) -> Arrays:
+        """What is sent; the vector is computed, and charged, when the key has been found to be right."""
+
+
+class Ciphertexts(Protocol):
+    """The server's way to the crypto party, for sums."""
+
+    @property
+    def invitation(self) -> Arrays:
+        """What each client is sent along."""
+
+    def empty(self) -> Any:
+        """A total of nothing."""
+
+    def added(self, total: Any, arrays: Arrays, length: int) -> Any:
+        """The total with one client's vector; ProtocolError if that is none."""
+
+    def opened(self, whole: ServerSum, total: Any, contributors: int) -> npt.NDArray[np.int64]:
+        """(L,) what the crypto party decrypts."""
+
+
 @dataclass(frozen=True)
 class ClientSum:
     """A client's side of one message of a sum.
@@ -107,6 +133,7 @@ class ClientSum:
         holder: the data holder, with the state that survives between messages.
         config_hash: of the client's own configuration.
         central: whether the mechanism has one data holder by design.
+        key: encrypts for the crypto party of a protocol that has one.
     """
 
     name: str
@@ -118,6 +145,7 @@ class ClientSum:
     holder: Holder
     config_hash: str
     central: bool = False
+    key: ClientKey | None = None
 
     def checked(self, contribution: Contribution) -> Contribution:
         """Refuses to take part in a sum whose server accounts for less than this client's rows cost; ProtocolError.
@@ -190,6 +218,7 @@ class ServerSum:
         send: one message to each client of a cohort.
         drop: records that a client's reply was refused, and why.
         note: records why a sum was given up.
+        crypto: adds up ciphertexts and has them opened, under a protocol that has a crypto party.
     """
 
     name: str
@@ -205,6 +234,7 @@ class ServerSum:
     send: Send
     drop: Callable[[int, str], None]
     note: Callable[[str], None]
+    crypto: Ciphertexts | None = None
 
     def with_server_noise(self, total: npt.NDArray[Any], contributors: Sequence[int]) -> Summed:
         """Charges, and adds the server's noise to an exact total."""
@@ -231,6 +261,7 @@ class Aggregation(ABC):
     """
 
     name: ClassVar[str]
+    has_crypto_party: ClassVar[bool] = False
 
     def __init__(self, node: AggregationNode, minimum: int = 1) -> None:
         self.node = node

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedsyn.errors import ProtocolError
 from fedsyn.fhe.parameters import Parameters
-from fedsyn.fhe.question import Asked
+from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import Encryptor, PublicKeys, SecretKeys, ring_of
 from fedsyn.fhe.slots import Piece, SlotLayout
 from fedsyn.selection.terms import Terms
@@ -36,6 +36,7 @@ class BfvComputation:
     def __init__(self, parameters: Parameters, keys: PublicKeys) -> None:
         self.parameters, self.ring = parameters, ring_of(parameters)
         self._relinearise = self.ring.read("RelinKeys", keys.relinearise) if keys.relinearise else None
+        self._rotate = self.ring.read("GaloisKeys", keys.rotate) if keys.rotate else None
         self._encryptor = Encryptor(parameters, keys.public)
 
     def read(self, raw: Sequence[bytes]) -> list[Any]:
@@ -49,8 +50,37 @@ class BfvComputation:
             evaluator.square(one, result)
         else:
             evaluator.multiply(one, other, result)
-        evaluator.relinearize_inplace(result, self._relinearise)
-        return result
+        return self.relinearised(result)
+
+    def relinearised(self, product: Any) -> Any:
+        """A product with two parts again; in place."""
+        self.ring.evaluator.relinearize_inplace(product, self._relinearise)
+        return product
+
+    def summed(self, ciphertext: Any) -> Any:
+        """The sum of all slots, in every slot: a rotation for each power of two."""
+        evaluator, total = self.ring.evaluator, self.ring.copied(ciphertext)
+        step = 1
+        while step < self.parameters.slots // 2:  # BFV's slots are two rows
+            turned = self.ring.api.Ciphertext()
+            evaluator.rotate_rows(total, step, self._rotate, turned)
+            evaluator.add_inplace(total, turned)
+            step *= 2
+        turned = self.ring.api.Ciphertext()
+        evaluator.rotate_columns(total, self._rotate, turned)
+        evaluator.add_inplace(total, turned)
+        return total
+
+    def moved(self, ciphertext: Any, slot: int) -> Any:
+        """FHAIM's Protocol 4: the first slot alone, in another slot."""
+        evaluator, moved = self.ring.evaluator, self.ring.api.Ciphertext()
+        evaluator.multiply_plain(ciphertext, self.ring.encoded(np.ones(1, np.int64)), moved)
+        row, step = divmod(slot, self.parameters.slots // 2)
+        if step:
+            evaluator.rotate_rows_inplace(moved, -step, self._rotate)
+        if row:
+            evaluator.rotate_columns_inplace(moved, self._rotate)
+        return moved
 
     def scores(self, stored: Sequence[Any], layout: SlotLayout, terms: Terms, noise: Integers) -> Asked:
         """What the key holder needs to see W_q (|γ M_q - m_q|² - P_q) + noise_q, and nothing of the summands."""
@@ -97,6 +127,10 @@ class BfvComputation:
             sent.append(self.hidden(noisy, masks))
         return Asked(tuple(sent), tuple(starts), tuple(sizes))
 
+    def drowned(self, ciphertexts: Sequence[Any]) -> tuple[bytes, ...]:
+        """Totals, all of which may be read: re-randomised and flooded."""
+        return tuple(self.ring.to_bytes(self.ring.flooded(total, self._encryptor.inner)) for total in ciphertexts)
+
     def hidden(self, ciphertext: Any, masks: npt.NDArray[np.uint64]) -> bytes:
         """Masked, re-randomised, flooded; in place."""
         self.ring.evaluator.add_plain_inplace(ciphertext, self.ring.encoded(masks.astype(np.int64)))
@@ -131,16 +165,16 @@ class BfvReader:
         ranges = [slots[start : start + size] for start, size in zip(asked.starts, asked.sizes, strict=True)]
         return centred_all(np.concatenate(ranges), t)
 
-    def again(self, asked: Asked, at: Sequence[int]) -> list[bytes]:
-        """Sums of slots, encrypted again: the i-th one in slot at[i]."""
+    def again(self, asked: Asked, sums: Sums) -> list[bytes]:
+        """Linear combinations of sums of slots, encrypted again."""
+        sums.check(len(asked.starts))
         slots, t = self.slots(asked), self.ring.modulus
-        whole = max(at, default=0) + 1
-        if len(at) != len(asked.starts) or not at or min(at) < 0 or whole > 2**26:
-            raise ProtocolError("a question to the key holder does not say where its answers go")
-        vector = np.zeros(whole, np.int64)
-        for place, start, size in zip(at, asked.starts, asked.sizes, strict=True):
-            vector[place] = sum_modulo(slots[start : start + size], t)
-        return Encryptor(self.ring.parameters, self.keys.public.public).to_bytes(vector)
+        found = [sum_modulo(slots[i : i + size], t) for i, size in zip(asked.starts, asked.sizes, strict=True)]
+        vector = [0] * sums.length
+        for slot, index, factor in zip(sums.slots.tolist(), sums.sums.tolist(), sums.factors.tolist(), strict=True):
+            vector[slot] += factor * found[index]
+        whole = np.tile(np.array([value % t for value in vector], np.int64), sums.copies)
+        return Encryptor(self.ring.parameters, self.keys.public.public).to_bytes(whole)
 
     def totals(self, ciphertexts: Sequence[bytes], length: int) -> Integers:
         """(length,) integers around 0: every slot of some ciphertexts."""

@@ -95,15 +95,25 @@ def bfv_for_sums(clients: int) -> Parameters:
     raise ConfigError(f"ciphertexts of {clients} clients do not fit the largest parameters there are")
 
 
-def bfv_for_store(clients: int, rotates: bool = False, products: int = 1) -> Parameters:
-    """For a store: sums, a public factor, one product, a sum of up to `products` of them."""
+def bfv_for_store(clients: int, products: int = 0, naive: bool = False) -> Parameters:
+    """For a store: sums of fresh ciphertexts, a public factor, one product.
+
+    Args:
+        clients: whose ciphertexts are added up.
+        products: of one-hot columns that are added up slotwise before they are encrypted again; 0: there are none.
+        naive: whether sums of products are also formed by rotations, and moved by a selector.
+    """
     for degree, most in _degrees(16384):
         fresh = fresh_noise(degree)
-        noise = products * product_noise(degree, MOST_FACTOR * (2 * clients * fresh + 1))
+        noise = product_noise(degree, MOST_FACTOR * (2 * clients * fresh + 1))
+        if products:
+            columns = products * product_noise(degree, fresh)
+            # The sum over n slots doubles log2(n) times; a selector has coefficients up to t/2.
+            noise = max(noise, (columns + 2.0**22) * degree * degree * 2.0 ** (PLAIN_BITS - 1) if naive else columns)
         flood = _flood(degree, 2 * fresh + degree + 2)  # after the switch to q', which brings the noise down to V0
         chosen = _primes(_answer(flood), _answer(flood) + log2(noise / fresh), most)
         if chosen is not None:
-            return Parameters("bfv", degree, *chosen, flood, PLAIN_BITS, rotates)
+            return Parameters("bfv", degree, *chosen, flood, PLAIN_BITS, naive)
     raise ConfigError(f"a store of {clients} clients does not fit the largest parameters there are")
 
 

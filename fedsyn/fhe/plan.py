@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fedsyn.config import RunConfig
 from fedsyn.counting.stored import StoreFacts
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.fhe.bfv import BfvComputation, BfvReader
 from fedsyn.fhe.parameters import Parameters, bfv_for_store, bfv_for_sums
+from fedsyn.fhe.products import ColumnLayout, Columns, NaiveProducts, Products, Refresh
 from fedsyn.fhe.seal import PublicKeys, SecretKeys
 from fedsyn.fhe.slots import SlotLayout
 
@@ -15,7 +18,7 @@ from fedsyn.fhe.slots import SlotLayout
 MOST_MESSAGE = 2**31 - 2**27
 
 
-def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts | None) -> Parameters:
+def parameters_of(config: RunConfig, facts: StoreFacts | None) -> Parameters:
     """Parameters of a run's ciphertexts; `facts`: of its store, None where it forms sums.
 
     Raises:
@@ -24,7 +27,8 @@ def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts | None) -
     clients = config.federation.clients
     if facts is None:
         return bfv_for_sums(clients)
-    return bfv_for_store(clients, rotates=config.fhe.compute == "naive")
+    # 2^10 chunks of rows are more people than any table has.
+    return bfv_for_store(clients, 0 if config.fhe.compute == "client" else 2**10, config.fhe.compute == "naive")
 
 
 def layout_of(parameters: Parameters, domain: Domain, facts: StoreFacts) -> SlotLayout:
@@ -40,6 +44,33 @@ def reader_of(secret: SecretKeys) -> BfvReader:
 def computation_of(parameters: Parameters, keys: PublicKeys) -> BfvComputation:
     """The server's side of the scheme."""
     return BfvComputation(parameters, keys)
+
+
+def columns_of(config: RunConfig, domain: Domain, partition: int, rows: int, slots: int) -> ColumnLayout:
+    """How the one-hot columns of a client with `rows` rows lie in ciphertexts.
+
+    Raises:
+        ProtocolError: columns are split over holders, and it is none of them.
+    """
+    held, split = tuple(domain), config.federation.columns
+    if split is not None:
+        if not 0 <= partition < len(split):
+            raise ProtocolError(f"federation.columns names the attributes of clients 0 to {len(split) - 1}")
+        held = tuple(name for name in domain if name in split[partition])
+    return ColumnLayout.of(rows, slots, domain, held, packed=config.fhe.compute == "packed")
+
+
+def products_of(
+    config: RunConfig,
+    computation: BfvComputation,
+    entities: Sequence[Columns],
+    domain: Domain,
+    layout: SlotLayout,
+    refresh: Refresh,
+) -> Products:
+    """COMPUTE, as the configuration wants it."""
+    made = NaiveProducts if config.fhe.compute == "naive" else Products
+    return made(computation, entities, domain, layout, refresh)
 
 
 def check_message(size: int) -> None:

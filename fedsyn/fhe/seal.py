@@ -125,6 +125,11 @@ class Ring:
     def constant(self, factor: int) -> Any:
         return self.api.Plaintext(f"{factor:X}")
 
+    def copied(self, ciphertext: Any) -> Any:
+        copy = self.api.Ciphertext()
+        self.evaluator.mod_switch_to(ciphertext, ciphertext.parms_id(), copy)
+        return copy
+
     # What a key holder must not see ---------------------------------------------------------------------------------
 
     def flooded(self, ciphertext: Any, encryptor: Any) -> Any:
@@ -228,6 +233,12 @@ class Encryptor:
         """A vector of any length, in as many ciphertexts as it takes."""
         slots = self.ring.parameters.slots
         return [self.ring.to_bytes(self.encrypted(vector[i : i + slots])) for i in range(0, len(vector), slots)]
+
+
+@lru_cache(maxsize=2)
+def encryptor_of(parameters: Parameters, public: bytes) -> Encryptor:
+    """One a process: the clients of a simulation share the key."""
+    return Encryptor(parameters, public)
 
 
 @contextlib.contextmanager

@@ -21,10 +21,10 @@ from fedsyn.nodes import PartyNode
 from fedsyn.parties.book import Book
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order
 from fedsyn.parties.policy import LimitsNode, Policy
-from fedsyn.privacy import DistributedNoise, Ledger, PrivacyBudget, SelectionNoise, ZcdpAccountant
+from fedsyn.privacy import DistributedNoise, GaussianAccountant, Ledger, PrivacyBudget, SelectionNoise, ZcdpAccountant
 from fedsyn.privacy.accountant import affordable
 from fedsyn.randomness import Randomness
-from fedsyn.registry import client_class
+from fedsyn.registry import client_class, contract_class
 from fedsyn.selection.terms import NORMS, SquaredL2
 
 
@@ -142,20 +142,27 @@ def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
 def _check_budget(announcement: Announcement, host: Host) -> None:
     budget, rho = host.policy.run_budget, announcement.rho
     refuse(not 0.0 < rho < math.inf, "the announcement is malformed")
-    if not affordable(rho, budget.rho):
+    # A mechanism of Gaussian noise alone is accounted exactly, and may spend a little more rho for the same epsilon.
+    most = _most_rho(contract_class(announcement.config.mechanism.name).accountant, budget)
+    if not affordable(rho, most):
         raise BudgetExceeded(
             f"the run may release {rho:.4g} rho, and its policy allows epsilon = {budget.epsilon:g} at delta = "
-            f"{budget.delta:g} per run, which is {budget.rho:.4g} rho"
+            f"{budget.delta:g} per run, which is {most:.4g} rho"
         )
     if host.book is not None:
         host.book.check(rho)
 
 
-def ledger_of(announcement: Announcement) -> Ledger:
-    """The ledger of one run at one party: a zCDP filter at what was announced, within the run's own budget."""
-    node = announcement.config.privacy
+def _most_rho(accountant: str, budget: PrivacyBudget) -> float:
+    return budget.rho if accountant == "zcdp" else 0.5 * budget.mu**2
+
+
+def ledger_of(announcement: Announcement, accountant: str = "zcdp") -> Ledger:
+    """The ledger of one run at one party: a filter at what was announced, within the run's own budget."""
+    node, rho = announcement.config.privacy, announcement.rho
     try:
-        return Ledger(PrivacyBudget(node.epsilon, node.delta), ZcdpAccountant(announcement.rho), noise_by="self")
+        filtered = ZcdpAccountant(rho) if accountant == "zcdp" else GaussianAccountant(math.sqrt(2.0 * rho))
+        return Ledger(PrivacyBudget(node.epsilon, node.delta), filtered, noise_by="self")
     except ValueError:
         raise ProtocolError("the run may release more than its own privacy.epsilon") from None
 

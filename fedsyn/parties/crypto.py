@@ -7,7 +7,8 @@ server has computed on ciphertexts, and answers with integers that are private a
   the scores (`selector: index`); or the scores carry Gaussian noise that is accounted in full, both its own and the
   server's, and it returns all of them (`selector: gaussian`);
 - *opening*, *total*: the requested slots, which carry the clients' noise;
-- *sums*: it adds up slots that are uniform to it and encrypts the sums again (`compute: packed`). Nothing is opened.
+- *sums*: it adds up slots that are uniform to it and encrypts the sums again (`compute: packed | naive`). Nothing is
+  opened.
 
 **What it sees** besides configuration, schema and orders: of every ciphertext the requested sums or slots; of all
 other slots numbers that are uniform, under a flood that hides how they came about (`fedsyn.fhe`). It never returns a
@@ -38,7 +39,7 @@ from fedsyn.counting.stored import StoredLayout, StoreFacts
 from fedsyn.errors import FedsynError, ProtocolError, RunError
 from fedsyn.fhe.parameters import MOST_ANSWERS
 from fedsyn.fhe.plan import parameters_of, reader_of
-from fedsyn.fhe.question import Asked
+from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import PublicKeys, SecretKeys
 from fedsyn.parties.checks import (
     Host,
@@ -104,8 +105,8 @@ class CryptoParty(Protocol):
     def total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
         """(L,) the total of a sum."""
 
-    def sums(self, asked: Asked, at: Sequence[int]) -> list[bytes]:
-        """Sums of slots, encrypted again: the i-th one in the slot at[i]."""
+    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
+        """Linear combinations of sums of slots, encrypted again."""
 
     def end(self) -> None: ...
 
@@ -167,8 +168,8 @@ class KeyHolder:
     def total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
         return self.step(lambda: self._total(order, ciphertexts))
 
-    def sums(self, asked: Asked, at: Sequence[int]) -> list[bytes]:
-        return self.step(lambda: self._sums(asked, at))
+    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
+        return self.step(lambda: self._sums(asked, sums))
 
     def end(self) -> None:
         self.stop("the server has ended it")
@@ -181,11 +182,11 @@ class KeyHolder:
         contract = contract_of(announcement)
         stored = tuple(contract.stored.cliques) if contract.store else ()
         refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
-        ledger = ledger_of(announcement)
+        ledger = ledger_of(announcement, contract.accountant)
         nonce = os.urandom(_NONCE)
         run = run_id(announcement, [nonce])
         facts = contract.store_facts if contract.store else None
-        secret = SecretKeys(parameters_of(config, announcement.domain, facts))
+        secret = SecretKeys(parameters_of(config, facts))
         keys = secret.public
         agreed = signed(run, announcement, keys)
         if self.host.book is not None:
@@ -284,10 +285,10 @@ class KeyHolder:
         run.ledger.charge(entry)
         return run.reader.totals(ciphertexts, order.length)
 
-    def _sums(self, asked: Asked, at: Sequence[int]) -> list[bytes]:
+    def _sums(self, asked: Asked, sums: Sums) -> list[bytes]:
         run = self._running(None, asked)
-        refuse(run.facts is None or run.config.fhe.compute != "packed", "this run does not add up encrypted products")
-        return run.reader.again(asked, at)
+        refuse(run.facts is None or run.config.fhe.compute == "client", "this run does not add up encrypted products")
+        return run.reader.again(asked, sums)
 
     # What every step begins with ------------------------------------------------------------------------------------
 

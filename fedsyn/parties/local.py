@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.errors import FedsynError, ProtocolError, RunError
-from fedsyn.fhe.question import Asked
+from fedsyn.fhe.question import Asked, Sums
 from fedsyn.mpc.dealing import reconstruct
 from fedsyn.mpc.network import LocalNetwork, PartyGone
 from fedsyn.mpc.shared import PARTIES
@@ -159,8 +159,8 @@ class LocalCryptoParty:
     def total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
         return self._said(lambda holder: holder.total(order, ciphertexts))
 
-    def sums(self, asked: Asked, at: Sequence[int]) -> list[bytes]:
-        return self._said(lambda holder: holder.sums(asked, at))
+    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
+        return self._said(lambda holder: holder.sums(asked, sums))
 
     def end(self) -> None:
         if self.holder is not None:

@@ -240,14 +240,15 @@ class DistributedNoise:
             replaced=replaced,
         )
 
-    def check_ring(self, largest: float) -> None:
-        """Makes sure that no sum wraps around in [-2^63, 2^63).
+    def check_ring(self, largest: float, bits: int = _RING_BITS) -> None:
+        """Makes sure that no sum wraps around in [-2^bits, 2^bits).
 
         All shares of the asked clients together are subgaussian with variance n s²; their sum stays within
         s √(2 n log(2 L 2^60)) in every one of the L entries but for a probability of 2^-60.
 
         Args:
             largest: bound on the absolute value of an entry of the sum, in summed units (rows times magnitude).
+            bits: of the ring that it is formed in, without the sign.
 
         Raises:
             ConfigError: if the sum and its noise may not fit.
@@ -255,11 +256,11 @@ class DistributedNoise:
         tail = self.share * math.sqrt(2.0 * self.asked * (math.log(2.0 * self.length) + _TAIL_BITS * math.log(2.0)))
         reach = self.resolution * largest + tail
         # Doubles: a relative 1e-12 covers the rounding of every step above.
-        if not reach * (1.0 + 1e-12) < 2.0**_RING_BITS:
+        if not reach * (1.0 + 1e-12) < 2.0**bits:
             raise ConfigError(
                 f"a sum of values up to {largest:.3g} with noise of {self.sigma:.3g} may reach "
-                f"{reach:.3g} in units of 1/{self.resolution}, beyond the ring's 2^{_RING_BITS} = "
-                f"{2.0**_RING_BITS:.3g}: sum fewer rows, scale the summed values down, or choose a larger epsilon"
+                f"{reach:.3g} in units of 1/{self.resolution}, beyond the ring's 2^{bits} = "
+                f"{2.0**bits:.3g}: sum fewer rows, scale the summed values down, or choose a larger epsilon"
             )
 
 

@@ -29,6 +29,7 @@ from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.stored import Answers, unused_requests
 from fedsyn.selection.views import ModelView
 from fedsyn.store import ClientDeal, make_store
+from fedsyn.store.crypto import CryptoKey
 from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, to_json
 from fedsyn.wire.holder import Call, Holder
 from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, Request, SumRequest
@@ -253,6 +254,7 @@ class TableClient(NumPyClient):
             self.holder,
             self.config.sha256,
             self.contract.central,
+            CryptoKey(self.config, self.domain) if aggregation.has_crypto_party else None,
         )
         return aggregation.answer(part)
 

@@ -11,8 +11,9 @@ from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
 from fedsyn.config import RunConfig, parse_options
 from fedsyn.counting.candidates import Candidates, build_workload
 from fedsyn.counting.stored import StoredLayout, StoreFacts, stored_cliques
+from fedsyn.counting.workload import Workload
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, nearest
 from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.store import Store, make_store
@@ -50,6 +51,7 @@ class Contract:
         self.options: Any = self.options_of(config)
         self.domain = domain
         self.workload = build_workload(config.workload, domain)
+        check_columns(config, domain, self.workload)
 
     @property
     def candidates(self) -> Candidates:
@@ -102,6 +104,20 @@ class Contract:
     @classmethod
     def check(cls, config: RunConfig) -> None:
         """Refuses a configuration that this mechanism cannot run; ConfigError says why."""
+        federation, node = config.federation, config.aggregation
+        if federation.columns is not None and (
+            not cls.store
+            or cls.central
+            or node.protocol != "fhe"
+            or config.fhe.compute == "client"
+            or config.privacy.client_sizes != "public"
+            or federation.participation < 1.0
+        ):
+            raise ConfigError(
+                "federation.columns: columns split over holders need a mechanism with a store (fhaim, distaim), "
+                "aggregation.protocol: fhe with fhe: {compute: packed}, privacy.client_sizes: public, and everybody in "
+                "every round"
+            )
         if cls.central and config.federation.participation < 1.0:
             raise ConfigError(
                 f"federation.participation: '{config.mechanism.name}' has one data holder, who takes part in every "
@@ -165,6 +181,32 @@ def _options(model: type[Node], name: str, options: str) -> Any:
 @lru_cache(maxsize=8)
 def _stored(candidates: Candidates, domain: Domain) -> StoredLayout:
     return StoredLayout(stored_cliques(candidates.cliques, domain), domain)
+
+
+def check_columns(config: RunConfig, domain: Domain, workload: Workload) -> None:
+    """Refuses encrypted columns that do not make the workload; ConfigError.
+
+    Raises:
+        ConfigError: columns that are split over holders are not those of the schema, or a clique has more than the two
+            attributes that one product of columns counts.
+    """
+    columns = config.federation.columns
+    if columns is not None:
+        named = {name for held in columns for name in held}
+        unknown, missing = sorted(named - set(domain)), sorted(set(domain) - named)
+        if unknown:
+            raise ConfigError(
+                f"federation.columns: the schema has no column '{unknown[0]}'{nearest(unknown[0], domain)}"
+            )
+        if missing:
+            raise ConfigError(f"federation.columns: no client holds column '{missing[0]}'")
+    if config.aggregation.protocol == "fhe" and config.fhe.compute != "client":
+        large = [clique for clique in workload.cliques if len(clique) > 2]
+        if large:
+            raise ConfigError(
+                f"aggregation.fhe.compute: '{config.fhe.compute}' counts pairs of columns, and the workload has "
+                f"{' x '.join(large[0])}: set workload.degree: 2"
+            )
 
 
 def public_facts(config: RunConfig) -> str:

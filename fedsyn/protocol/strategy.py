@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
 
 from fedsyn.aggregation import Aggregation, ServerSum
@@ -23,6 +23,7 @@ from fedsyn.flower.messages import array_record
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.fitting import estimate_config
+from fedsyn.parties.connect import connect_crypto
 from fedsyn.privacy import Ledger, PrivacyBudget, Release, accountant_for, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join, Sizes, TableClient
@@ -32,6 +33,7 @@ from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord, Timer
 from fedsyn.protocol.stored import Keeper
 from fedsyn.randomness import Randomness
 from fedsyn.store import Store
+from fedsyn.store.crypto import SumRun
 from fedsyn.wire.envelope import Arrays, Envelope, Reply, Stage
 from fedsyn.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
 
@@ -115,6 +117,15 @@ class MechanismStrategy(OwnLoop):
         facts = (self.contract, self.ledger, self.randomness, self.party_ledger, self.clients, self.drop)
         return Keeper(self.aggregation, *facts)
 
+    @cached_property
+    def crypto(self) -> SumRun | None:
+        """The way to the crypto party of a run whose sums are of ciphertexts."""
+        if not isinstance(self.aggregation, Aggregation) or not self.aggregation.has_crypto_party:
+            return None
+        config = self.config
+        connect = partial(connect_crypto, config, self.randomness)
+        return SumRun(config, self.domain, (), config.federation.minimum_cohort, connect)
+
     def party_ledger(self, party: int) -> Ledger:
         """The ledger of a party that this server plays in a simulation."""
         return Ledger(self.budget, accountant_for(self.contract.accountant, self.budget), noise_by=f"party {party}")
@@ -173,8 +184,12 @@ class MechanismStrategy(OwnLoop):
         )
 
     def rows(self, partitions: Iterable[int]) -> float:
-        """Total row count of some clients, from their public or released sizes."""
-        return float(sum(self.clients[k].rows or 0.0 for k in partitions))
+        """Total row count of some clients, from their public or released sizes.
+
+        Clients that hold different columns hold the same rows.
+        """
+        counts = [self.clients[k].rows or 0.0 for k in partitions]
+        return float(sum(counts)) if self.config.federation.columns is None else max(counts, default=0.0)
 
     @property
     def total(self) -> float:
@@ -267,8 +282,9 @@ class MechanismStrategy(OwnLoop):
                     break
                 answer = self.answer(request, grid, timeout)
         finally:
-            if self.keeper is not None:
-                self.keeper.close()
+            for kept in (self.keeper, self.crypto):
+                if kept is not None:
+                    kept.close()
         self._close_round()
         if self.model is None:
             reasons = [reason for record in self.records for reason in record.dropped.values()]
@@ -345,6 +361,7 @@ class MechanismStrategy(OwnLoop):
                 send,
                 self.drop,
                 self.record.notes.append,
+                self.crypto,
             )
         )
 
@@ -379,8 +396,9 @@ class MechanismStrategy(OwnLoop):
         self.record.notes += [f"not joined: {reason}" for reason in reasons]
         joining.require_enough(self.clients, len(nodes), federation, reasons)
         self.record.cohort = list(self.clients)
-        if self.keeper is not None:
-            self.keeper.announce(self.ledger.remaining_rho * (1 - (0 if public else self.config.privacy.size_share)))
+        for kept in (self.keeper, self.crypto):
+            if kept is not None:
+                kept.announce(self.ledger.remaining_rho * (1 - (0 if public else self.config.privacy.size_share)))
         if not public:
             self._release_sizes(grid, timeout)
 

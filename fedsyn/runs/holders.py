@@ -66,9 +66,10 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
     partition = int(context.node_config["partition-id"])
     folder = store_of(context.run_config)
     table, schema_hash = _open_store(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
+    codes = table.rows(partition) if config.federation.columns is None else own_columns(config, table, partition)
     return Holder(
         partition,
-        table.rows(partition),
+        codes,
         table.domain,
         schema_hash,
         Randomness(config.runtime.seed),
@@ -76,6 +77,17 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
         pooled=partial(_pooled, table),
         identities=partial(simulated_identities, partition, table.clients),
     )
+
+
+def own_columns(config: RunConfig, table: EncodedTable, partition: int) -> npt.NDArray[np.integer]:
+    """(n, d) codes of a holder of some columns: -1 in every column that is another's."""
+    columns, codes = config.federation.columns, table.pooled()
+    if columns is None or not 0 <= partition < len(columns):
+        raise NodeError("federation.columns gives this node no columns")
+    own = np.full(codes.shape, -1, np.int64)
+    held = [place for place, name in enumerate(table.domain) if name in columns[partition]]
+    own[:, held] = codes[:, held]
+    return own
 
 
 @lru_cache(maxsize=4)

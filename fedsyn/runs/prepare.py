@@ -51,7 +51,8 @@ def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) 
     write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
     np.save(folder / "test.npy", tables.test, allow_pickle=False)
     np.save(folder / "test_numbers.npy", tables.test_numbers, allow_pickle=False)
-    return Prepared(folder, tables.schema, True, len(tables.parts), tables.name).save()
+    clients = len(tables.parts) if config.federation.columns is None else config.federation.clients
+    return Prepared(folder, tables.schema, True, clients, tables.name).save()
 
 
 @dataclass(frozen=True)
@@ -184,8 +185,8 @@ def partition(
     """Row indices of each client; one client with every row for a central mechanism."""
     from fedsyn.data.partition import PartitionInput
 
-    if contract_class(config.mechanism.name).central:
-        return [np.arange(len(codes))]
+    if contract_class(config.mechanism.name).central or config.federation.columns is not None:
+        return [np.arange(len(codes))]  # with columns split over holders, each opens its own columns of all rows
     node = config.federation.partition
     table = PartitionInput(codes, schema.domain, schema.label, native)
     chosen: Partitioner = partitioner(node.name, **node.options)

@@ -67,6 +67,14 @@ class ClientDeal:
     def promised(self, noise_by: str) -> Contribution:
         """The exact answers, after everything that the store may release of them was charged; once in a run.
 
+        Raises: as `promise`.
+        """
+        self.promise(noise_by)
+        return self.contribution()
+
+    def promise(self, noise_by: str) -> None:
+        """Charges everything that the store may release of this client's rows; once in a run.
+
         Raises:
             ProtocolError: this client has dealt already.
             BudgetExceeded: the store would release more than this client has left.
@@ -75,7 +83,6 @@ class ClientDeal:
             raise ProtocolError("this client has dealt its answers in this run already")
         self.ledger.promise(self.request.release(noise_by))
         self.holder.state[DEALT] = True
-        return self.contribution()
 
     @property
     def public_rows(self) -> int:

@@ -14,12 +14,12 @@ for the parties that draw): neither knows all of it, and the two do not collude.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.aggregation.base import Limits
 from fedsyn.counting.stored import StoredLayout, StoreFacts
@@ -30,15 +30,15 @@ from fedsyn.privacy.distributed import pool_share
 from fedsyn.privacy.release import CLIENTS, COUNTS, ROLES
 from fedsyn.selection.terms import SquaredL2, Terms
 from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
+from fedsyn.store.crypto import CryptoKey, CryptoRun, pack, unpack
 from fedsyn.wire.envelope import Arrays, Reply
 from fedsyn.wire.requests import Choose, Layout, Open, Summed
 from fedsyn.wire.sparse import split_vector
 
 if TYPE_CHECKING:
+    from fedsyn.fhe.products import ColumnLayout, Columns
     from fedsyn.fhe.slots import NoiseRanges, SlotLayout
-    from fedsyn.parties.crypto import Begun, CryptoParty
-
-_RUN = 32  # bytes
+    from fedsyn.parties.crypto import CryptoParty
 
 
 class FheStore(Store):
@@ -90,30 +90,42 @@ class FheStore(Store):
         }
 
     def answer(self, part: ClientDeal) -> Arrays:
-        """Encrypted counts, and encrypted noise for all that will be opened, in one message."""
+        """Encrypted counts or columns, and encrypted noise for all that will be opened, in one message."""
         from fedsyn.fhe.plan import check_message, layout_of, parameters_of
-        from fedsyn.fhe.seal import Encryptor
+        from fedsyn.fhe.seal import encryptor_of
         from fedsyn.fhe.slots import planes_of
 
         config, domain, facts = part.config, part.holder.domain, part.facts
-        run, public, signature = _read_invitation(part.arrays)
-        if config.runtime.engine == "deployment":
-            check_signature(self.node, run, config, part, public, signature)
-        parameters = parameters_of(config, domain, facts)
+        key = CryptoKey(config, domain, part.request.layout(part.contract).cliques)
+        parameters = parameters_of(config, facts)
+        encryptor = encryptor_of(parameters, key.read(part.arrays))
         layout = layout_of(parameters, domain, facts)
         planes = planes_of(layout, facts.openings, first_of(facts, len(domain)))
         check_message((layout.ciphertexts + planes) * parameters.bytes)
-        encryptor = Encryptor(parameters, public)
-        exact = part.promised(CLIENTS)
-        stored = StoredLayout(exact.layout.cliques, domain)
-        vector = exact.dense()
-        cells = {clique: stored.marginal(vector, clique).ravel() for clique in layout.cliques}
-        sent = encryptor.to_bytes(layout.vector(cells))
+        part.promise(CLIENTS)
+        vectors = self._counts(part, layout) if self.fhe.compute == "client" else self._columns(part, layout)
         limits = self.limits(config.federation.clients)
         share, slots = pool_share(limits.fewest - limits.corrupted), min(layout.copies * layout.stride, layout.slots)
-        noise = part.ledger.pool(planes * slots, share, part.source).reshape(planes, slots)
-        sent += [piece for plane in noise for piece in encryptor.to_bytes(plane)]
-        return pack(sent)
+        vectors += list(part.ledger.pool(planes * slots, share, part.source).reshape(planes, slots))
+        return pack([piece for vector in vectors for piece in encryptor.to_bytes(vector)])
+
+    def _counts(self, part: ClientDeal, layout: SlotLayout) -> list[npt.NDArray[np.int64]]:
+        """`compute: client`: all cells, counted by the client."""
+        exact = part.contribution()
+        stored, vector = StoredLayout(exact.layout.cliques, part.holder.domain), exact.dense()
+        return [layout.vector({clique: stored.marginal(vector, clique).ravel() for clique in layout.cliques})]
+
+    def _columns(self, part: ClientDeal, layout: SlotLayout) -> list[npt.NDArray[np.int64]]:
+        """`compute: packed | naive`: the one-hot columns of the attributes that this client holds."""
+        from fedsyn.fhe.plan import columns_of
+
+        codes, domain, partition = part.holder.codes, part.holder.domain, _partition(part)
+        columns = columns_of(part.config, domain, partition, len(codes), layout.slots)
+        held = dict.fromkeys(name for name, _ in columns.columns)
+        places = {name: codes[:, list(domain).index(name)] for name in held}
+        if any((column < 0).any() for column in places.values()):
+            raise ProtocolError("this client does not hold the attributes that federation.columns gives to it")
+        return list(columns.vectors(places))
 
     def serve(self, run: ServedRun) -> StoreServer:
         from fedsyn.parties.connect import connect_crypto
@@ -147,11 +159,12 @@ class FheServer(StoreServer):
 
     def __init__(self, run: ServedRun, store: FheStore, connect: Callable[[], CryptoParty]) -> None:
         super().__init__(run)
-        self.store, self._connect = store, connect
-        self._party: CryptoParty | None = None
-        self._begun: Begun | None = None
+        self.store = store
+        layout = run.layout
+        self.crypto = CryptoRun(run.config, layout.domain, layout.cliques, run.minimum, connect)
         self._stored: list[Any] | None = None
         self._planes: list[Any] | None = None
+        self._entities: dict[int, Columns] = {}  # where columns are split over holders
 
     # Public facts -----------------------------------------------------------------------------------------------------
 
@@ -165,7 +178,7 @@ class FheServer(StoreServer):
     def parameters(self) -> Any:
         from fedsyn.fhe.plan import parameters_of
 
-        return parameters_of(self.run.config, self.run.layout.domain, self.run.facts)
+        return parameters_of(self.run.config, self.run.facts)
 
     @cached_property
     def ranges(self) -> NoiseRanges:
@@ -178,19 +191,7 @@ class FheServer(StoreServer):
     def computation(self) -> Any:
         from fedsyn.fhe.plan import computation_of
 
-        return computation_of(self.parameters, self.begun.keys)
-
-    @property
-    def party(self) -> CryptoParty:
-        if self._party is None:
-            self._party = self._connect()
-        return self._party
-
-    @property
-    def begun(self) -> Begun:
-        if self._begun is None:
-            raise RunError("the run was not announced to the crypto party")
-        return self._begun
+        return computation_of(self.parameters, self.crypto.begun.keys)
 
     @property
     def limits(self) -> Limits:
@@ -198,41 +199,61 @@ class FheServer(StoreServer):
 
     @property
     def is_open(self) -> bool:
-        return len(self.dealt) >= max(1, self.run.minimum, self.limits.fewest)
+        return self._stored is not None and len(self.dealt) >= max(1, self.run.minimum, self.limits.fewest)
 
     # Deals ------------------------------------------------------------------------------------------------------------
 
     def announce(self, rho: float) -> None:
-        if self._begun is None:
-            from fedsyn.fhe.plan import check_message
-            from fedsyn.parties.interface import Announcement
+        from fedsyn.fhe.plan import check_message
 
-            check_message((self.layout.ciphertexts + self.ranges.planes) * self.parameters.bytes)
-            run, layout = self.run, self.run.layout
-            nonce = secrets.token_bytes(16)
-            announcement = Announcement(run.config, layout.domain, layout.cliques, rho, max(1, run.minimum), nonce)
-            self._begun = self.party.begin(announcement)
+        check_message((self.layout.ciphertexts + self.ranges.planes) * self.parameters.bytes)
+        self.crypto.announce(rho)
 
     def invitation(self, rho: float) -> Arrays:
-        """Run id, the run's public key and its signature."""
         self.announce(rho)
-        pieces = (self.begun.run, self.begun.keys.public, self.begun.signature)
-        return [np.frombuffer(piece, np.uint8) for piece in pieces]
+        return self.crypto.invitation
 
     def deal(self, replies: Mapping[int, Reply]) -> None:
         from fedsyn.fhe.seal import added
 
-        count = self.layout.ciphertexts
         for partition, reply in sorted(replies.items()):
             try:
-                pieces = unpack(reply.arrays, count + self.ranges.planes)
-                read = self.computation.read(pieces)
-            except ProtocolError as error:
+                columns = None if self.store.fhe.compute == "client" else self._columns_of(partition)
+                count = self.layout.ciphertexts if columns is None else columns.ciphertexts
+                read = self.computation.read(unpack(reply.arrays, count + self.ranges.planes))
+            except (ProtocolError, ConfigError) as error:
                 self.run.drop(partition, str(error))
                 continue
-            self._stored = added(self.computation.ring, self._stored, read[:count])
+            if columns is None:
+                self._stored = added(self.computation.ring, self._stored, read[:count])
+            else:
+                self._multiply(partition, columns, read[:count])
             self._planes = added(self.computation.ring, self._planes, read[count:])
             self.dealt.append(partition)
+
+    def _columns_of(self, partition: int) -> ColumnLayout:
+        from fedsyn.fhe.plan import columns_of
+
+        rows = self.run.rows(partition) or 0
+        if any(entity.layout.rows != rows for entity in self._entities.values()):
+            raise ProtocolError("it has another number of rows than the other holder of these people's columns")
+        return columns_of(self.run.config, self.run.layout.domain, partition, rows, self.parameters.slots)
+
+    def _multiply(self, partition: int, layout: ColumnLayout, ciphertexts: Sequence[Any]) -> None:
+        """Counts, as soon as all attributes of some people are there."""
+        from fedsyn.fhe.plan import products_of
+        from fedsyn.fhe.products import Columns
+        from fedsyn.fhe.seal import added
+
+        config, columns = self.run.config, Columns.of(layout, ciphertexts)
+        entities = [columns]
+        if config.federation.columns is not None:
+            self._entities[partition] = columns
+            if len(self._entities) < len(config.federation.columns):
+                return
+            entities = [entity for _, entity in sorted(self._entities.items())]
+        parts = (self.computation, entities, self.run.layout.domain, self.layout, self.crypto.party.sums)
+        self._stored = added(self.computation.ring, self._stored, products_of(config, *parts).counts())
 
     # What comes out ---------------------------------------------------------------------------------------------------
 
@@ -276,7 +297,7 @@ class FheServer(StoreServer):
                 noise_by=ROLES,
             )
         question = self.computation.scores(self._stored, self.layout, terms, share)
-        answer = self.party.choose(ChooseOrder(number, request.name, round, request.epsilon, terms), question)
+        answer = self.crypto.party.choose(ChooseOrder(number, request.name, round, request.epsilon, terms), question)
         if self.store.fhe.selector == "gaussian":
             return int(np.argmax(answer))
         if answer.shape != (1,) or not 0 <= int(answer[0]) < len(terms.cliques):
@@ -292,7 +313,7 @@ class FheServer(StoreServer):
         pieces = self.ranges.reserve(layout.cliques)
         question = self.computation.marginals(self._stored, self._planes, noise.resolution, pieces)
         order = OpenOrder(number, request.name, round, request.sigma, layout.cliques)
-        answer = self.party.open(order, question)
+        answer = self.crypto.party.open(order, question)
         total = np.zeros(noise.length, np.int64)
         if answer.shape != total.shape:
             raise RunError("the crypto party has opened something else than it was asked for")
@@ -310,7 +331,7 @@ class FheServer(StoreServer):
         from fedsyn.fhe.parameters import LARGEST, MOST_FACTOR
 
         length = sum(int(np.prod(shape, dtype=np.int64)) for shape in layout.shapes)
-        rows = sum(self.run.rows(k) or 0 for k in self.dealt)
+        rows = sum(self.run.rows(k) or 0 for k in self.dealt)  # at least as many as there are
         limits = self.limits
         noise = DistributedNoise.of_pool(
             asked.request.sigma,
@@ -325,18 +346,25 @@ class FheServer(StoreServer):
         return noise
 
     def close(self) -> None:
-        if self._party is not None:
-            self._party.end()
+        self.crypto.close()
 
     def traffic(self) -> list[dict[str, float]]:
-        from dataclasses import asdict
-
-        return [] if self._party is None else [asdict(self._party.costs)]
+        return self.crypto.traffic()
 
 
 def first_of(facts: StoreFacts, attributes: int) -> Sequence[tuple[str, ...]]:
     """The cliques that one opening opens together: every attribute."""
     return facts.cliques[:attributes]
+
+
+def _partition(part: ClientDeal) -> int:
+    """This client's place: its own id, or the one that the server gave it."""
+    given = part.arrays[-1]
+    if given.shape != (1,) or given.dtype.kind not in "iu":
+        raise ProtocolError("the request to deal does not say which client it is for")
+    if part.holder.partition not in (None, int(given[0])):
+        raise ProtocolError("the message is for another client of the store")
+    return int(given[0])
 
 
 def check_room(terms: Terms, noise: float) -> None:
@@ -353,42 +381,3 @@ def check_room(terms: Terms, noise: float) -> None:
             f"scores over {terms.rows} rows and their noise could exceed the {LARGEST:.3g} that ciphertexts hold: "
             "choose a larger privacy.epsilon, or fewer rounds"
         )
-
-
-def check_signature(node: Any, run: bytes, config: Any, part: ClientDeal, public: bytes, signature: bytes) -> None:
-    """Refuses a key that the crypto party of the client's own configuration has not signed for this run."""
-    from fedsyn.parties.crypto import signed_keys
-    from fedsyn.parties.interface import sealed_for
-    from fedsyn.parties.keys import is_signed
-
-    if node.crypto is None:
-        raise ProtocolError("aggregation.crypto is missing: a real client takes no key from the server")
-    agreed = sealed_for(run, config, part.holder.domain, part.request.layout(part.contract).cliques)
-    if not is_signed(node.crypto.certificate, signature, signed_keys(agreed, public)):
-        raise ProtocolError(
-            "the run's key was not signed for this run by the crypto party that this client knows"
-        )
-
-
-def pack(pieces: Sequence[bytes]) -> Arrays:
-    """Byte strings as two arrays: their lengths, and all of them."""
-    lengths = np.array([len(piece) for piece in pieces], np.int64)
-    return [lengths, np.frombuffer(b"".join(pieces), np.uint8)]
-
-
-def unpack(arrays: Arrays, count: int) -> list[bytes]:
-    """The inverse; ProtocolError if there are not `count` of them."""
-    fits = len(arrays) == 2 and arrays[0].shape == (count,) and arrays[0].dtype == np.int64 and arrays[1].ndim == 1
-    if not fits or arrays[1].dtype != np.uint8 or (arrays[0] < 0).any() or arrays[0].sum() != len(arrays[1]):
-        raise ProtocolError(f"what it sent is not {count} ciphertexts")
-    whole, ends = arrays[1].tobytes(), np.cumsum(arrays[0])
-    return [whole[end - length : end] for end, length in zip(ends.tolist(), arrays[0].tolist(), strict=True)]
-
-
-def _read_invitation(arrays: Arrays) -> tuple[bytes, bytes, bytes]:
-    if len(arrays) < 3 or any(array.dtype != np.uint8 or array.ndim != 1 for array in arrays[:3]):
-        raise ProtocolError("the request to deal does not bring its run and the crypto party's key")
-    run, public, signature = (array.tobytes() for array in arrays[:3])
-    if len(run) != _RUN:
-        raise ProtocolError("the request to deal does not bring its run and the crypto party's key")
-    return run, public, signature
