@@ -20,7 +20,7 @@ from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.stored import STORE_REQUESTS
 from fedsyn.selection.scores import Penalty
-from fedsyn.selection.terms import SquaredL2, Terms
+from fedsyn.selection.terms import L1, L1Polynomial, Terms
 from fedsyn.selection.views import ModelView
 
 #: Rows beyond the released ones that a store is laid out for, where row counts are private (`AimContract.bound`).
@@ -43,7 +43,8 @@ class AimOptions(Node):
     Attributes:
         rounds: T, a fixed number of rounds; null: budget annealing as in Algorithm 2.
         ratio: share of the budget for Gaussian noise; the rest is for selection.
-        score: 'l1', AIM's; 'squared_l2', FHAIM's, which needs public row counts: a row moves it by w_q (2 N + 1).
+        score: 'l1', AIM's; 'squared_l2', FHAIM's, which needs public row counts: a row moves it by w_q (2 N + 1);
+            'l1_polynomial', a polynomial in place of the L1 norm, for the comparison in FHAIM's paper.
         penalty: what a measurement's noise is expected to cost: in 'cells', n_q as AIM has it, or in the 'effective'
             support (sum over cells of sqrt(p))^2 of the current model, which is far smaller for sparse marginals.
         iterations: of the fit after each round.
@@ -54,7 +55,7 @@ class AimOptions(Node):
 
     rounds: int | None = Field(default=10, ge=1)
     ratio: float = Field(default=0.9, gt=0, lt=1)
-    score: Literal["l1", "squared_l2"] = "l1"
+    score: Literal["l1", "squared_l2", "l1_polynomial"] = "l1"
     penalty: Penalty = "cells"
     iterations: int = Field(default=50, ge=1)
     final_iterations: int = Field(default=50, ge=1)
@@ -79,32 +80,39 @@ class AimContract(Contract):
         sampler="{sampler}",
     )
     general_words: ClassVar[dict[str, object]] = {
-        "honest": " (with `score: squared_l2` also every client, with its rows)"
+        "honest": " (with a `score` other than l1 also every client, with its rows)"
     }
 
     def words(self) -> dict[str, object]:
         """Squared scores rest on one more assumption."""
         honest = "; and every client, to deal no more than the rows that it published"
-        return {"honest": honest if self.options.score == SquaredL2.name else ""}
+        return {"honest": "" if self.options.score == L1.name else honest}
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
         super().check(config)
-        squared = cls.options_of(config).score == SquaredL2.name
+        score, node = cls.options_of(config).score, config.aggregation
+        exact = score == L1.name
         require(
-            not squared or config.privacy.client_sizes == "public",
-            "mechanism.score: 'squared_l2' moves with the number of rows, so its sensitivity needs "
+            exact or config.privacy.client_sizes == "public",
+            f"mechanism.score: '{score}' needs a bound on the number of rows, for its sensitivity or its range: set "
             "privacy.client_sizes: public; allowed with private sizes: l1",
         )
         require(
-            squared or config.aggregation.protocol != "fhe",
+            exact or node.threat == "semi_honest",
+            f"mechanism.score: '{score}' takes clients at their word: one that deals more than its rows makes the "
+            "rows of others count for more; allowed with aggregation.threat: malicious: l1",
+        )
+        require(
+            not exact or node.protocol != "fhe",
             "mechanism.score: 'l1' needs a comparison for every cell, which ciphertexts do not have; allowed with "
             "aggregation.protocol: fhe: squared_l2",
         )
+        polynomial, scheme = score == L1Polynomial.name, config.fhe.scheme
         require(
-            not squared or config.aggregation.threat == "semi_honest",
-            "mechanism.score: 'squared_l2' takes clients at their word: one that deals more than its rows makes the "
-            "rows of others count for more; allowed with aggregation.threat: malicious: l1",
+            not polynomial or node.protocol == "plain" or (node.protocol == "fhe" and scheme == "ckks"),
+            "mechanism.score: 'l1_polynomial' is computed by aggregation.protocol: plain, or fhe with fhe: {scheme: "
+            f"ckks}}; found {node.protocol}" + (f" with {scheme}" if node.protocol == "fhe" else ""),
         )
 
     # The score, lines 12-13 -------------------------------------------------------------------------------------------
@@ -160,7 +168,7 @@ class FhAimOptions(AimOptions):
     """Options of FHAIM: AIM's, annealed, with the squared L2 score by default."""
 
     rounds: int | None = Field(default=None, ge=1)
-    score: Literal["l1", "squared_l2"] = "squared_l2"
+    score: Literal["l1", "squared_l2", "l1_polynomial"] = "squared_l2"
 
 
 class FhAimContract(AimContract):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fedsyn.errors import ConfigError
 
-app = typer.Typer(help="Computing parties of protocol 'mpc': keys, service, ledger.", no_args_is_help=True)
+app = typer.Typer(help="Parties of protocols 'mpc' and 'fhe': keys, service, ledger.", no_args_is_help=True)
 
 FolderArgument = Annotated[Path, typer.Argument(help="Folder of the keys.", metavar="DIR")]
 FileArgument = Annotated[Path, typer.Argument(help="What the party is and allows.", metavar="PARTY.yaml")]
@@ -30,15 +30,13 @@ def keygen(
         if address is not None:
             raise ConfigError("--address: an operator has none, parties never call it; leave it out")
         new_operator(folder, name)
-        _say(f"wrote the operator's key to {folder}; give {folder / CERTIFICATE} to the three parties, and write into")
+        _say(f"wrote the operator's key to {folder}; give {folder / CERTIFICATE} to the parties, and write into")
         _say(f"the run's configuration: runtime: {{operator: {folder.resolve()}}}")
         return
     if address is None:
         raise ConfigError("--address: a party needs HOST:PORT, where the others reach it; an operator needs --operator")
     made = new_party(folder, name, address)
-    _say(
-        f"wrote the keys of party '{name}' to {folder}; give {folder / CARD} to the other two parties, the operator and"
-    )
+    _say(f"wrote the keys of party '{name}' to {folder}; give {folder / CARD} to the other parties, the operator and")
     _say(f"every data holder, and tell them its fingerprint: {made.fingerprint}")
     _say(f"print both: fedsyn party card {folder}")
 
@@ -60,20 +58,23 @@ def serve(file: FileArgument) -> None:
     import signal
     import threading
 
+    from fedsyn.parties.crypto_service import CryptoService
     from fedsyn.parties.policy import load_party_file
     from fedsyn.parties.service import Service
+    from fedsyn.parties.serving import Serving
 
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
     logging.getLogger("fedsyn.party").setLevel(logging.INFO)
     _one_arena()
-    service = Service(load_party_file(file))
+    loaded = load_party_file(file)
+    service: Serving[Any] = (CryptoService if loaded.role == "crypto" else Service)(loaded)
 
     stopping = threading.Event()
     for kind in (signal.SIGTERM, signal.SIGINT):
         signal.signal(kind, lambda *_: stopping.set())
     service.start()
     own, budget = service.cards[0], service.book.budget
-    _say(f"party '{own.name}' listens on port {service.port}; fingerprints of the three:")
+    _say(f"party '{own.name}' listens on port {service.port}; fingerprints:")
     for each in service.cards:
         _say(f"  {each.name} ({each.address}): {each.fingerprint}")
     _say(f"spent so far: epsilon {service.book.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")

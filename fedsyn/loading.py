@@ -124,7 +124,9 @@ def anchor_files(document: dict[str, Any], folder: Path | None = None) -> None:
 
 
 def read_cards(document: dict[str, Any], folder: Path) -> None:
-    """Puts the cards of computing parties into a configuration in place of their files' names (`aggregation.parties`).
+    """Puts the cards of computing parties into a configuration in place of their files' names.
+
+    They stand under `aggregation.parties` and `aggregation.crypto`.
 
     Who agrees to the configuration then agrees to their keys.
 
@@ -134,7 +136,9 @@ def read_cards(document: dict[str, Any], folder: Path) -> None:
     node = document.get("aggregation")
     if isinstance(node, dict) and isinstance(node.get("parties"), list):
         cards = [yamlio.read_mapping(folder / card) if isinstance(card, str) else card for card in node["parties"]]
-        document["aggregation"] = {**node, "parties": cards}
+        document["aggregation"] = node = {**node, "parties": cards}
+    if isinstance(node, dict) and isinstance(node.get("crypto"), str):
+        document["aggregation"] = {**node, "crypto": yamlio.read_mapping(folder / node["crypto"])}
 
 
 def names_file(source: str) -> bool:

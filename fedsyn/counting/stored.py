@@ -32,11 +32,13 @@ class StoreFacts:
         cliques: that may be chosen or opened, every attribute first.
         choices: the most choices.
         openings: the most openings; one of them opens every attribute, each other one a single clique.
+        norm: of the scores.
     """
 
     cliques: tuple[Clique, ...]
     choices: int
     openings: int
+    norm: str
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,16 @@ encryption randomness ternary, errors at most 21 (SEAL's centred binomial):
   an integer uniform in [-F, F) to every coefficient, F >= V n A 2^40, V what v can be: over all A ciphertexts that a
   run may send to the key holder its view is then within 2^-40 (total variation) of one that does not depend on v.
 
-CKKS. A real x is held as S x + v, S the scale. Typical, not worst, sizes here (a real number has no exact answer): v is
-about 3.2 sqrt(n) for a fresh ciphertext. Flooding needs S far above it, so S is 2^100, two primes, and a product costs
-both. What is left is `ckks_error`.
+CKKS. A real x is held as S x + v, S the scale. A real number has no exact answer, so sizes here are typical ones with
+eight standard deviations of room: v is 3.2 sqrt(4n/3) for a fresh ciphertext; a selector of 0 and 1 does not increase
+it, and a rescaling adds far less. The flood has to be far above v, and S far above the flood, so S has two primes, and
+every product costs both. What is left is `ckks_error`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, log2, sqrt
 
 from fedsyn.errors import ConfigError
 
@@ -36,9 +37,12 @@ PLAIN_BITS = 60
 LARGEST = 2 ** (PLAIN_BITS - 2)
 #: Largest public factor by which a store's counts are multiplied.
 MOST_FACTOR = 2**40
-CKKS_SCALE = 100  # bits
-_CKKS_ANSWERS = 2**12
-_CKKS_PRIME = 50
+CKKS_PRIME = 54  # bits; the scale has two
+#: Opened reals are rounded to this part of a record: well above `ckks_error`, far below any noise.
+CKKS_GRID = 2**10
+_CKKS_ANSWERS = 2**14
+CKKS_LARGEST = 2**48  # of a number that is opened
+_CKKS_WHOLE = 3  # primes that are left when a number is opened: the scale, and 50 bits before the point
 _ERROR = 21.0
 
 
@@ -53,7 +57,7 @@ class Parameters:
         answer_primes: of these, how many a ciphertext has when it goes to the key holder.
         flood_bits: log2 of F.
         plain_bits: of BFV's plain modulus; 0 for CKKS.
-        rotates: whether there are keys for rotations, by all powers of two.
+        rotations: keys for rotations by so many powers of two (BFV: 0 or 1, for all of them).
     """
 
     scheme: str
@@ -62,7 +66,7 @@ class Parameters:
     answer_primes: int
     flood_bits: int
     plain_bits: int = 0
-    rotates: bool = False
+    rotations: int = 0
 
     @property
     def slots(self) -> int:
@@ -113,7 +117,7 @@ def bfv_for_store(clients: int, products: int = 0, naive: bool = False) -> Param
         flood = _flood(degree, 2 * fresh + degree + 2)  # after the switch to q', which brings the noise down to V0
         chosen = _primes(_answer(flood), _answer(flood) + log2(noise / fresh), most)
         if chosen is not None:
-            return Parameters("bfv", degree, *chosen, flood, PLAIN_BITS, naive)
+            return Parameters("bfv", degree, *chosen, flood, PLAIN_BITS, int(naive))
     raise ConfigError(f"a store of {clients} clients does not fit the largest parameters there are")
 
 
@@ -142,26 +146,41 @@ def _primes(answer: float, top: float, most: int) -> tuple[tuple[int, ...], int]
     return None if best is None else best[1]
 
 
-def ckks_for_store(products: int, largest: float, rotates: bool = True) -> Parameters:
-    """CKKS with so many products one after the other, of numbers up to `largest` when they are opened.
+def ckks_for_store(products: int, rotations: int, lowered: int = 0) -> Parameters:
+    """CKKS with so many products one after the other, also by public numbers, and rotations by 1, 2, 4, ...
+
+    `lowered`: further primes, each for lowering a scale.
 
     Raises:
         ConfigError: they do not fit the largest parameters.
     """
-    whole = max(8, ceil(log2(max(2.0, largest))) + 2)
-    answer = CKKS_SCALE + whole
-    kept = ceil(answer / (_CKKS_PRIME - 0.01))
-    count = kept + 2 * products
-    for degree, most in MOST_BITS.items():
-        if degree >= 16384 and _CKKS_PRIME * count + 60 <= most:
-            flood = ceil(log2(3.2 * degree**0.5 * 8) + log2(degree) + log2(_CKKS_ANSWERS) + STATISTICAL_BITS)
-            return Parameters("ckks", degree, (_CKKS_PRIME,) * count + (60,), kept, flood, 0, rotates)
+    count = _CKKS_WHOLE + 2 * products + lowered
+    for degree, most in _degrees(16384):
+        if CKKS_PRIME * count + CKKS_PRIME + 1 <= most:
+            primes = (CKKS_PRIME,) * count + (CKKS_PRIME + 1,)
+            flood = ceil(log2(_typical(degree)) + log2(degree) + log2(_CKKS_ANSWERS) + STATISTICAL_BITS)
+            return Parameters("ckks", degree, primes, _CKKS_WHOLE, flood, 0, rotations)
     raise ConfigError(f"{products} products of encrypted reals do not fit the largest parameters there are: use bfv")
 
 
+def ckks_scale(parameters: Parameters) -> float:
+    """S of fresh ciphertexts."""
+    return 2.0 ** (2 * CKKS_PRIME)
+
+
+def ckks_noise(parameters: Parameters) -> float:
+    """What v is at most when a marginal is opened, but for a probability of 2^-40 or so."""
+    return _typical(parameters.degree)
+
+
+def _typical(degree: int) -> float:
+    """Eight standard deviations of a fresh v, times 2 for rescaling; sums over many clients have the room of F."""
+    return 2.0 * 8.0 * 3.2 * sqrt(4.0 * degree / 3.0)
+
+
 def ckks_error(parameters: Parameters) -> float:
-    """What an opened real is off by, but for a probability of 2^-40: the flood's, seen in a slot.
+    """What an opened real is off by, but for a probability of 2^-40 or so: the flood's, seen in a slot.
 
     A slot is a sum of n coefficients times roots of unity: standard deviation F sqrt(n/3), here eight of them.
     """
-    return 8.0 * 2.0**parameters.flood_bits * (parameters.degree / 3.0) ** 0.5 / 2.0**CKKS_SCALE
+    return 8.0 * 2.0**parameters.flood_bits * sqrt(parameters.degree / 3.0) / ckks_scale(parameters)

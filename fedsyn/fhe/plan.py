@@ -9,16 +9,26 @@ from fedsyn.counting.stored import StoreFacts
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.fhe.bfv import BfvComputation, BfvReader
-from fedsyn.fhe.parameters import Parameters, bfv_for_store, bfv_for_sums
+from fedsyn.fhe.ckks import CkksComputation, CkksReader
+from fedsyn.fhe.parameters import (
+    CKKS_GRID,
+    CKKS_LARGEST,
+    LARGEST,
+    Parameters,
+    bfv_for_store,
+    bfv_for_sums,
+    ckks_for_store,
+)
 from fedsyn.fhe.products import ColumnLayout, Columns, NaiveProducts, Products, Refresh
 from fedsyn.fhe.seal import PublicKeys, SecretKeys
 from fedsyn.fhe.slots import SlotLayout
+from fedsyn.selection.terms import L1Polynomial
 
 #: Most bytes of ciphertexts in one message: Flower's own limit is 2^31 - 1.
 MOST_MESSAGE = 2**31 - 2**27
 
 
-def parameters_of(config: RunConfig, facts: StoreFacts | None) -> Parameters:
+def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts | None) -> Parameters:
     """Parameters of a run's ciphertexts; `facts`: of its store, None where it forms sums.
 
     Raises:
@@ -27,6 +37,11 @@ def parameters_of(config: RunConfig, facts: StoreFacts | None) -> Parameters:
     clients = config.federation.clients
     if facts is None:
         return bfv_for_sums(clients)
+    if config.fhe.scheme == "ckks":
+        polynomial = facts.norm == L1Polynomial.name
+        largest = max(domain.size(clique) for clique in facts.cliques)
+        rotations = max(1, (largest - 1).bit_length())
+        return ckks_for_store(5, rotations, 1) if polynomial else ckks_for_store(2, rotations)
     # 2^10 chunks of rows are more people than any table has.
     return bfv_for_store(clients, 0 if config.fhe.compute == "client" else 2**10, config.fhe.compute == "naive")
 
@@ -36,14 +51,24 @@ def layout_of(parameters: Parameters, domain: Domain, facts: StoreFacts) -> Slot
     return SlotLayout(facts.cliques, domain, parameters.slots, aligned=parameters.scheme == "ckks")
 
 
-def reader_of(secret: SecretKeys) -> BfvReader:
+def reader_of(secret: SecretKeys) -> BfvReader | CkksReader:
     """The key holder's side of the scheme."""
-    return BfvReader(secret)
+    return BfvReader(secret) if secret.ring.is_exact else CkksReader(secret)
 
 
-def computation_of(parameters: Parameters, keys: PublicKeys) -> BfvComputation:
+def computation_of(parameters: Parameters, keys: PublicKeys) -> BfvComputation | CkksComputation:
     """The server's side of the scheme."""
-    return BfvComputation(parameters, keys)
+    return (BfvComputation if parameters.scheme == "bfv" else CkksComputation)(parameters, keys)
+
+
+def unit_of(parameters: Parameters, resolution: int) -> int:
+    """Integer steps of a record in what the key holder opens."""
+    return resolution if parameters.scheme == "bfv" else CKKS_GRID
+
+
+def most_of(parameters: Parameters) -> int:
+    """Numbers with their noise stay below this in absolute value."""
+    return LARGEST if parameters.scheme == "bfv" else CKKS_LARGEST
 
 
 def columns_of(config: RunConfig, domain: Domain, partition: int, rows: int, slots: int) -> ColumnLayout:

@@ -9,9 +9,9 @@ of the same people, and neither sees the other's.
 1. Slots hold several columns side by side. Of each value an entity sends its column repeated as often as fits, and all
    its columns one after the other (`joined`): one product of the two gives that many cells.
 2. The last value of an attribute needs no column: its cells are one-way cells less the others, and these linear.
-3. Slots are not added up by rotations, which cost more than the products. Each carries a mask, uniform modulo t; the key
-   holder adds up what is uniform to it, and encrypts the sums, uniform too, again (`KeyHolder.sums`); the masks' sums
-   are subtracted from that ciphertext. So counts come out fresh, in the slots where they are wanted.
+3. Slots are not added up by rotations, which cost more than the products. Each carries a mask, uniform modulo t; the
+   key holder adds up what is uniform to it, and encrypts the sums, uniform too, again (`KeyHolder.sums`); the masks'
+   sums are subtracted from that ciphertext. So counts come out fresh, in the slots where they are wanted.
 
 *Naive.* Protocol 1 multiplies two columns for every cell, adds up the slots by rotations and moves the sum to its slot
 by Protocol 4: a selector, a rotation, an addition. Its result is encrypted again in the same way, so that both go on
@@ -95,7 +95,8 @@ class ColumnLayout:
         """(up to slots,) what is encrypted: the repeated columns, then the joined ones; `Columns.of` reads them."""
 
         def column(at: Column) -> npt.NDArray[np.int64]:
-            return (codes[at[0]] == at[1]).astype(np.int64)
+            found: npt.NDArray[np.int64] = (codes[at[0]] == at[1]).astype(np.int64)
+            return found
 
         for each in self.columns:
             whole = np.tile(column(each), self.width)
@@ -159,7 +160,9 @@ class Products:
     def counts(self) -> list[Any]:
         """The store's ciphertexts, all cells of its cliques in every copy."""
         found: dict[Column | tuple[Column, Column], int] = {}
-        sent, starts, sizes, masks = [], [], [], []
+        sent: list[bytes] = []
+        starts: list[int] = []
+        sizes, masks = [], []
         for ciphertext, sums in self._sums():
             mask, first = uniform(self.ring.modulus, self.computation.parameters.slots), len(sent) * self._slots
             for name, place in sums:
@@ -234,7 +237,7 @@ class Products:
                         if found:
                             yield self._inner(repeated, joined), list(found)
 
-    # On ciphertexts -----------------------------------------------------------------------------------------------------
+    # On ciphertexts ---------------------------------------------------------------------------------------------------
 
     def _inner(self, one: Sequence[Any], other: Sequence[Any]) -> Any:
         """Sum over chunks of slotwise products; relinearised once."""
@@ -293,7 +296,9 @@ class NaiveProducts(Products):
                 self.ring.evaluator.add_inplace(combined[index], moved)
             else:
                 combined[index] = moved
-        sent, starts, terms, known = [], [], [], {}
+        sent: list[bytes] = []
+        starts: list[int] = []
+        terms, known = [], {}
         for index in sorted(combined):
             mask = uniform(self.ring.modulus, self._slots)
             for cell in range(index * self._slots, min(self.layout.length, (index + 1) * self._slots)):

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.fhe.parameters import CKKS_SCALE, Parameters
+from fedsyn.fhe.parameters import Parameters, ckks_scale
 
 Integers = npt.NDArray[np.int64]
 _MISSING = "aggregation.protocol: fhe needs TenSEAL: pip install 'fedsyn[fhe]'"
@@ -104,7 +104,7 @@ class Ring:
         level = self.context.first_parms_id() if at_top else self.answer_level
         if read.size() != 2 or read.parms_id() != level or read.is_ntt_form() == self.is_exact:
             raise ProtocolError("a ciphertext is not of the kind that was asked for")
-        if not self.is_exact and at_top and read.scale != 2.0**CKKS_SCALE:
+        if not self.is_exact and at_top and read.scale != ckks_scale(self.parameters):
             raise ProtocolError("a ciphertext has another scale than the run's")
         return read
 
@@ -118,7 +118,7 @@ class Ring:
         else:
             level = self.context.first_parms_id() if like is None else like.parms_id()
             if scale is None:
-                scale = 2.0**CKKS_SCALE if like is None else like.scale
+                scale = ckks_scale(self.parameters) if like is None else like.scale
             self.encoder.encode(np.asarray(values, np.float64).tolist(), level, scale, plain)
         return plain
 
@@ -132,10 +132,10 @@ class Ring:
 
     # What a key holder must not see ---------------------------------------------------------------------------------
 
-    def flooded(self, ciphertext: Any, encryptor: Any) -> Any:
+    def flooded(self, ciphertext: Any, encryptor: Any, bits: int | None = None) -> Any:
         """The same at the level of answers, re-randomised by a fresh zero, its noise drowned (`fedsyn.fhe.parameters`).
 
-        Scale and message stay.
+        Scale and message stay. `bits`: log2 of F, where it is more than the parameters say.
         """
         evaluator, answer = self.evaluator, self.api.Ciphertext()
         evaluator.mod_switch_to(ciphertext, self.answer_level, answer)
@@ -144,14 +144,17 @@ class Ring:
         if not self.is_exact:
             zero.scale = answer.scale
         evaluator.add_inplace(answer, zero)
-        flood = self._flood()
-        if not self.is_exact:
-            evaluator.transform_to_ntt_inplace(flood)
+        flood = self._flood(bits or self.parameters.flood_bits)
+        if self.is_exact:
+            evaluator.add_inplace(answer, flood)
+        else:
+            evaluator.transform_from_ntt_inplace(answer)
             flood.scale = answer.scale
-        evaluator.add_inplace(answer, flood)
+            evaluator.add_inplace(answer, flood)
+            evaluator.transform_to_ntt_inplace(answer)
         return answer
 
-    def _flood(self) -> Any:
+    def _flood(self, bits: int) -> Any:
         """(e, 0), e uniform in [-2^bits, 2^bits) in every coefficient: a ciphertext of nothing but noise."""
         n, bits, primes = (
             self.parameters.degree,
@@ -197,10 +200,13 @@ class SecretKeys:
         public, relinearise, rotate = api.PublicKey(), api.RelinKeys(), api.GaloisKeys()
         made.create_public_key(public)
         made.create_relin_keys(relinearise)
-        if parameters.rotates:
+        if parameters.rotations and ring.is_exact:
             made.create_galois_keys(rotate)
+        elif parameters.rotations:
+            steps = [pow(3, 1 << j, 2 * parameters.degree) for j in range(parameters.rotations)]
+            made.create_galois_keys(steps, rotate)
         self.public = PublicKeys(
-            ring.to_bytes(public), ring.to_bytes(relinearise), ring.to_bytes(rotate) if parameters.rotates else b""
+            ring.to_bytes(public), ring.to_bytes(relinearise), ring.to_bytes(rotate) if parameters.rotations else b""
         )
 
     def decrypted(self, ciphertext: Any) -> npt.NDArray[Any]:

@@ -37,6 +37,7 @@ import numpy.typing as npt
 from fedsyn.aggregation.base import Limits
 from fedsyn.counting.stored import StoredLayout, StoreFacts
 from fedsyn.errors import FedsynError, ProtocolError, RunError
+from fedsyn.fhe.bfv import BfvReader
 from fedsyn.fhe.parameters import MOST_ANSWERS
 from fedsyn.fhe.plan import parameters_of, reader_of
 from fedsyn.fhe.question import Asked, Sums
@@ -186,7 +187,7 @@ class KeyHolder:
         nonce = os.urandom(_NONCE)
         run = run_id(announcement, [nonce])
         facts = contract.store_facts if contract.store else None
-        secret = SecretKeys(parameters_of(config, facts))
+        secret = SecretKeys(parameters_of(config, announcement.domain, facts))
         keys = secret.public
         agreed = signed(run, announcement, keys)
         if self.host.book is not None:
@@ -283,11 +284,13 @@ class KeyHolder:
         entry = noise.release(order.name, order.round, sampler="drawn by the clients, not seen here")
         self._charge(run, order, entry)
         run.ledger.charge(entry)
+        assert isinstance(run.reader, BfvReader)
         return run.reader.totals(ciphertexts, order.length)
 
     def _sums(self, asked: Asked, sums: Sums) -> list[bytes]:
         run = self._running(None, asked)
         refuse(run.facts is None or run.config.fhe.compute == "client", "this run does not add up encrypted products")
+        assert isinstance(run.reader, BfvReader)
         return run.reader.again(asked, sums)
 
     # What every step begins with ------------------------------------------------------------------------------------

@@ -11,10 +11,12 @@ import datetime
 import ipaddress
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -102,6 +104,26 @@ def certificate_of(path: Path) -> str:
     except ValueError:
         raise ConfigError(f"{path}: expected a certificate, the operator's {CERTIFICATE}") from None
     return text
+
+
+def signer(credentials: Credentials) -> Callable[[bytes], bytes]:
+    """Signs with the key of a certificate (ECDSA over P-256, SHA-256)."""
+    key = serialization.load_pem_private_key(credentials.key.encode(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    private = key
+    return lambda message: private.sign(message, ec.ECDSA(hashes.SHA256()))
+
+
+def is_signed(certificate: str, signature: bytes, message: bytes) -> bool:
+    """Whether the key of this certificate has signed a message."""
+    try:
+        key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            return False
+        key.verify(signature, message, ec.ECDSA(hashes.SHA256()))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def host_in(certificate: str) -> str:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fedsyn.domain import Clique
 from fedsyn.errors import FedsynError, ProtocolError
 from fedsyn.mpc.dealing import ServerShare
-from fedsyn.parties.interface import STORE_VERSION, Announcement, ChooseOrder, OpenOrder, Order
+from fedsyn.parties.interface import STORE_VERSION, Announcement, ChooseOrder, OpenOrder, Order, TotalOrder
 from fedsyn.parties.sealing import DealPart
 from fedsyn.selection.terms import Terms
 
@@ -82,6 +82,10 @@ def order_bytes(order: Order) -> bytes:
     if isinstance(order, OpenOrder):
         cliques = [list(clique) for clique in order.cliques]
         return pack(facts | {"kind": "open", "sigma": float(order.sigma).hex(), "cliques": cliques})
+    if isinstance(order, TotalOrder):
+        facts |= {"kind": "total", "sigma": float(order.sigma).hex(), "sensitivity": float(order.sensitivity).hex()}
+        counted = ("count", "length", "asked", "contributors")
+        return pack(facts | {name: getattr(order, name) for name in counted})
     assert isinstance(order, ChooseOrder)
     terms = order.terms
     facts |= {"kind": "choose", "epsilon": float(order.epsilon).hex(), "norm": terms.norm}
@@ -90,13 +94,30 @@ def order_bytes(order: Order) -> bytes:
     return pack(facts, [_raw(terms.weights), _raw(terms.penalties), _raw(terms.model)])
 
 
-def read_order(message: bytes) -> ChooseOrder | OpenOrder:
+def order_with(order: Order, blobs: Sequence[bytes]) -> bytes:
+    """An order and what the crypto party is to compute it on."""
+    return pack({}, [order_bytes(order), *blobs])
+
+
+def read_order_with(message: bytes) -> tuple[ChooseOrder | OpenOrder | TotalOrder, list[memoryview]]:
+    """The inverse; ProtocolError if it is malformed."""
+    _, blobs = unpack(message)
+    if not blobs:
+        raise ProtocolError("an order is malformed")
+    return read_order(bytes(blobs[0])), blobs[1:]
+
+
+def read_order(message: bytes) -> ChooseOrder | OpenOrder | TotalOrder:
     """ProtocolError if it is malformed. What it asks for is checked elsewhere."""
     facts, blobs = unpack(message)
     try:
         number, name, round, kind = facts["number"], facts["name"], facts["round"], facts["kind"]
         if kind == "open" and not blobs:
             return OpenOrder(number, name, round, float.fromhex(facts["sigma"]), _cliques(facts["cliques"]))
+        if kind == "total" and not blobs:
+            sigma, sensitivity = float.fromhex(facts["sigma"]), float.fromhex(facts["sensitivity"])
+            counted = [facts[name] for name in ("count", "length", "asked", "contributors")]
+            return TotalOrder(number, name, round, sigma, sensitivity, *counted)
         if kind != "choose":
             raise ValueError
         weights, penalties, model = (_integers(blob) for blob in blobs)

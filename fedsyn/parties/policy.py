@@ -84,10 +84,10 @@ class PartyFile(Node):
     """`party.yaml`, which `fedsyn party serve` reads. File names are relative to the file.
 
     Attributes:
-        role: 'compute': one of the three parties.
+        role: 'compute': one of the three parties of protocol 'mpc'; 'crypto': the key holder of protocol 'fhe'.
         folder: with this party's keys and card (`fedsyn party keygen`).
         listen: host:port to listen on; null: the address of the card.
-        parties: cards of the other two parties.
+        parties: cards of the other two computing parties; a crypto party has none.
         operators: certificates of the servers that may give orders.
         ledger: this party's own ledger, for its life.
         timeout: seconds to wait for a message of another party.
@@ -95,10 +95,10 @@ class PartyFile(Node):
         policy: see there.
     """
 
-    role: Literal["compute"] = "compute"
+    role: Literal["compute", "crypto"] = "compute"
     folder: str = "."
     listen: str | None = None
-    parties: tuple[str, str]
+    parties: tuple[str, ...] = ()
     operators: tuple[str, ...] = Field(min_length=1)
     ledger: str = "ledger.jsonl"
     timeout: float = Field(default=60.0, gt=0, le=3600)
@@ -111,11 +111,10 @@ class PartyFile(Node):
         def absolute(name: str) -> str:
             return str(folder / Path(name).expanduser())
 
-        first, second = self.parties
         return self.model_copy(
             update={
                 "folder": absolute(self.folder),
-                "parties": (absolute(first), absolute(second)),
+                "parties": tuple(map(absolute, self.parties)),
                 "operators": tuple(map(absolute, self.operators)),
                 "ledger": absolute(self.ledger),
             }
@@ -133,11 +132,16 @@ def load_party_file(path: Path | str) -> PartyFile:
         raise ConfigError(
             f"{path}: policy.epsilon_per_run is more than policy.epsilon_total allows for all runs together"
         )
-    known = {name for name in mechanisms() if contract_class(name).store}
+    if len(loaded.parties) != (wanted := 2 if loaded.role == "compute" else 0):
+        raise ConfigError(
+            f"{path}: parties: role '{loaded.role}' names {wanted} other parties, found {len(loaded.parties)}"
+        )
+    known = {name for name in mechanisms() if contract_class(name).store or loaded.role == "crypto"}
+    on = " computes on a store" if loaded.role == "compute" else ""
     for name in policy.mechanisms:
         if name not in known:
             raise ConfigError(
-                f"{path}: policy.mechanisms: no mechanism '{name}' computes on a store{nearest(name, known)}; "
+                f"{path}: policy.mechanisms: no mechanism '{name}'{on}{nearest(name, known)}; "
                 f"allowed: {', '.join(sorted(known))}"
             )
     return loaded.anchored(Path(path).resolve().parent)

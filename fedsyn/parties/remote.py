@@ -26,7 +26,7 @@ from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Party
 from fedsyn.parties.keys import load_credentials
 from fedsyn.parties.lines import TAG, cut
 from fedsyn.parties.sealing import DealPart
-from fedsyn.parties.service import METHOD
+from fedsyn.parties.serving import METHOD
 from fedsyn.parties.tls import channel_to, trouble_with
 
 _CHUNK = 8 << 20  # bytes of deals in one message, unless one client's alone are more

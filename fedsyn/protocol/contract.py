@@ -15,7 +15,8 @@ from fedsyn.counting.workload import Workload
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.nodes import Node
-from fedsyn.privacy import PrivacyStatement
+from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, accountant_for
+from fedsyn.randomness import Randomness
 from fedsyn.store import Store, make_store
 from fedsyn.wire.requests import Request
 
@@ -65,10 +66,11 @@ class Contract:
 
     @property
     def store_facts(self) -> StoreFacts:
-        """What the mechanism may ask its store for; a family with a store says how often (`most_rounds`)."""
+        """What the mechanism may ask its store for; a family with a store says how often (`most_rounds`)
+        and has an option `score`."""
         attributes = tuple((name,) for name in self.domain)
         cliques = tuple(dict.fromkeys([*attributes, *self.candidates.cliques]))
-        return StoreFacts(cliques, self.most_rounds, 1 + self.most_rounds)
+        return StoreFacts(cliques, self.most_rounds, 1 + self.most_rounds, self.options.score)
 
     @property
     def most_rounds(self) -> int:
@@ -147,6 +149,28 @@ class Contract:
             cost=f"the row count once at 1/(2 sigma^2), {self.config.privacy.size_share:g} of rho; of the rest: "
             f"{filled.cost}",
         )
+
+    def new_ledger(self, aggregation: Aggregation | Store, randomness: Randomness) -> Ledger:
+        """The run's ledger at its server: the whole budget, the statement, and what the guarantee rests on."""
+        node = self.config.privacy
+        budget = PrivacyBudget(node.epsilon, node.delta)
+        ledger = Ledger(
+            budget,
+            accountant_for(self.accountant, budget),
+            self.filled(aggregation, randomness.label),
+            assumptions={
+                "client_sizes": node.client_sizes,
+                "amplification_by_sampling": False,
+                "seeded": randomness.seeded,
+                **aggregation.assumptions(),
+            },
+            noise_by="server",
+        )
+        if randomness.seeded:
+            ledger.not_private(randomness.label)
+        if self.not_private:
+            ledger.not_private(self.not_private)
+        return ledger
 
 
 _GENERAL: dict[str, object] = {

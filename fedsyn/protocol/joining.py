@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from fedsyn.config import FederationNode
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
@@ -105,3 +107,21 @@ def _read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:
 
 def _whole(value: object, below: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
+
+
+def sampled(
+    everyone: Sequence[int], participation: float, minimum: int, source: np.random.Generator
+) -> tuple[int, ...]:
+    """Each client with probability `participation`, independently; drawn again while there are too few.
+
+    Raises:
+        RunError: no cohort of at least `minimum` clients could be drawn.
+    """
+    for _ in range(10_000):
+        cohort = tuple(k for k in everyone if source.random() < participation)
+        if len(cohort) >= max(1, minimum):
+            return cohort
+    raise RunError(
+        f"federation: with participation {participation} and {len(everyone)} clients no cohort of at least "
+        f"{minimum} clients could be drawn; raise participation or lower minimum_cohort"
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from fedsyn.aggregation import Aggregation, ServerSum
@@ -23,7 +23,6 @@ from fedsyn.flower.messages import array_record
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.fitting import estimate_config
-from fedsyn.parties.connect import connect_crypto
 from fedsyn.privacy import Ledger, PrivacyBudget, Release, accountant_for, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join, Sizes, TableClient
@@ -33,7 +32,7 @@ from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord, Timer
 from fedsyn.protocol.stored import Keeper
 from fedsyn.randomness import Randomness
 from fedsyn.store import Store
-from fedsyn.store.crypto import SumRun
+from fedsyn.store.crypto import SumRun, sums_with
 from fedsyn.wire.envelope import Arrays, Envelope, Reply, Stage
 from fedsyn.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
 
@@ -81,7 +80,7 @@ class MechanismStrategy(OwnLoop):
         self.randomness = randomness
         self.budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
         self.aggregation = self.contract.trusted(config)
-        self.ledger = self._new_ledger()
+        self.ledger = self.contract.new_ledger(self.aggregation, randomness)
         self.model: Model | None = None
         self.clients: dict[int, Participant] = {}
         self.records: list[RoundRecord] = [RoundRecord(0)]
@@ -89,25 +88,6 @@ class MechanismStrategy(OwnLoop):
         self._observer = observer
         self._requests = 0  # so far; randomness is keyed by their number
         self._sums = 0
-
-    def _new_ledger(self) -> Ledger:
-        ledger = Ledger(
-            self.budget,
-            accountant_for(self.contract.accountant, self.budget),
-            self.contract.filled(self.aggregation, self.randomness.label),
-            assumptions={
-                "client_sizes": self.config.privacy.client_sizes,
-                "amplification_by_sampling": False,
-                "seeded": self.randomness.seeded,
-                **self.aggregation.assumptions(),
-            },
-            noise_by="server",
-        )
-        if self.randomness.seeded:
-            ledger.not_private(self.randomness.label)
-        if self.contract.not_private:
-            ledger.not_private(self.contract.not_private)
-        return ledger
 
     @cached_property
     def keeper(self) -> Keeper | None:
@@ -120,11 +100,14 @@ class MechanismStrategy(OwnLoop):
     @cached_property
     def crypto(self) -> SumRun | None:
         """The way to the crypto party of a run whose sums are of ciphertexts."""
-        if not isinstance(self.aggregation, Aggregation) or not self.aggregation.has_crypto_party:
-            return None
-        config = self.config
-        connect = partial(connect_crypto, config, self.randomness)
-        return SumRun(config, self.domain, (), config.federation.minimum_cohort, connect)
+        aggregation = self.aggregation
+        is_needed = isinstance(aggregation, Aggregation) and aggregation.has_crypto_party
+        return sums_with(self.config, self.domain, self.randomness) if is_needed else None
+
+    @property
+    def kept(self) -> list[Keeper | SumRun]:
+        """Whoever keeps something for the run: it is told of the run, and of its end."""
+        return [kept for kept in (self.keeper, self.crypto) if kept is not None]
 
     def party_ledger(self, party: int) -> Ledger:
         """The ledger of a party that this server plays in a simulation."""
@@ -169,19 +152,10 @@ class MechanismStrategy(OwnLoop):
         a large enough cohort costs nothing. With p = 1 nothing is drawn.
         """
         everyone, minimum = self.everyone(), self.config.federation.minimum_cohort
-        if participation >= 1.0:
-            self.record.cohort = list(everyone)
-            return everyone
         source = self.randomness.ordinary("cohort", self.round)
-        for _ in range(10_000):
-            cohort = tuple(k for k in everyone if source.random() < participation)
-            if len(cohort) >= max(1, minimum):
-                self.record.cohort = list(cohort)
-                return cohort
-        raise RunError(
-            f"federation: with participation {participation} and {len(everyone)} clients no cohort of at least "
-            f"{minimum} clients could be drawn; raise participation or lower minimum_cohort"
-        )
+        cohort = everyone if participation >= 1.0 else joining.sampled(everyone, participation, minimum, source)
+        self.record.cohort = list(cohort)
+        return cohort
 
     def rows(self, partitions: Iterable[int]) -> float:
         """Total row count of some clients, from their public or released sizes.
@@ -282,9 +256,8 @@ class MechanismStrategy(OwnLoop):
                     break
                 answer = self.answer(request, grid, timeout)
         finally:
-            for kept in (self.keeper, self.crypto):
-                if kept is not None:
-                    kept.close()
+            for kept in self.kept:
+                kept.close()
         self._close_round()
         if self.model is None:
             reasons = [reason for record in self.records for reason in record.dropped.values()]
@@ -396,9 +369,8 @@ class MechanismStrategy(OwnLoop):
         self.record.notes += [f"not joined: {reason}" for reason in reasons]
         joining.require_enough(self.clients, len(nodes), federation, reasons)
         self.record.cohort = list(self.clients)
-        for kept in (self.keeper, self.crypto):
-            if kept is not None:
-                kept.announce(self.ledger.remaining_rho * (1 - (0 if public else self.config.privacy.size_share)))
+        for kept in self.kept:
+            kept.announce(self.ledger.remaining_rho * (1 - (0 if public else self.config.privacy.size_share)))
         if not public:
             self._release_sizes(grid, timeout)
 

@@ -129,10 +129,12 @@ def _require_agreed(config: RunConfig, node: Any) -> None:
         raise NodeError(
             "this node's holder agreed to another configuration than the run's (see config-sha256 of the node)"
         )
-    if config.aggregation.protocol == "mpc" and "config-sha256" not in node:
+    protocol = config.aggregation.protocol
+    if protocol in ("mpc", "fhe") and "config-sha256" not in node:
         # The parties' keys stand in the configuration, which is the server's until its holder has agreed to it.
+        whom = "the three parties" if protocol == "mpc" else "the crypto party"
         raise NodeError(
-            "this node's holder must agree to the three parties of a run with aggregation.protocol: mpc: put the "
+            f"this node's holder must agree to {whom} of a run with aggregation.protocol: {protocol}: put the "
             "config-sha256 that 'fedsyn explain CONFIG' prints into the node configuration"
         )
     pinned = "identity" in node or "roster" in node

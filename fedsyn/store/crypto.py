@@ -17,6 +17,7 @@ import numpy.typing as npt
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError, RunError
+from fedsyn.randomness import Randomness
 from fedsyn.wire.envelope import Arrays
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class CryptoKey:
         from fedsyn.fhe.plan import parameters_of
         from fedsyn.fhe.seal import encryptor_of
 
-        encryptor = encryptor_of(parameters_of(self.config, None), self.read(invitation))
+        encryptor = encryptor_of(parameters_of(self.config, self.domain, None), self.read(invitation))
         return pack(encryptor.to_bytes(vector()))
 
 
@@ -148,7 +149,7 @@ class SumRun(CryptoRun):
     def _parameters(self) -> Parameters:
         from fedsyn.fhe.plan import parameters_of
 
-        return parameters_of(self.config, None)
+        return parameters_of(self.config, self.domain, None)
 
     @cached_property
     def _computation(self) -> Any:
@@ -178,6 +179,13 @@ class SumRun(CryptoRun):
         if answer.shape != (spec.length,):
             raise RunError("the crypto party has opened something else than it was asked for")
         return answer
+
+
+def sums_with(config: RunConfig, domain: Domain, randomness: Randomness) -> SumRun:
+    """The crypto party of a run that forms sums; nothing is connected yet."""
+    from fedsyn.parties.connect import connect_crypto
+
+    return SumRun(config, domain, (), config.federation.minimum_cohort, lambda: connect_crypto(config, randomness))
 
 
 def pack(pieces: Sequence[bytes]) -> Arrays:

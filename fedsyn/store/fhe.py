@@ -28,7 +28,7 @@ from fedsyn.nodes import FheNode
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Release, SelectionNoise
 from fedsyn.privacy.distributed import pool_share
 from fedsyn.privacy.release import CLIENTS, COUNTS, ROLES
-from fedsyn.selection.terms import SquaredL2, Terms
+from fedsyn.selection.terms import NORMS, Terms
 from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.store.crypto import CryptoKey, CryptoRun, pack, unpack
 from fedsyn.wire.envelope import Arrays, Reply
@@ -70,6 +70,11 @@ class FheStore(Store):
                 "aggregation.crypto: a deployment with protocol: fhe needs the card of its crypto party "
                 "(fedsyn party card prints one)"
             )
+        if self.fhe.scheme == "ckks" and self.fhe.compute != "client":
+            raise ConfigError(
+                f"aggregation.fhe: compute: {self.fhe.compute} counts exactly, with masks modulo a prime, which "
+                "scheme: ckks does not have; allowed: scheme: bfv"
+            )
         limits = self.limits(clients)
         pool_share(limits.fewest - limits.corrupted)
         sealapi()
@@ -80,7 +85,11 @@ class FheStore(Store):
 
     def assumptions(self) -> dict[str, str | int | float]:
         node = self.fhe
-        facts = {"corrupted": self.node.corrupted, "dropout": self.node.dropout, "collude": "server and crypto: no"}
+        facts: dict[str, str | int | float] = {
+            "corrupted": self.node.corrupted,
+            "dropout": self.node.dropout,
+            "collude": "server and crypto party: no",
+        }
         return {
             **super().assumptions(),
             **facts,
@@ -97,7 +106,7 @@ class FheStore(Store):
 
         config, domain, facts = part.config, part.holder.domain, part.facts
         key = CryptoKey(config, domain, part.request.layout(part.contract).cliques)
-        parameters = parameters_of(config, facts)
+        parameters = parameters_of(config, domain, facts)
         encryptor = encryptor_of(parameters, key.read(part.arrays))
         layout = layout_of(parameters, domain, facts)
         planes = planes_of(layout, facts.openings, first_of(facts, len(domain)))
@@ -178,7 +187,7 @@ class FheServer(StoreServer):
     def parameters(self) -> Any:
         from fedsyn.fhe.plan import parameters_of
 
-        return parameters_of(self.run.config, self.run.facts)
+        return parameters_of(self.run.config, self.run.layout.domain, self.run.facts)
 
     @cached_property
     def ranges(self) -> NoiseRanges:
@@ -268,7 +277,7 @@ class FheServer(StoreServer):
         zeros = np.zeros(len(terms.cliques), np.int64)
         if self.store.fhe.selector == "gaussian":
             vector = gaussian_scores(request.epsilon, terms)
-            check_room(terms, vector.share * 64.0)
+            self._check_room(terms, vector.share * 64.0)
             self._promise(vector.release(request.name, round))
             share = own.distributed(
                 zeros,
@@ -282,7 +291,7 @@ class FheServer(StoreServer):
             )
         else:
             noise = SelectionNoise(request.epsilon, terms.moved)
-            check_room(terms, noise.reach)
+            self._check_room(terms, noise.reach)
             self._promise(
                 Release(request.name, round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon, noise_by=ROLES)
             )
@@ -304,7 +313,24 @@ class FheServer(StoreServer):
             raise RunError("the crypto party has chosen what was not offered to it")
         return int(answer[0])
 
+    def _check_room(self, terms: Terms, noise: float) -> None:
+        """Refuses a choice whose scores could leave the numbers that ciphertexts hold; ConfigError.
+
+        Clients deal no more than the rows that they published (every score of this store rests on that).
+        """
+        from fedsyn.fhe.plan import most_of
+
+        norm, exact = NORMS[terms.norm], self.store.fhe.scheme == "bfv"
+        reach = norm.honest(terms.scale, terms.rows) + int(np.abs(terms.penalties).max())
+        most = most_of(self.parameters) * (1 if exact else terms.unit)
+        if int(terms.weights.max()) * reach + noise >= most:
+            raise ConfigError(
+                f"scores over {terms.rows} rows and their noise could exceed the {most:.3g} that ciphertexts hold: "
+                "choose a larger privacy.epsilon, or fewer rounds"
+            )
+
     def open(self, asked: Open, layout: Layout, round: int) -> Summed:
+        from fedsyn.fhe.plan import unit_of
         from fedsyn.parties.interface import OpenOrder
 
         request, number = asked.request, self.next_order()
@@ -323,12 +349,13 @@ class FheServer(StoreServer):
             total[piece.first : piece.first + size] = answer[at : at + size]
             at += size
         sigma = noise.sigma_of(len(self.dealt))
-        values = split_vector(total / noise.resolution, layout.shapes)
+        values = split_vector(total / unit_of(self.parameters, noise.resolution), layout.shapes)
         return Summed(values, (sigma,) * len(layout.shapes), tuple(self.dealt))
 
     def charge_opening(self, asked: Open, layout: Layout, round: int) -> DistributedNoise:
         """Enters marginals whose noise the clients have dealt; gives its plan."""
-        from fedsyn.fhe.parameters import LARGEST, MOST_FACTOR
+        from fedsyn.fhe.parameters import MOST_FACTOR
+        from fedsyn.fhe.plan import most_of
 
         length = sum(int(np.prod(shape, dtype=np.int64)) for shape in layout.shapes)
         rows = sum(self.run.rows(k) or 0 for k in self.dealt)  # at least as many as there are
@@ -340,7 +367,7 @@ class FheServer(StoreServer):
             corrupted=limits.corrupted,
             count=layout.count,
             length=length,
-            most=min(MOST_FACTOR, LARGEST // (2 * max(1, rows))),
+            most=min(MOST_FACTOR, most_of(self.parameters) // (2 * max(1, rows))),
         )
         self._promise(noise.release(asked.request.name, round, replaced=COUNTS))
         return noise
@@ -365,19 +392,3 @@ def _partition(part: ClientDeal) -> int:
     if part.holder.partition not in (None, int(given[0])):
         raise ProtocolError("the message is for another client of the store")
     return int(given[0])
-
-
-def check_room(terms: Terms, noise: float) -> None:
-    """Refuses a choice whose scores could wrap around in the plain modulus; ConfigError.
-
-    Clients deal no more than the rows that they published (`squared_l2` rests on that anyway).
-    """
-    from fedsyn.fhe.parameters import LARGEST
-
-    squared = SquaredL2()
-    reach = squared.honest(terms.scale, terms.rows) + int(np.abs(terms.penalties).max())
-    if int(terms.weights.max()) * reach + noise >= LARGEST:
-        raise ConfigError(
-            f"scores over {terms.rows} rows and their noise could exceed the {LARGEST:.3g} that ciphertexts hold: "
-            "choose a larger privacy.epsilon, or fewer rounds"
-        )

@@ -36,7 +36,7 @@ from fedsyn.parties.lines import LINE, TAG, cut
 from fedsyn.parties.policy import load_card
 from fedsyn.parties.remote import RemoteParties
 from fedsyn.parties.sealing import seal_deal
-from fedsyn.parties.service import METHOD
+from fedsyn.parties.serving import METHOD
 from fedsyn.parties.tls import channel_to
 from fedsyn.privacy import DistributedNoise, PrivacyBudget
 from fedsyn.registry import contract_class

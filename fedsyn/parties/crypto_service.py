@@ -1,0 +1,102 @@
+"""The crypto party as a service: `fedsyn party serve party.yaml` with `role: crypto`.
+
+It talks to operators alone. The keys of a run are made when the run is announced and are gone when it ends; clients
+know them by a signature of the key whose certificate stands on this party's card.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.parties import messages
+from fedsyn.parties.checks import Host
+from fedsyn.parties.crypto import KeyHolder
+from fedsyn.parties.interface import ChooseOrder, OpenOrder, TotalOrder
+from fedsyn.parties.keys import certificate_of, load_party, signer
+from fedsyn.parties.policy import PartyFile
+from fedsyn.parties.questions import read_asked, read_sums
+from fedsyn.parties.serving import OPERATOR, Serving
+from fedsyn.parties.tls import der
+from fedsyn.randomness import Randomness
+
+_log = logging.getLogger("fedsyn.party")
+
+
+class CryptoService(Serving[KeyHolder]):
+    """The service of a crypto party.
+
+    Args:
+        file: `party.yaml`, with absolute file names.
+
+    Raises:
+        ConfigError: a key, card or certificate does not fit, the ledger cannot be used, or TenSEAL is not installed.
+    """
+
+    methods = ("begin", "choose", "open", "total", "sums")
+
+    def __init__(self, file: PartyFile) -> None:
+        from fedsyn.fhe.seal import sealapi
+
+        sealapi()
+        card, credentials, pair = load_party(Path(file.folder))
+        certificates = [certificate_of(Path(path)) for path in file.operators]
+        pins = {der(text): OPERATOR for text in certificates}
+        if der(card.certificate) in pins:
+            raise ConfigError("operators: one of them has this party's own key; each side has its own")
+        super().__init__(file, (card,), pins, certificates, credentials)
+        self.host = Host(pair, file.policy, Randomness(None), self.book, self.cards)
+        self._sign = signer(credentials)
+
+    def begin(self, request: bytes, tag: str) -> bytes:
+        announcement = messages.read_announcement(request)
+        if announcement.nonce.hex() != tag:
+            raise ProtocolError("the announcement is malformed")
+        current = self.entered(tag, lambda: (KeyHolder(self.host, self._sign), lambda reason: None))
+        with current.lock:
+            begun = self.computed(current, lambda: current.party.begin(announcement))
+        _log.info(
+            "run %s begins: %s, up to %.4g rho",
+            begun.run.hex()[:16],
+            announcement.config.mechanism.name,
+            announcement.rho,
+        )
+        keys = begun.keys
+        return self.answer(
+            current, {"run": begun.run.hex()}, [keys.public, keys.relinearise, keys.rotate, begun.signature]
+        )
+
+    def choose(self, request: bytes, tag: str) -> bytes:
+        order, blobs = messages.read_order_with(request)
+        if not isinstance(order, ChooseOrder):
+            raise ProtocolError("an order is malformed")
+        return self._numbers(tag, lambda party: party.choose(order, read_asked(blobs)))
+
+    def open(self, request: bytes, tag: str) -> bytes:
+        order, blobs = messages.read_order_with(request)
+        if not isinstance(order, OpenOrder):
+            raise ProtocolError("an order is malformed")
+        return self._numbers(tag, lambda party: party.open(order, read_asked(blobs)))
+
+    def total(self, request: bytes, tag: str) -> bytes:
+        order, blobs = messages.read_order_with(request)
+        if not isinstance(order, TotalOrder):
+            raise ProtocolError("an order is malformed")
+        return self._numbers(tag, lambda party: party.total(order, [bytes(blob) for blob in blobs]))
+
+    def sums(self, request: bytes, tag: str) -> bytes:
+        _, blobs = messages.unpack(request)
+        with self.order(tag) as current:
+            asked, sums = read_sums(blobs)
+            again = self.computed(current, lambda: current.party.sums(asked, sums))
+        return self.answer(current, {}, again)
+
+    def _numbers(self, tag: str, step: Callable[[KeyHolder], npt.NDArray[np.int64]]) -> bytes:
+        with self.order(tag) as current:
+            numbers = self.computed(current, lambda: step(current.party))
+        return self.answer(current, {}, [numbers.astype("<i8").tobytes()])

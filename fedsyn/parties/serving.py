@@ -1,0 +1,357 @@
+"""What the services of all roles have in common: who may call, one run at a time, and how a run leaves.
+
+A service is known by its own certificate, and knows its operators by theirs. One run at a time: a second one is refused
+until the first has ended. What a run has in memory goes when it ends, when its server's connection breaks, or after
+`idle` seconds without an order. Only sentences about public facts leave.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import grpc
+
+from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolError
+from fedsyn.mpc.network import PartyGone
+from fedsyn.nodes import PartyNode
+from fedsyn.parties import messages
+from fedsyn.parties.book import Book
+from fedsyn.parties.interface import PartyCost
+from fedsyn.parties.lines import FRAME, LINE, TAG, joined
+from fedsyn.parties.policy import PartyFile
+from fedsyn.parties.tls import peer_of, server_credentials, server_options
+
+METHOD = "/fedsyn.Party/"
+OPERATOR = "operator"
+_log = logging.getLogger("fedsyn.party")
+_THREADS = 24
+
+
+class Busy(FedsynError):
+    """Another run is under way."""
+
+
+class Stateful(Protocol):
+    """A party's half of one run."""
+
+    @property
+    def cost(self) -> PartyCost: ...
+
+    def stop(self, reason: str) -> None: ...
+
+
+P = TypeVar("P", bound=Stateful)
+
+
+@dataclass
+class Current(Generic[P]):
+    """The run that a service is in.
+
+    Attributes:
+        tag: the announcement's nonce.
+        party: the state machine.
+        abort: wakes whoever waits for another party, with the reason.
+        lock: held while an order is computed.
+        dropped: why, from the moment when the run is to leave.
+        over: set when the run has left the service.
+        latest: when the last order came.
+    """
+
+    tag: str
+    party: P
+    abort: Callable[[str], None]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    dropped: str | None = None
+    over: threading.Event = field(default_factory=threading.Event)
+    latest: float = field(default_factory=time.monotonic)
+
+
+class Serving(ABC, Generic[P]):
+    """A role's service.
+
+    Class attributes:
+        methods: names of the operator's calls; each is a method that takes a request and the run's tag.
+
+    Args:
+        file: `party.yaml`, with absolute file names.
+        cards: this party's own card first.
+        pins: who may call: certificate (DER) -> `OPERATOR`, or the key of another party.
+        certificates: of all of them, PEM.
+        credentials: this party's own.
+
+    Raises:
+        ConfigError: the ledger cannot be used, or nobody can listen there.
+    """
+
+    methods: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self,
+        file: PartyFile,
+        cards: Sequence[PartyNode],
+        pins: Mapping[bytes, str],
+        certificates: Sequence[str],
+        credentials: Any,
+    ) -> None:
+        self.file, self.cards, self.credentials = file, tuple(cards), credentials
+        self._pins, limits = dict(pins), file.policy.limits
+        self.book = Book(Path(file.ledger), file.policy.total_budget)
+        self._current: Current[P] | None = None
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self.most = 8 * max(limits.entries, limits.cells) + 1000 * limits.candidates + (64 << 20)
+        self.reading = threading.Lock()  # held while a request is in memory: there is one, of up to `most` bytes
+        pool = futures.ThreadPoolExecutor(_THREADS, "party")
+        self._server = grpc.server(
+            pool, (_Routes(self),), options=server_options(2 * FRAME), maximum_concurrent_rpcs=_THREADS
+        )
+        listen = file.listen or cards[0].address
+        try:
+            self.port = self._server.add_secure_port(listen, server_credentials(credentials, [*certificates]))
+        except RuntimeError:
+            self.port = 0
+        if not self.port:
+            self.book.close()
+            raise ConfigError(f"listen: cannot listen on {listen}")
+
+    def start(self) -> None:
+        self._server.start()
+        threading.Thread(target=self._watch_idle, daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends a run that is under way, and the service."""
+        self._stopped.set()
+        if self._current is not None:
+            self.drop(self._current, "this party was stopped")
+        self._server.stop(1.0).wait(5.0)
+        self.book.close()
+
+    # Who calls -------------------------------------------------------------------------------------------------------
+
+    def caller(self, context: grpc.ServicerContext) -> str:
+        return peer_of(context, self._pins)
+
+    def hear(self, frames: Iterator[bytes], tag: str, key: str, hang_up: Callable[[], object]) -> None:
+        """Takes another party's line until it ends; a role without lines has none to call it."""
+        raise ProtocolError("this party has no lines to others")
+
+    # The operator's calls --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def begin(self, request: bytes, tag: str) -> bytes:
+        """Announces a run."""
+
+    def end(self, tag: str) -> bytes:
+        current = self._current
+        if current is not None and current.tag == tag:
+            self.drop(current, "its server has ended it")
+            return self.answer(current, {})
+        return messages.pack({})
+
+    def watch(self, tag: str, context: grpc.ServicerContext) -> Iterator[bytes]:
+        """Stays open as long as the run; if the server's side of it breaks, the run is dropped."""
+        current = self._found(tag)
+
+        def gone() -> None:  # in gRPC's own thread, which nothing may hold up
+            if not current.over.is_set():
+                threading.Thread(target=self.drop, args=(current, "the connection to its server broke")).start()
+
+        if not context.add_callback(gone):
+            gone()
+        yield b""
+        current.over.wait()
+
+    # Runs ------------------------------------------------------------------------------------------------------------
+
+    def drop(self, current: Current[P], reason: str) -> None:
+        """The run leaves: no order begins any more, whoever waits for another party is woken, and has left when this
+        returns."""
+        if current.over.is_set():
+            return
+        if current.dropped is None:
+            current.dropped = reason
+            _log.info("the run is over: %s", reason)
+        current.abort(reason)
+        with current.lock:
+            current.party.stop(reason)
+        self._leave(current)
+
+    def entered(self, tag: str, make: Callable[[], tuple[P, Callable[[str], None]]]) -> Current[P]:
+        """Makes a run the current one; Busy if there is one."""
+        with self._lock:
+            self.free()
+            party, abort = make()
+            self._current = Current(tag, party, abort)
+            return self._current
+
+    def free(self) -> None:
+        """Busy if there is a run."""
+        current = self._current
+        if current is not None:
+            seconds = time.monotonic() - current.latest
+            raise Busy(
+                f"is busy with another run, whose last order came {seconds:.0f} s ago; it is free when that run "
+                f"ends, or {self.file.idle:g} s after its last order"
+            )
+
+    def order(self, tag: str) -> Turn[P]:
+        """An order's turn in the run with this tag."""
+        return Turn(self._found(tag))
+
+    def computed(self, current: Current[P], step: Callable[[], Any]) -> Any:
+        """What a step gives; after an error the run has left, and the others know."""
+        try:
+            return step()
+        except BaseException:
+            current.abort("this party has ended the run")
+            self._leave(current)
+            raise
+        finally:
+            current.latest = time.monotonic()
+
+    def answer(self, current: Current[P], facts: dict[str, Any], blobs: list[bytes] | None = None) -> bytes:
+        """What goes back, with what the party has spent so far."""
+        return messages.pack({**facts, "cost": asdict(current.party.cost)}, blobs or [])
+
+    def _found(self, tag: str) -> Current[P]:
+        current = self._current
+        if current is None or current.tag != tag:
+            raise ProtocolError("no such run here: it has ended, was dropped, or this party was started anew")
+        return current
+
+    def _leave(self, current: Current[P]) -> None:
+        with self._lock:
+            if self._current is current:
+                self._current = None
+        current.over.set()
+
+    def _watch_idle(self) -> None:
+        while not self._stopped.wait(min(1.0, self.file.idle / 4)):
+            current = self._current
+            if current is None or current.lock.locked():
+                continue
+            if time.monotonic() - current.latest > self.file.idle:
+                self.drop(current, f"no order came for {self.file.idle:g} s")
+
+
+class Turn(Generic[P]):
+    """An order's turn in a run; two at once are refused."""
+
+    def __init__(self, current: Current[P]) -> None:
+        self._current = current
+
+    def __enter__(self) -> Current[P]:
+        current = self._current
+        if not current.lock.acquire(blocking=False):
+            raise ProtocolError("an order came while another one is computed")
+        if current.dropped is not None:
+            current.lock.release()
+            raise ProtocolError(f"the run is over at this party: {current.dropped}")
+        current.latest = time.monotonic()
+        return current
+
+    def __exit__(self, *_: object) -> None:
+        self._current.lock.release()
+
+
+class _Routes(grpc.GenericRpcHandler):
+    """Calls by their names, for those who may make them; what goes wrong leaves as a code and one sentence."""
+
+    def __init__(self, service: Serving[Any]) -> None:
+        self._service = service
+        self._methods = {METHOD + name: getattr(service, name) for name in service.methods}
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        if details.method == LINE:
+            return grpc.stream_unary_rpc_method_handler(self._line)
+        if details.method == METHOD + "watch":
+            return grpc.unary_stream_rpc_method_handler(self._watch)
+        if details.method == METHOD + "end":
+            return grpc.stream_unary_rpc_method_handler(self._end)
+        method = self._methods.get(details.method)
+        return None if method is None else grpc.stream_unary_rpc_method_handler(self._checked(method))
+
+    def _checked(
+        self, method: Callable[[bytes, str], bytes]
+    ) -> Callable[[Iterator[bytes], grpc.ServicerContext], bytes]:
+        service = self._service
+
+        def call(frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            with _Sentences(context):
+                self._only(OPERATOR, context)
+                tag = _tag(context)
+                if method == service.begin:
+                    service.free()
+                if not service.reading.acquire(blocking=False):
+                    raise ProtocolError("an order came while another one is computed")
+                try:
+                    return method(joined(frames, service.most), tag)
+                finally:
+                    service.reading.release()
+            raise AssertionError  # what left above was an error
+
+        return call
+
+    def _end(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        with _Sentences(context):
+            self._only(OPERATOR, context)
+            return self._service.end(_tag(context))
+        raise AssertionError
+
+    def _watch(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        with _Sentences(context):
+            self._only(OPERATOR, context)
+            yield from self._service.watch(_tag(context), context)
+
+    def _line(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        with _Sentences(context):
+            key = self._service.caller(context)
+            if key == OPERATOR:
+                raise ProtocolError("an operator is no party")
+            self._service.hear(frames, _tag(context), key, context.cancel)
+        return b""
+
+    def _only(self, role: str, context: grpc.ServicerContext) -> None:
+        if self._service.caller(context) != role:
+            raise ProtocolError("a party is no operator")
+
+
+class _Sentences:
+    """Turns errors into a status code and a sentence; nothing else about an error leaves."""
+
+    def __init__(self, context: grpc.ServicerContext) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception) or type(error) is Exception:  # the latter is gRPC's own abort
+            return
+        codes = grpc.StatusCode
+        if isinstance(error, Busy):
+            code = codes.RESOURCE_EXHAUSTED
+        elif isinstance(error, PartyGone):
+            code = codes.ABORTED
+        elif isinstance(error, FedsynError):
+            code = codes.FAILED_PRECONDITION
+        else:
+            code = codes.INTERNAL
+        text = str(error) if isinstance(error, FedsynError) else f"an internal error ({type(error).__name__})"
+        level = logging.WARNING if isinstance(error, BudgetExceeded | ProtocolError) else logging.INFO
+        _log.log(level, "refused: %s", text)
+        self._context.abort(code, text)
+
+
+def _tag(context: grpc.ServicerContext) -> str:
+    found = [value for key, value in context.invocation_metadata() if key == TAG]
+    if len(found) != 1 or len(found[0]) != 32:
+        raise ProtocolError("a call does not name its run")
+    return str(found[0])
