@@ -1,4 +1,4 @@
-"""`fedsyn party ...`: what the administrator of a computing party types, and an operator once."""
+"""`fedsyn party ...`: what the administrator of a computing or crypto party types, and an operator once."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def keygen(
     if address is None:
         raise ConfigError("--address: a party needs HOST:PORT, where the others reach it; an operator needs --operator")
     made = new_party(folder, name, address)
-    _say(f"wrote the keys of party '{name}' to {folder}; give {folder / CARD} to the other parties, the operator and")
-    _say(f"every data holder, and tell them its fingerprint: {made.fingerprint}")
+    _say(f"wrote the keys of party '{name}' to {folder}; give {folder / CARD} to the operator, every data holder and")
+    _say(f"the other parties if there are any, and tell them its fingerprint: {made.fingerprint}")
     _say(f"print both: fedsyn party card {folder}")
 
 
 @app.command()
 def card(folder: FolderArgument) -> None:
-    """Print a party's public card, an entry of `aggregation.parties`."""
+    """Print a party's public card: an entry of `aggregation.parties`, or `aggregation.crypto`."""
     from fedsyn import yamlio
     from fedsyn.parties.keys import load_party
 

@@ -98,6 +98,10 @@ class ClientKey(Protocol):
 
     invited: ClassVar[int]  # arrays that bring it, the last ones of a message
 
+    @property
+    def clients(self) -> int:
+        """Of the run."""
+
     def encrypted(self, invitation: Arrays, vector: Callable[[], npt.NDArray[np.int64]]) -> Arrays:
         """What is sent; the vector is computed, and charged, when the key has been found to be right."""
 

@@ -58,6 +58,8 @@ class FheAggregation(Aggregation):
         count, arrays = part.key.invited, part.call.arrays
         if len(arrays) < count:
             raise ProtocolError("the request does not bring the crypto party's key")
+        if part.spec.asked > part.key.clients:
+            raise ProtocolError("the server sizes the noise for more clients than the run has")
         noise = noise_of("distributed", part.spec, self.limits(part.spec.asked))
         ours = arrays[:-count]
         return part.key.encrypted(arrays[-count:], lambda: noisy_vector(part.contribution(ours), part, noise))

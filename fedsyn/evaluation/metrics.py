@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.evaluation.base import EvaluationInput, Metric
-from fedsyn.evaluation.efficacy import Learner, f1_with, rmse_with
+from fedsyn.evaluation.efficacy import Learner, accuracy_lr, f1_lr, f1_with, rmse_with
 from fedsyn.evaluation.learning import accuracy, auc, f1, rmse
 from fedsyn.evaluation.marginals import (
     heterogeneity,
@@ -60,6 +60,15 @@ METRICS: dict[str, Metric] = {
         ),
         Metric("f1", f1, "macro F1 score of the same classifier", False, _LEARNING, _SKLEARN),
         Metric("accuracy", accuracy, "accuracy of the same classifier", False, _LEARNING, _SKLEARN),
+        Metric(
+            "f1_lr",
+            f1_lr,
+            "F1 of the label's last value by a logistic regression trained on synthetic rows",
+            False,
+            _LEARNING,
+            _SKLEARN,
+        ),
+        Metric("accuracy_lr", accuracy_lr, "accuracy of the same regression", False, _LEARNING, _SKLEARN),
         Metric(
             "rmse",
             rmse,

@@ -111,8 +111,18 @@ class BfvComputation:
             evaluator.sub_plain_inplace(far, self.ring.encoded(model))
         return self.product(far, far)
 
-    def marginals(self, stored: Sequence[Any], planes: Sequence[Any], factor: int, pieces: Sequence[Piece]) -> Asked:
-        """Cells times `factor` plus their noise; one ciphertext for each pair of a stored one and a plane."""
+    def marginals(
+        self, stored: Sequence[Any], planes: Sequence[Any], factor: int, pieces: Sequence[Piece], rows: int
+    ) -> Asked:
+        """Cells times `factor` plus their noise; one ciphertext for each pair of a stored one and a plane.
+
+        Args:
+            stored: the store's ciphertexts.
+            planes: of encrypted noise.
+            factor: γ, an integer.
+            pieces: what is opened, with which noise.
+            rows: bound on every cell; the masks of this scheme need none.
+        """
         evaluator, slots, sent = self.ring.evaluator, self.parameters.slots, []
         starts, sizes = [0] * len(pieces), [piece.stop - piece.start for piece in pieces]
         for place, (index, plane) in enumerate(dict.fromkeys((piece.index, piece.plane) for piece in pieces)):

@@ -1,7 +1,11 @@
 """FHAIM's steps over CKKS, the scheme of its paper: approximate reals, sums by rotations, selectors.
 
-There are no masks modulo a prime here: what may not be read is multiplied by 0, and sums over a clique's slots are
-formed before anything is sent. Cliques lie in blocks of powers of two, so that after j rotations by 1, 2, 4, ... a
+What may not be read is multiplied by 0, and sums over a clique's slots are formed before anything is sent. SEAL encodes
+in doubles, so that a 0 leaves about 2^-50 of a slot; there are no masks modulo a prime, and a uniform real mask, 2^40
+times as large as what is left, covers it: 2^-40 for a slot, less for all together. That is for comparisons, and a
+deployment is refused this scheme (`fedsyn.store.fhe`).
+
+ Cliques lie in blocks of powers of two, so that after j rotations by 1, 2, 4, ... a
 block of 2^j slots has its sum in its first one. A product, also with a selector, drops two primes, since the scale has
 two (`fedsyn.fhe.parameters`). What the key holder reads is off by the flood, which depends on no data, and is rounded.
 
@@ -10,6 +14,7 @@ The L1 score of the paper's appendix C is a polynomial of degree 10: α p(x/α),
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from math import ceil, log2
 from typing import Any
@@ -18,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import ProtocolError
-from fedsyn.fhe.parameters import CKKS_GRID, Parameters, ckks_noise, ckks_scale
+from fedsyn.fhe.parameters import CKKS_GRID, POOL_REACH, Parameters, ckks_noise, ckks_scale, rescaling_noise
 from fedsyn.fhe.question import Asked
 from fedsyn.fhe.seal import Encryptor, PublicKeys, SecretKeys, ring_of
 from fedsyn.fhe.slots import Piece, SlotLayout
@@ -68,7 +73,10 @@ class CkksComputation:
                 penalty = int(terms.penalties[q]) / unit + self._empty(terms, (1 << block) - size)
                 added[at] = int(noise[q]) / unit - int(terms.weights[q]) * penalty
             noisy = self._summed(self._distances(stored[index], model, terms), weights)
-            self.ring.evaluator.add_plain_inplace(noisy, self.ring.encoded(added, noisy))
+            free = np.ones(slots, bool)
+            free[[places[q] % slots for q in mine]] = False
+            reach = self._largest(terms, max(weights))
+            self.ring.evaluator.add_plain_inplace(noisy, self.ring.encoded(added + self._masks(free, reach), noisy))
             sent.append(self._hidden(noisy, self._noise_of(terms, max(weights))))
         return Asked(tuple(sent), tuple(starts), (1,) * len(starts))
 
@@ -131,15 +139,37 @@ class CkksComputation:
         """What unused slots of a block add to its norm."""
         return slots * L1Polynomial.alpha(terms.rows) * POLYNOMIAL[0] if terms.norm == L1Polynomial.name else 0.0
 
+    @staticmethod
+    def _largest(terms: Terms, block: int) -> float:
+        """Bound on a sum of slots, times its weight."""
+        one = (2.0 * terms.rows) ** 2 if terms.norm != L1Polynomial.name else 2.0 * L1Polynomial.alpha(terms.rows)
+        return one * float(terms.weights.max()) * 2.0**block
+
+    @staticmethod
+    def _masks(free: npt.NDArray[np.bool_], reach: float) -> Reals:
+        """Uniform in the free slots, and 2^40 times what a selector's zeros leave there of numbers up to `reach`."""
+        masks = np.zeros(len(free))
+        words = np.frombuffer(os.urandom(8 * int(free.sum())), np.int64)
+        masks[free] = words / 2.0**63 * (reach * 2.0**-50 * 2.0**40)
+        return masks
+
     def _noise_of(self, terms: Terms, block: int) -> float:
-        """Bound on the noise of a score, in units of the last place: how steep it is, added up over a block."""
-        steep = 4.0 * terms.rows if terms.norm != L1Polynomial.name else 32.0
-        return ckks_noise(self.parameters) * steep * float(terms.weights.max()) * 2.0**block
+        """Typical bound on the noise of a score, in units of the last place: how steep it is, added up over a block.
+
+        The polynomial in u = (x/α)² carries a rescaling's rounding of u and its powers up by at most 4 α each.
+        """
+        noise = ckks_noise(self.parameters) * 4.0 * terms.rows
+        if terms.norm == L1Polynomial.name:
+            rounded = 12.0 * L1Polynomial.alpha(terms.rows) * rescaling_noise(self.parameters)
+            noise = ckks_noise(self.parameters) * 2.0 * L1Polynomial.steepest + rounded
+        return noise * float(terms.weights.max()) * 2.0**block
 
     # An opening -------------------------------------------------------------------------------------------------------
 
-    def marginals(self, stored: Sequence[Any], planes: Sequence[Any], factor: int, pieces: Sequence[Piece]) -> Asked:
-        """Cells plus their noise divided by `factor`, and 0 in all other slots."""
+    def marginals(
+        self, stored: Sequence[Any], planes: Sequence[Any], factor: int, pieces: Sequence[Piece], rows: int
+    ) -> Asked:
+        """Cells plus their noise divided by `factor`, and a mask in every other slot; no cell exceeds `rows`."""
         slots, sent = self.parameters.slots, []
         starts, sizes = [0] * len(pieces), [piece.stop - piece.start for piece in pieces]
         for place, (index, plane) in enumerate(dict.fromkeys((piece.index, piece.plane) for piece in pieces)):
@@ -150,6 +180,8 @@ class CkksComputation:
                     starts[number] = place * slots + piece.start
             noisy = self._times(stored[index], wanted)
             self.ring.evaluator.add_inplace(noisy, self._times(planes[plane], wanted / factor))
+            masks = self._masks(wanted == 0.0, rows + POOL_REACH / factor)
+            self.ring.evaluator.add_plain_inplace(noisy, self.ring.encoded(masks, noisy))
             sent.append(self._hidden(noisy, ckks_noise(self.parameters)))
         return Asked(tuple(sent), tuple(starts), tuple(sizes))
 

@@ -12,8 +12,9 @@ encryption randomness ternary, errors at most 21 (SEAL's centred binomial):
   run may send to the key holder its view is then within 2^-40 (total variation) of one that does not depend on v.
 
 CKKS. A real x is held as S x + v, S the scale. A real number has no exact answer, so sizes here are typical ones with
-eight standard deviations of room: v is 3.2 sqrt(4n/3) for a fresh ciphertext; a selector of 0 and 1 does not increase
-it, and a rescaling adds far less. The flood has to be far above v, and S far above the flood, so S has two primes, and
+eight standard deviations of room: v is 3.2 sqrt(4n/3) for a fresh ciphertext (and as much for
+rescaling). What a selector, encoded in doubles, does to it is larger for large tables; `fedsyn.fhe.ckks` says what that
+means. The flood has to be far above v, and S far above the flood, so S has two primes, and
 every product costs both. What is left is `ckks_error`.
 """
 
@@ -40,6 +41,9 @@ MOST_FACTOR = 2**40
 CKKS_PRIME = 54  # bits; the scale has two
 #: Opened reals are rounded to this part of a record: well above `ckks_error`, far below any noise.
 CKKS_GRID = 2**10
+#: What the noise of all clients in a slot of a plane stays below: 2^30 times the root of 2^10 times as many clients as
+#: are certainly honest, and ten standard deviations.
+POOL_REACH = 2.0**40
 _CKKS_ANSWERS = 2**14
 CKKS_LARGEST = 2**48  # of a number that is opened
 _CKKS_WHOLE = 3  # primes that are left when a number is opened: the scale, and 50 bits before the point
@@ -115,7 +119,7 @@ def bfv_for_store(clients: int, products: int = 0, naive: bool = False) -> Param
             # The sum over n slots doubles log2(n) times; a selector has coefficients up to t/2.
             noise = max(noise, (columns + 2.0**22) * degree * degree * 2.0 ** (PLAIN_BITS - 1) if naive else columns)
         flood = _flood(degree, 2 * fresh + degree + 2)  # after the switch to q', which brings the noise down to V0
-        chosen = _primes(_answer(flood), _answer(flood) + log2(noise / fresh), most)
+        chosen = _primes(_answer(flood), log2(noise / fresh), most)
         if chosen is not None:
             return Parameters("bfv", degree, *chosen, flood, PLAIN_BITS, int(naive))
     raise ConfigError(f"a store of {clients} clients does not fit the largest parameters there are")
@@ -134,20 +138,20 @@ def _answer(flood: int) -> float:
     return PLAIN_BITS + 1 + flood + 1.1
 
 
-def _primes(answer: float, top: float, most: int) -> tuple[tuple[int, ...], int] | None:
-    """Equal primes, as few as possible: some make q', all make q; one more for switching keys."""
+def _primes(answer: float, more: float, most: int) -> tuple[tuple[int, ...], int] | None:
+    """Equal primes, as few as possible: some make q' (bits), others q/q' (`more` bits); one more switches keys."""
     best = None
     for bits in range(40, 55):
         kept = ceil(answer / (bits - 0.01))
-        count = max(kept, ceil(top / (bits - 0.01)))
+        count = kept + ceil(more / (bits - 0.01))
         total = bits * count + bits + 1
         if total <= most and (best is None or (count, total) < best[0]):
             best = ((count, total), ((bits,) * count + (bits + 1,), kept))
     return None if best is None else best[1]
 
 
-def ckks_for_store(products: int, rotations: int, lowered: int = 0) -> Parameters:
-    """CKKS with so many products one after the other, also by public numbers, and rotations by 1, 2, 4, ...
+def ckks_for_store(clients: int, products: int, rotations: int, lowered: int = 0) -> Parameters:
+    """CKKS of so many clients, with products one after the other, also by public numbers, and rotations by 1, 2, 4, ...
 
     `lowered`: further primes, each for lowering a scale.
 
@@ -158,9 +162,14 @@ def ckks_for_store(products: int, rotations: int, lowered: int = 0) -> Parameter
     for degree, most in _degrees(16384):
         if CKKS_PRIME * count + CKKS_PRIME + 1 <= most:
             primes = (CKKS_PRIME,) * count + (CKKS_PRIME + 1,)
-            flood = ceil(log2(_typical(degree)) + log2(degree) + log2(_CKKS_ANSWERS) + STATISTICAL_BITS)
+            flood = ceil(log2(_typical(degree) * sqrt(clients)) + log2(degree) + log2(_CKKS_ANSWERS) + STATISTICAL_BITS)
             return Parameters("ckks", degree, primes, _CKKS_WHOLE, flood, 0, rotations)
     raise ConfigError(f"{products} products of encrypted reals do not fit the largest parameters there are: use bfv")
+
+
+def most_answers(parameters: Parameters) -> int:
+    """Ciphertexts that the flood was sized for: a key holder refuses the next one."""
+    return MOST_ANSWERS if parameters.scheme == "bfv" else _CKKS_ANSWERS
 
 
 def ckks_scale(parameters: Parameters) -> float:
@@ -174,8 +183,13 @@ def ckks_noise(parameters: Parameters) -> float:
 
 
 def _typical(degree: int) -> float:
-    """Eight standard deviations of a fresh v, times 2 for rescaling; sums over many clients have the room of F."""
+    """Eight standard deviations of a fresh v, times 2 for rescaling."""
     return 2.0 * 8.0 * 3.2 * sqrt(4.0 * degree / 3.0)
+
+
+def rescaling_noise(parameters: Parameters) -> float:
+    """Eight standard deviations of what one rescaling adds to v: both parts are rounded, the second one times s."""
+    return 8.0 * sqrt(parameters.degree / 18.0)
 
 
 def ckks_error(parameters: Parameters) -> float:

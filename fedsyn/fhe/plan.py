@@ -26,6 +26,7 @@ from fedsyn.selection.terms import L1Polynomial
 
 #: Most bytes of ciphertexts in one message: Flower's own limit is 2^31 - 1.
 MOST_MESSAGE = 2**31 - 2**27
+_MOST_ROWS = 2**24
 
 
 def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts | None) -> Parameters:
@@ -41,8 +42,13 @@ def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts | None) -
         polynomial = facts.norm == L1Polynomial.name
         largest = max(domain.size(clique) for clique in facts.cliques)
         rotations = max(1, (largest - 1).bit_length())
-        return ckks_for_store(5, rotations, 1) if polynomial else ckks_for_store(2, rotations)
-    # 2^10 chunks of rows are more people than any table has.
+        if largest > 2**13:
+            raise ConfigError(
+                f"aggregation.fhe.scheme: ckks has no room for a clique of {largest} cells, at most 8192: use bfv, or "
+                "lower workload.degree or data.bins"
+            )
+        return ckks_for_store(clients, 5, rotations, 1) if polynomial else ckks_for_store(clients, 2, rotations)
+    # Columns of up to 2^24 rows; `columns_of` refuses more.
     return bfv_for_store(clients, 0 if config.fhe.compute == "client" else 2**10, config.fhe.compute == "naive")
 
 
@@ -82,6 +88,8 @@ def columns_of(config: RunConfig, domain: Domain, partition: int, rows: int, slo
         if not 0 <= partition < len(split):
             raise ProtocolError(f"federation.columns names the attributes of clients 0 to {len(split) - 1}")
         held = tuple(name for name in domain if name in split[partition])
+    if rows > _MOST_ROWS:
+        raise ProtocolError(f"encrypted columns have at most {_MOST_ROWS} rows")
     return ColumnLayout.of(rows, slots, domain, held, packed=config.fhe.compute == "packed")
 
 

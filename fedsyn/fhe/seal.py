@@ -102,7 +102,8 @@ class Ring:
             raise ProtocolError("a ciphertext is larger than its parameters allow")
         read = self.read("Ciphertext", raw)
         level = self.context.first_parms_id() if at_top else self.answer_level
-        if read.size() != 2 or read.parms_id() != level or read.is_ntt_form() == self.is_exact:
+        kind = read.size() == 2 and read.parms_id() == level and read.is_ntt_form() != self.is_exact
+        if not kind or read.is_transparent():
             raise ProtocolError("a ciphertext is not of the kind that was asked for")
         if not self.is_exact and at_top and read.scale != ckks_scale(self.parameters):
             raise ProtocolError("a ciphertext has another scale than the run's")
@@ -156,11 +157,7 @@ class Ring:
 
     def _flood(self, bits: int) -> Any:
         """(e, 0), e uniform in [-2^bits, 2^bits) in every coefficient: a ciphertext of nothing but noise."""
-        n, bits, primes = (
-            self.parameters.degree,
-            self.parameters.flood_bits,
-            self.primes[: self.parameters.answer_primes],
-        )
+        n, primes = self.parameters.degree, self.primes[: self.parameters.answer_primes]
         limbs = np.frombuffer(os.urandom(n * (bits // 8 + 1)), np.uint8).reshape(bits // 8 + 1, n).astype(np.uint64)
         limbs[0] >>= np.uint64(7 - bits % 8)  # bits + 1 bits in all
         parts = np.zeros((2, len(primes), n), np.uint64)

@@ -38,8 +38,8 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.counting.stored import StoredLayout, StoreFacts
 from fedsyn.errors import FedsynError, ProtocolError, RunError
 from fedsyn.fhe.bfv import BfvReader
-from fedsyn.fhe.parameters import MOST_ANSWERS
-from fedsyn.fhe.plan import parameters_of, reader_of
+from fedsyn.fhe.parameters import MOST_FACTOR, most_answers
+from fedsyn.fhe.plan import layout_of, parameters_of, reader_of
 from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import PublicKeys, SecretKeys
 from fedsyn.parties.checks import (
@@ -63,9 +63,9 @@ from fedsyn.parties.interface import (
     run_id,
     sealed_for,
 )
-from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, DistributedNoise, Ledger, Release, SelectionNoise
+from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
 from fedsyn.privacy.distributed import of_two
-from fedsyn.privacy.release import CLIENTS, COUNTS, ROLES
+from fedsyn.privacy.release import COUNTS, ROLES
 from fedsyn.selection.terms import Terms
 
 T = TypeVar("T")
@@ -180,7 +180,12 @@ class KeyHolder:
         check_configuration(announcement, self.host, "fhe")
         if self.host.cards is not None:
             refuse(config.aggregation.crypto != self.host.cards[0], "the configuration names another crypto party")
-        contract = contract_of(announcement)
+        contract, policy = contract_of(announcement), self.host.policy
+        refuse(policy.threat is not None, f"its policy demands aggregation.threat: {policy.threat}, not fhe's")
+        if contract.store:
+            clients, minimum = config.federation.clients, config.federation.minimum_cohort
+            fewest, least = Limits.of(config.aggregation, clients, minimum).fewest, policy.minimum_clients
+            refuse(fewest < least, f"its policy opens nothing below {least} clients, and the run does from {fewest} on")
         stored = tuple(contract.stored.cliques) if contract.store else ()
         refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
         ledger = ledger_of(announcement, contract.accountant)
@@ -198,11 +203,11 @@ class KeyHolder:
 
     def _choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
         run = self._running(order, asked)
-        assert run.layout is not None and run.facts is not None
+        layout, facts = run.store
         run.choices += 1
-        refuse(run.choices > run.facts.choices, f"this run has {run.facts.choices} choices, and no more")
+        refuse(run.choices > facts.choices, f"this run has {facts.choices} choices, and no more")
         terms, limits = order.terms, self.host.policy.limits
-        plan_choice(order, run.layout, limits, terms.rows, bounded=False)
+        plan_choice(order, layout, limits, terms.rows, bounded=False)
         noise: Any
         if run.config.fhe.selector == "gaussian":
             vector: DistributedNoise = checked(lambda: gaussian_scores(order.epsilon, terms))
@@ -235,23 +240,25 @@ class KeyHolder:
 
     def _open(self, order: OpenOrder, asked: Asked) -> npt.NDArray[np.int64]:
         run = self._running(order, asked)
-        assert run.layout is not None and run.facts is not None
+        layout, facts = run.store
         run.openings += 1
-        refuse(run.openings > run.facts.openings, f"this run has {run.facts.openings} openings, and no more")
-        check_opening(order, run.layout, self.host.policy.limits, run.least_sigma)
-        cells = sum(run.layout.domain.size(clique) for clique in order.cliques)
+        refuse(run.openings > facts.openings, f"this run has {facts.openings} openings, and no more")
+        check_opening(order, layout, self.host.policy.limits, run.least_sigma)
+        cells = sum(layout.domain.size(clique) for clique in order.cliques)
         refuse(sum(asked.sizes) != cells, "an opening asks for other slots than its marginals have cells")
-        entry = Release(
-            order.name,
-            order.round,
-            GAUSSIAN,
-            1.0,
-            sigma=order.sigma,
-            count=len(order.cliques),
-            noise_by=CLIENTS,
-            replaced=COUNTS,
-            sampler="drawn by the clients, not seen here",
+        limits = Limits.of(run.config.aggregation, run.config.federation.clients, run.config.federation.minimum_cohort)
+        noise: DistributedNoise = checked(
+            lambda: DistributedNoise.of_pool(
+                order.sigma,
+                asked=limits.asked,
+                fewest=limits.fewest,
+                corrupted=limits.corrupted,
+                count=len(order.cliques),
+                length=cells,
+                most=MOST_FACTOR,
+            )
         )
+        entry = noise.release(order.name, order.round, replaced=COUNTS, sampler="drawn by the clients, not seen here")
         self._charge(run, order, entry)
         run.ledger.charge(entry)
         return run.reader.numbers(asked)
@@ -259,11 +266,13 @@ class KeyHolder:
     def _total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
         run = self._running(order, None)
         refuse(run.facts is not None, "this run keeps a store: it has no sums of clients' vectors")
-        run.answered += len(ciphertexts)
+        run.answer(len(ciphertexts))
         policy, config = self.host.policy, run.config
         whole = all(type(n) is int and n > 0 for n in (order.count, order.length, order.asked, order.contributors))
         real = all(0.0 < value < math.inf for value in (order.sigma, order.sensitivity))
         refuse(not whole or not real or order.length > policy.limits.cells, "an order is malformed, or too large")
+        everybody = config.federation.clients
+        refuse(not order.contributors <= order.asked <= everybody, f"a sum asks at most the run's {everybody} clients")
         limits = Limits.of(config.aggregation, order.asked, config.federation.minimum_cohort)
         fewest = max(limits.fewest, policy.minimum_clients)
         if order.contributors < fewest:
@@ -290,6 +299,10 @@ class KeyHolder:
     def _sums(self, asked: Asked, sums: Sums) -> list[bytes]:
         run = self._running(None, asked)
         refuse(run.facts is None or run.config.fhe.compute == "client", "this run does not add up encrypted products")
+        layout, facts = run.store
+        sums.check(len(asked.starts))
+        room = layout_of(run.secret.ring.parameters, layout.domain, facts)
+        refuse(sums.copies * sums.length > room.ciphertexts * room.slots, "a question asks for more than a store holds")
         assert isinstance(run.reader, BfvReader)
         return run.reader.again(asked, sums)
 
@@ -303,8 +316,7 @@ class KeyHolder:
             check_order(order, run.last)
             run.last = order.number
         if asked is not None:
-            run.answered += len(asked.ciphertexts)
-        refuse(run.answered > MOST_ANSWERS, f"a run decrypts {MOST_ANSWERS} ciphertexts, and no more")
+            run.answer(len(asked.ciphertexts))
         return run
 
     def _charge(self, run: _Run, order: Order, entry: Release) -> None:
@@ -338,6 +350,19 @@ class _Run:
         self.last, self.choices, self.openings, self.answered = -1, 0, 0, 0
         least = getattr(contract, "least_sigma", None)
         self.least_sigma: float | None = least(announcement.rho) if least is not None else None
+
+    def answer(self, ciphertexts: int) -> None:
+        """Counts what is decrypted; ProtocolError beyond what the flood was sized for."""
+        self.answered += ciphertexts
+        most = most_answers(self.secret.ring.parameters)
+        refuse(self.answered > most, f"a run decrypts {most} ciphertexts, and no more")
+
+    @property
+    def store(self) -> tuple[StoredLayout, StoreFacts]:
+        """ProtocolError in a run that forms sums."""
+        if self.layout is None or self.facts is None:
+            raise ProtocolError("this run forms sums: it has no store to choose from or to open")
+        return self.layout, self.facts
 
 
 def signed(run: bytes, announcement: Announcement, keys: PublicKeys) -> bytes:

@@ -75,13 +75,15 @@ class CryptoService(Serving[KeyHolder]):
         order, blobs = messages.read_order_with(request)
         if not isinstance(order, ChooseOrder):
             raise ProtocolError("an order is malformed")
-        return self._numbers(tag, lambda party: party.choose(order, read_asked(blobs)))
+        asked = read_asked(blobs)
+        return self._numbers(tag, lambda party: party.choose(order, asked))
 
     def open(self, request: bytes, tag: str) -> bytes:
         order, blobs = messages.read_order_with(request)
         if not isinstance(order, OpenOrder):
             raise ProtocolError("an order is malformed")
-        return self._numbers(tag, lambda party: party.open(order, read_asked(blobs)))
+        asked = read_asked(blobs)
+        return self._numbers(tag, lambda party: party.open(order, asked))
 
     def total(self, request: bytes, tag: str) -> bytes:
         order, blobs = messages.read_order_with(request)
@@ -91,8 +93,8 @@ class CryptoService(Serving[KeyHolder]):
 
     def sums(self, request: bytes, tag: str) -> bytes:
         _, blobs = messages.unpack(request)
+        asked, sums = read_sums(blobs)
         with self.order(tag) as current:
-            asked, sums = read_sums(blobs)
             again = self.computed(current, lambda: current.party.sums(asked, sums))
         return self.answer(current, {}, again)
 

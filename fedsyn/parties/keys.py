@@ -85,6 +85,11 @@ def load_credentials(folder: Path) -> Credentials:
 
 def load_party(folder: Path) -> tuple[PartyNode, Credentials, KeyPair]:
     """Everything of a party's folder; ConfigError if its files do not belong together."""
+    if not (folder / CARD).is_file():
+        raise ConfigError(
+            f"{folder} is not the folder of a party's keys: it has no {CARD}; make one: fedsyn party keygen {folder} "
+            "--name NAME --address HOST:PORT"
+        )
     card, credentials = load_card(folder / CARD), load_credentials(folder)
     try:
         secret = bytes.fromhex(_read_secret(folder / SEAL_KEY).strip())
@@ -98,6 +103,11 @@ def load_party(folder: Path) -> tuple[PartyNode, Credentials, KeyPair]:
 
 def certificate_of(path: Path) -> str:
     """A PEM certificate from a file; ConfigError if it holds none."""
+    if not path.is_file():
+        raise ConfigError(
+            f"operators: no such file: {path}; it is the {CERTIFICATE} that the operator gives to the parties, and its "
+            "name is relative to this party's file"
+        )
     text = _read(path)
     try:
         x509.load_pem_x509_certificate(text.encode())

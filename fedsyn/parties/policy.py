@@ -57,6 +57,11 @@ class Policy(Node):
     threat: Literal["malicious"] | None = None
     limits: LimitsNode = Field(default_factory=LimitsNode)
 
+    @field_validator("mechanisms", "configurations", mode="before")
+    @classmethod
+    def _lists(cls, value: Any) -> Any:
+        return _listed(value)
+
     @field_validator("configurations")
     @classmethod
     def _hashes(cls, hashes: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -78,6 +83,13 @@ class Policy(Node):
         limits = LimitsNode(entries=2 * 10**8, cells=2 * 10**8, candidates=10**7, clients=10**6)
         facts: dict[str, Any] = {"epsilon_per_run": 1e6, "epsilon_total": 1e6, "delta": 0.5, "minimum_clients": 1}
         return cls(mechanisms=(mechanism,), limits=limits, **facts)
+
+
+def _listed(value: Any) -> Any:
+    """A list as it is; a name alone is told what it lacks."""
+    if isinstance(value, str):
+        raise ValueError(f"expected a list: [{value}]")
+    return value
 
 
 class PartyFile(Node):
@@ -105,6 +117,19 @@ class PartyFile(Node):
     idle: float = Field(default=900.0, gt=0)
     policy: Policy
 
+    @field_validator("parties", "operators", mode="before")
+    @classmethod
+    def _lists(cls, value: Any) -> Any:
+        return _listed(value)
+
+    @field_validator("listen")
+    @classmethod
+    def _has_a_port(cls, listen: str | None) -> str | None:
+        host, _, port = (listen or ":").rpartition(":")
+        if listen is not None and (not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536):
+            raise ValueError("expected HOST:PORT, with a port from 1 to 65535")
+        return listen
+
     def anchored(self, folder: Path) -> PartyFile:
         """The same with absolute file names."""
 
@@ -123,6 +148,12 @@ class PartyFile(Node):
 
 def load_party_file(path: Path | str) -> PartyFile:
     """Reads `party.yaml`; ConfigError names every problem, with the nearest valid key."""
+    if not Path(path).is_file():
+        what = "is a folder" if Path(path).is_dir() else "does not exist"
+        raise ConfigError(
+            f"{path} {what}: a party is described by a file with its role, operators and policy, which its "
+            "administrator writes (docs/parties.md)"
+        )
     document = yamlio.read_mapping(path)
     if not all(isinstance(key, str) for key in document):
         raise ConfigError(f"{path}: every key must be a string")
@@ -132,10 +163,7 @@ def load_party_file(path: Path | str) -> PartyFile:
         raise ConfigError(
             f"{path}: policy.epsilon_per_run is more than policy.epsilon_total allows for all runs together"
         )
-    if len(loaded.parties) != (wanted := 2 if loaded.role == "compute" else 0):
-        raise ConfigError(
-            f"{path}: parties: role '{loaded.role}' names {wanted} other parties, found {len(loaded.parties)}"
-        )
+    _check_role(loaded, path)
     known = {name for name in mechanisms() if contract_class(name).store or loaded.role == "crypto"}
     on = " computes on a store" if loaded.role == "compute" else ""
     for name in policy.mechanisms:
@@ -145,6 +173,24 @@ def load_party_file(path: Path | str) -> PartyFile:
                 f"allowed: {', '.join(sorted(known))}"
             )
     return loaded.anchored(Path(path).resolve().parent)
+
+
+def _check_role(loaded: PartyFile, path: Path | str) -> None:
+    if loaded.role == "compute" and len(loaded.parties) != 2:
+        raise ConfigError(
+            f"{path}: parties: role 'compute' needs the cards of the other two parties, found {len(loaded.parties)}; "
+            "the only party of protocol 'fhe' has role: crypto"
+        )
+    if loaded.role == "crypto" and loaded.parties:
+        raise ConfigError(
+            f"{path}: parties: role 'crypto' has no other parties; leave it out, or set role: compute for one of the "
+            "three parties of protocol 'mpc'"
+        )
+    if loaded.role == "crypto" and loaded.policy.threat is not None:
+        raise ConfigError(
+            f"{path}: policy.threat: no run with a crypto party is protected against a server that deviates; leave it "
+            "out, or set role: compute for protocol 'mpc'"
+        )
 
 
 def load_card(path: Path | str) -> PartyNode:

@@ -270,10 +270,12 @@ def share_of(scaled_sigma: float, honest: int) -> float:
 
 
 def of_two(sigma: float, *, sensitivity: float, length: int) -> DistributedNoise:
-    """Noise of one vector that two roles draw, each the whole of it: one may know its own. Twice the variance opens."""
-    return DistributedNoise.of(
-        sigma, sensitivity=sensitivity, count=1, length=length, asked=2, fewest=2, corrupted=1, by=ROLES
-    )
+    """Noise of one vector of integers that two roles draw, each the whole of it: one may know its own. γ is 1.
+
+    Twice the variance opens. A small sigma is made up to 128: nobody scales what is already encrypted.
+    """
+    facts = {"sensitivity": sensitivity, "count": 1, "length": length}
+    return DistributedNoise.of(max(sigma, FINEST), **facts, asked=2, fewest=2, corrupted=1, by=ROLES)  # type: ignore[arg-type]
 
 
 def pool_share(honest: int) -> float:

@@ -21,7 +21,7 @@ from fedsyn.privacy import _noise
 from fedsyn.privacy.accountant import REREADING_ROOM, Accountant, ZcdpAccountant, accountant_from_dict, affordable
 from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget
 from fedsyn.privacy.distributed import DistributedNoise
-from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, PARTIES, TWICE, UNKNOWN_SAMPLER, Release, merged
+from fedsyn.privacy.release import CLIENTS, EXPONENTIAL, GAUSSIAN, PARTIES, TWICE, UNKNOWN_SAMPLER, Release, merged
 from fedsyn.privacy.selection import SelectionNoise
 from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, OsRandom, RandomSource
@@ -394,14 +394,23 @@ class Ledger:
         self.charge(release)
         return scores + _noise.gumbel_steps(len(scores), noise.scale, source) if draws else scores.copy()
 
-    def pool(self, length: int, share: float, source: RandomSource) -> NDArray[np.int64]:
-        """(length,) shares of noise that will be opened later, for releases that this ledger has promised already.
+    def pool(self, length: int, share: float, promised: Release, source: RandomSource) -> NDArray[np.int64]:
+        """(length,) shares of noise that will be opened later: this holder's part of what a promise relies on.
 
-        Nothing is charged: the promise covers every opening. Without one there is nothing for the shares to protect.
+        Nothing is charged: the promise covers every opening. It is entered once, its shares are drawn once, and the
+        entry names their sampler from then on.
+
+        Raises:
+            ValueError: this ledger has no such promise of the clients' noise, or its shares were drawn.
         """
-        if not self._releases:
-            raise ValueError("noise for later openings needs the promise of them first")
-        return _noise.discrete(np.zeros(length, np.int64), share, source)
+        facts = (promised.name, promised.round, promised.sigma, promised.noise_by)
+        for place, entry in enumerate(self._releases):
+            if (entry.name, entry.round, entry.sigma, entry.noise_by) == facts and entry.noise_by == CLIENTS:
+                if entry.sampler != f"drawn by {CLIENTS}, not seen here":
+                    break
+                self._releases[place] = replace(entry, sampler=sampler_of(source))
+                return _noise.discrete(np.zeros(length, np.int64), share, source)
+        raise ValueError("noise for later openings needs one promise of them, and is drawn once")
 
     # --------------------------------------------------------------------------------- state and report
 

@@ -83,7 +83,7 @@ def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str
     """Seconds, peak memory of this process, megabytes of an average client, and replies that could not be used.
 
     Where parties compute on a store, also what the busiest of them spent: megabytes sent to the other two, rounds of
-    their messages, seconds of processor.
+    their messages, seconds of processor; and of a store the seconds of its three steps.
     """
     up = sum(costs.bytes_up for costs in strategy.costs)
     down = sum(costs.bytes_down for costs in strategy.costs)
@@ -93,8 +93,18 @@ def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str
         "client_mb_up": up / clients / 1e6,
         "client_mb_down": down / clients / 1e6,
         "dropped": float(sum(len(record.dropped) for record in strategy.records)),
+        **_steps(strategy),
         **_parties([costs.parties for costs in strategy.costs if costs.parties]),
     }
+
+
+def _steps(strategy: MechanismStrategy) -> dict[str, float]:
+    """Where there is a store: seconds of clients and store together for dealing, choosing and opening."""
+    if strategy.keeper is None:
+        return {}
+    steps = {"seconds_deal": ("deal",), "seconds_choose": ("select",), "seconds_open": ("one-way", "measure")}
+    spent = [costs.seconds for costs in strategy.costs]
+    return {step: round(sum(s.get(name, 0.0) for s in spent for name in names), 3) for step, names in steps.items()}
 
 
 def _parties(rounds: list[list[dict[str, float]]]) -> dict[str, float]:

@@ -8,6 +8,9 @@ data holder's own node configuration names its table and the schema it approved:
 Secure sums under the malicious threat model also need `identity` (the holder's own key file) and `roster` (everybody's
 public keys, as this holder pinned them); a node that has them takes part in such runs only.
 
+Where columns are split over holders (`federation.columns`), `partition-id` says which of the lists is a node's own: it
+reads those columns alone, and its table need not have the others.
+
 A node with `data` opens nothing that a server names, tells it nothing of what it read, refuses seeded noise, and spends
 at most its own epsilon and delta in a run (default: the run's). The run's configuration comes from the server too, and
 whole, as `fedsyn run` submits it; `config-sha256` pins the one that the holder agreed to (`RunConfig.sha256`). All of
@@ -28,7 +31,7 @@ import numpy.typing as npt
 from fedsyn.aggregation.identities import load_identities, simulated_identities
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, NodeError
+from fedsyn.errors import ConfigError, DataError, NodeError
 from fedsyn.flower import ClientApp, Context
 from fedsyn.flower.bridge import bridge, read_state, write_state
 from fedsyn.privacy import PrivacyBudget
@@ -81,13 +84,28 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
 
 def own_columns(config: RunConfig, table: EncodedTable, partition: int) -> npt.NDArray[np.integer]:
     """(n, d) codes of a holder of some columns: -1 in every column that is another's."""
-    columns, codes = config.federation.columns, table.pooled()
-    if columns is None or not 0 <= partition < len(columns):
-        raise NodeError("federation.columns gives this node no columns")
-    own = np.full(codes.shape, -1, np.int64)
-    held = [place for place, name in enumerate(table.domain) if name in columns[partition]]
-    own[:, held] = codes[:, held]
-    return own
+    own = _own_of(config, partition) or ()
+    held = [place for place, name in enumerate(table.domain) if name in own]
+    return _spread(table.pooled()[:, held], held, len(table.domain))
+
+
+def _own_of(config: RunConfig, partition: int | None) -> tuple[str, ...] | None:
+    """The columns that a node holds; None where every node holds all of them."""
+    columns = config.federation.columns
+    if columns is None:
+        return None
+    if partition is None:
+        raise NodeError("federation.columns has a list for each partition: this node needs its own 'partition-id'")
+    if not 0 <= partition < len(columns):
+        raise NodeError("federation.columns gives this node no columns: its partition-id is beyond the last list")
+    return columns[partition]
+
+
+def _spread(own: npt.NDArray[np.integer], places: list[int], columns: int) -> npt.NDArray[np.int64]:
+    """(n, columns) codes: the given ones in certain places, -1 in all others."""
+    codes = np.full((len(own), columns), -1, np.int64)
+    codes[:, places] = own
+    return codes
 
 
 @lru_cache(maxsize=4)
@@ -113,8 +131,9 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
     _require_agreed(config, node)
     if "schema" not in node:
         raise NodeError("a node with 'data' needs the schema that its holder approved, as 'schema'")
-    codes, domain, schema_hash = _load_rows(str(node["data"]), str(node["schema"]), config.data.bins, config.data.label)
     partition, budget = _partition(node), _budget(config, node)
+    files = (str(node["data"]), str(node["schema"]))
+    codes, domain, schema_hash = _load_rows(*files, config.data.bins, config.data.label, _own_of(config, partition))
     holder = Holder(partition, codes, domain, schema_hash, Randomness(None), state, budget)
     if "identity" in node or "roster" in node:
         if "identity" not in node or "roster" not in node:
@@ -166,16 +185,30 @@ def _budget(config: RunConfig, node: Any) -> PrivacyBudget:
 
 @lru_cache(maxsize=2)
 def _load_rows(
-    data: str, schema_file: str, bins: int | None, label: str | None
+    data: str, schema_file: str, bins: int | None, label: str | None, own: tuple[str, ...] | None
 ) -> tuple[npt.NDArray[np.integer], Domain, str]:
-    """The holder's own rows, encoded by its own schema; read once per process."""
+    """The holder's own rows, encoded by its own schema; read once per process. `own`: the only columns that it has."""
     from fedsyn.data.readers import read_table
     from fedsyn.schema import Schema
 
     schema = Schema.load(schema_file)
     schema.require_approved()
     schema = schema.adjusted(bins, label)
-    return schema.encode(read_table(data, schema)), schema.domain, schema.sha256
+    if own is None:
+        return schema.encode(read_table(data, schema)), schema.domain, schema.sha256
+    if not set(own) <= set(schema.columns):
+        raise NodeError("federation.columns gives this node a column that its schema does not have")
+    columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in own}
+    part = Schema.from_dict({**schema.to_dict(), "columns": columns, "label": None})
+    try:
+        frame = read_table(data, part)
+    except DataError as error:
+        raise NodeError(
+            "this node's table cannot be read, or lacks a column that federation.columns gives to its partition-id "
+            "(see this node's own log)"
+        ) from error
+    places = [place for place, name in enumerate(schema.columns) if name in own]
+    return _spread(part.encode(frame), places, len(schema.columns)), schema.domain, schema.sha256
 
 
 app = ClientApp(client_fn=client_fn, mods=[bridge])

@@ -24,7 +24,7 @@ def make_store(config: RunConfig) -> Store:
             f"aggregation.protocol: '{node.protocol}' has no store, it forms sums only; this mechanism chooses from a "
             f"store: allowed: {', '.join(STORES)}"
         )
-    return STORES[node.protocol](node, config.federation.minimum_cohort, config.runtime.engine != "deployment")
+    return STORES[node.protocol](config)
 
 
 __all__ = [

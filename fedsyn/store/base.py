@@ -18,7 +18,6 @@ from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
 from fedsyn.counting.stored import StoredLayout, StoreFacts
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.nodes import AggregationNode
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
 from fedsyn.privacy.release import COUNTS, PARTIES
 from fedsyn.randomness import Randomness, RandomSource
@@ -121,17 +120,15 @@ class Store(ABC):
     """One kind of store: its public facts, and the client's half. Methods match those of `Aggregation`.
 
     Args:
-        node: `aggregation` of the configuration.
-        minimum: `federation.minimum_cohort`.
-        simulated: whether one process plays everybody.
+        config: of the run.
     """
 
     name: ClassVar[str]
 
-    def __init__(self, node: AggregationNode, minimum: int = 1, simulated: bool = True) -> None:
-        self.node = node
-        self.minimum = minimum
-        self.simulated = simulated
+    def __init__(self, config: RunConfig) -> None:
+        self.node, self.federation = config.aggregation, config.federation
+        self.minimum = config.federation.minimum_cohort
+        self.simulated = config.runtime.engine != "deployment"  # one process plays everybody
 
     def check(self, clients: int) -> None:
         """Refuses a configuration that this store cannot serve; ConfigError says why."""

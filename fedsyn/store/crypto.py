@@ -44,6 +44,10 @@ class CryptoKey:
     cliques: tuple[Clique, ...] = ()
     invited: ClassVar[int] = 3
 
+    @property
+    def clients(self) -> int:
+        return self.config.federation.clients
+
     def read(self, arrays: Arrays) -> bytes:
         """The run's public key; ProtocolError unless the crypto party of the client's own configuration has signed it
         for this run. A simulation, which protects nobody, takes what the message brings."""

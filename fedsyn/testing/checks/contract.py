@@ -75,6 +75,7 @@ def _configurations(bench: Bench) -> Iterator[RunConfig]:
     sums = [{"protocol": "plain", "noise": noise} for noise in ("server", "local", "distributed")]
     sums += [{"protocol": "secagg", "noise": n, "threat": t} for n, t in product(("server", "distributed"), _THREATS)]
     sums += [{"protocol": "mpc", "noise": "distributed", "threat": threat} for threat in _THREATS]
+    sums += [{"protocol": "fhe", "noise": "distributed"}]
     nodes = [{"aggregation": s, "privacy": {"client_sizes": p}} for s, p in product(sums, ("public", "private"))]
     options = [{**(bench.options or {}), **change} for change in _changes(bench.contract.Options)]
     given: list[tuple[Any, Any]] = [(bench.options, node) for node in nodes] + [(option, {}) for option in options]

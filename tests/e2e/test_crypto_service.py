@@ -1,0 +1,901 @@
+"""A crypto party as a `fedsyn party serve` process with TLS on localhost, driven as a deployment's server drives it.
+
+Whatever goes wrong is one sentence at the server, nothing is opened, and the party's ledger is right afterwards. What
+clients send here has no noise, so what comes out is exact but for the noise that the service draws itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+import pytest
+from loopback import BIN, environment, free_port, stop
+
+from fedsyn import yamlio
+from fedsyn.config import RunConfig, RuntimeNode
+from fedsyn.counting.marginals import count
+from fedsyn.domain import Clique
+from fedsyn.errors import ProtocolError, RunError
+from fedsyn.fhe.parameters import Parameters
+from fedsyn.fhe.plan import columns_of, computation_of, layout_of, parameters_of, products_of
+from fedsyn.fhe.products import Columns
+from fedsyn.fhe.question import Asked, Sums
+from fedsyn.fhe.seal import Encryptor, SecretKeys, added, ring_of, sealapi
+from fedsyn.fhe.slots import NoiseRanges
+from fedsyn.nodes import PartyNode
+from fedsyn.parties import connect, messages
+from fedsyn.parties.book import Reading, read_book
+from fedsyn.parties.crypto import Begun
+from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, TotalOrder
+from fedsyn.parties.keys import load_credentials
+from fedsyn.parties.lines import LINE, TAG, cut
+from fedsyn.parties.local import LocalCryptoParty
+from fedsyn.parties.policy import load_card
+from fedsyn.parties.questions import asked_blobs, sums_blobs
+from fedsyn.parties.remote_crypto import RemoteCryptoParty
+from fedsyn.parties.serving import METHOD
+from fedsyn.parties.tls import channel_to
+from fedsyn.privacy import PrivacyBudget
+from fedsyn.randomness import Randomness
+from fedsyn.registry import contract_class
+from fedsyn.selection.terms import Terms
+from fedsyn.store.crypto import CryptoKey
+from fedsyn.testing.bench import equal_arrays
+from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
+from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.envelope import Arrays
+
+NAME = "elder"
+TABLE = awkward_table("missing_values")
+DOMAIN, CODES = TABLE.schema.domain, TABLE.encode()
+RHO = PrivacyBudget(1.0, 1e-5).rho
+MECHANISMS = ["fhaim", "sketch_aim", "distributed_aim"]
+POLICY = {"epsilon_per_run": 1.0, "epsilon_total": 50.0, "delta": 1e-5, "mechanisms": MECHANISMS}
+CLIENTS, ROUNDS = 3, 2
+FACTOR = 2**8  # by which the counts of an opening are multiplied
+PACKED = {"fhe": {"compute": "packed"}}
+
+
+class CryptoServices:
+    """A crypto party's folder and its process; `close` stops it.
+
+    Args:
+        folder: of everything.
+        operators: that the party has pinned; the first one drives.
+        policy: of the party.
+        settings: of `party.yaml`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        operators: tuple[str, ...] = ("operator",),
+        policy: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[bytes] | None = None
+        self.keygen(NAME, "--address", f"127.0.0.1:{free_port()}")
+        for name in {"operator", *operators}:
+            self.keygen(name, "--operator")
+        pins = [f"../{operator}/certificate.pem" for operator in operators]
+        text = yamlio.dumps({"role": "crypto", "operators": pins, **settings, "policy": {**POLICY, **(policy or {})}})
+        (folder / NAME / "party.yaml").write_text(text, encoding="utf-8")
+        self.card = load_card(folder / NAME / "card.yaml")
+        self.start()
+
+    def keygen(self, name: str, *options: str) -> None:
+        from fedsyn.cli import app
+
+        app(["party", "keygen", str(self.folder / name), "--name", name, *options], standalone_mode=False)
+
+    def start(self) -> None:
+        ready = self.log().count("spent so far") + 1
+        with (self.folder / f"{NAME}.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(BIN / "fedsyn"), "party", "serve", "party.yaml"],
+                cwd=self.folder / NAME,
+                env=environment(self.folder / "home"),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.wait_for("spent so far", ready)
+
+    def wait_for(self, text: str, times: int = 1, patience: float = 30.0) -> None:
+        """Until the party's log says something."""
+        deadline = time.monotonic() + patience
+        while self.log().count(text) < times:
+            if self.process is None or self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the party does not say '{text}':\n{self.log()}")
+            time.sleep(0.02)
+
+    def signal(self, kind: signal.Signals) -> None:
+        assert self.process is not None
+        os.killpg(self.process.pid, kind)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.signal(signal.SIGKILL)
+        self.process.wait(10.0)
+
+    def log(self) -> str:
+        path = self.folder / f"{NAME}.log"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    @property
+    def book(self) -> Reading:
+        return read_book(self.folder / NAME / "ledger.jsonl")
+
+    @property
+    def spent(self) -> float:
+        return self.book.spent
+
+    def config(self, mechanism: str = "fhaim", **nodes: Any) -> RunConfig:
+        card = nodes.pop("card", self.card)
+        crypto = {"crypto": card.model_dump(), **nodes.pop("aggregation", {})}
+        aggregation = {"protocol": "fhe", "noise": "distributed", **crypto}
+        runtime = {"engine": "deployment", "seed": None, "operator": str(self.folder / "operator")}
+        options = nodes.pop("options", {"rounds": ROUNDS})
+        return config_of(mechanism, CLIENTS, options, aggregation=aggregation, runtime=runtime, **nodes)
+
+    def remote(self, operator: str = "operator", card: PartyNode | None = None) -> Recorded:
+        return Recorded(card or self.card, self.folder / operator)
+
+    def close(self) -> None:
+        if self.process is not None:
+            stop(self.process)
+
+
+class Recorded(RemoteCryptoParty):
+    """Keeps every byte that the service sends in answer to a call."""
+
+    def __init__(self, *facts: Any, **named: Any) -> None:
+        super().__init__(*facts, **named)
+        self.heard: list[bytes] = []
+
+    def _future(self, method: str, message: bytes, timeout: float) -> Any:
+        return _Heard(super()._future(method, message, timeout), self.heard)
+
+
+class _Heard:
+    def __init__(self, future: Any, heard: list[bytes]) -> None:
+        self._future, self._heard = future, heard
+
+    def result(self) -> bytes:
+        self._heard.append(self._future.result())
+        return self._heard[-1]
+
+
+class Driven:
+    """A run of the service by a server that knows every count, and gives openings no noise."""
+
+    def __init__(self, services: CryptoServices, party: Recorded | None = None, **named: Any) -> None:
+        self.services, self.party = services, party or services.remote()
+        rho = named.pop("rho", RHO)
+        self.config = services.config(**named)
+        self.contract = contract_class(self.config.mechanism.name)(self.config, DOMAIN)
+        self.facts = self.contract.store_facts if self.contract.store else None
+        cliques = self.contract.stored.cliques if self.contract.store else ()
+        self.announcement = Announcement(self.config, DOMAIN, cliques, rho, 1, secrets.token_bytes(16))
+        self.number = -1
+        self.begun: Begun = self.party.begin(self.announcement)
+        self.parameters: Parameters = parameters_of(self.config, DOMAIN, self.facts)
+        self.computation = computation_of(self.parameters, self.begun.keys)
+        self.encryptor = Encryptor(self.parameters, self.begun.keys.public)
+        if self.facts is not None:
+            self._fill()
+
+    def _fill(self) -> None:
+        """All counts, and planes without noise."""
+        assert self.facts is not None
+        self.layout = layout_of(self.parameters, DOMAIN, self.facts)
+        self.ranges = NoiseRanges(self.layout, self.facts.openings, self.facts.cliques[: len(DOMAIN)])
+        self.planes = self.read(np.zeros(self.ranges.planes * self.layout.slots, np.int64))
+        if self.config.fhe.compute == "client":
+            cells = {q: exact([q]) for q in self.layout.cliques}
+            self.stored = self.read(self.layout.vector(cells))
+            return
+        layout = columns_of(self.config, DOMAIN, 0, len(CODES), self.layout.slots)
+        codes = {name: CODES[:, place] for place, name in enumerate(DOMAIN)}
+        sent = [ciphertext for vector in layout.vectors(codes) for ciphertext in self.read(vector)]
+        facts = (self.computation, [Columns.of(layout, sent)], DOMAIN, self.layout, self.party.sums)
+        self.stored = products_of(self.config, *facts).counts()
+
+    def read(self, vector: npt.NDArray[np.int64]) -> list[Any]:
+        return self.computation.read(self.encryptor.to_bytes(vector))
+
+    @property
+    def id(self) -> str:
+        return self.begun.run.hex()
+
+    def choice(self, best: int = 0, epsilon: float = 0.01) -> tuple[ChooseOrder, Asked]:
+        """One whose outcome is certain: the penalties of all other cliques are far beyond the noise."""
+        self.number += 1
+        cliques = [q for q in self.contract.candidates.cliques if len(q) == 2]
+        p = [np.full(DOMAIN.size(q), 1 / DOMAIN.size(q)) for q in cliques]
+        cells, weights, n = np.array([float(len(x)) for x in p]), np.ones(len(p)), len(CODES)
+        terms = Terms.of("squared_l2", cliques, p, weights, cells, sigma=10.0, size=n, rows=n)
+        penalties = np.full(len(p), 2**40)
+        penalties[best] = 0
+        terms = replace(terms, penalties=penalties)
+        asked = self.computation.scores(self.stored, self.layout, terms, np.zeros(len(p), np.int64))
+        return ChooseOrder(self.number, "select", 1, epsilon, terms), asked
+
+    def opening(self, cliques: Sequence[Clique] | None = None, sigma: float = 20.0) -> tuple[OpenOrder, Asked]:
+        self.number += 1
+        cliques = tuple(cliques or ((name,) for name in DOMAIN))
+        pieces = self.ranges.reserve(cliques)
+        asked = self.computation.marginals(self.stored, self.planes, FACTOR, pieces)
+        return OpenOrder(self.number, "measure", 1, sigma, cliques), asked
+
+    def total(self, contributors: int = CLIENTS, length: int = 40) -> tuple[TotalOrder, tuple[bytes, ...]]:
+        """Each client's vector is 0, 1, 2, ... times its number."""
+        self.number += 1
+        whole: Any = None
+        for k in range(contributors):
+            whole = added(self.computation.ring, whole, self.read((k + 1) * np.arange(length)))
+        order = TotalOrder(self.number, "measure", 1, 40.0, 1.0, 1, length, CLIENTS, contributors)
+        return order, self.computation.drowned(whole)
+
+
+def exact(cliques: Sequence[Clique]) -> npt.NDArray[np.int64]:
+    return np.concatenate([table.ravel() for table in count(CODES, DOMAIN, list(cliques))]).astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CryptoServices]:
+    """Shared by the tests that leave it running."""
+    started = CryptoServices(tmp_path_factory.mktemp("crypto"), operators=("operator", "second"), idle=600.0)
+    try:
+        yield started
+    finally:
+        started.close()
+        assert started.process is not None and started.process.poll() is not None
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Callable[..., CryptoServices]]:
+    """Starts a service for one test."""
+    started: list[CryptoServices] = []
+
+    def start(**named: Any) -> CryptoServices:
+        started.append(CryptoServices(tmp_path, **named))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for each in started:
+            each.close()
+
+
+def one_sentence(error: pytest.ExceptionInfo[RunError], *said: str) -> None:
+    text = str(error.value)
+    assert "\n" not in text and "Traceback" not in text and "internal" not in text and len(text) < 400, text
+    assert all(re.search(part, text) for part in said), text
+
+
+def at(services: CryptoServices) -> str:
+    return re.escape(f"the crypto party '{NAME}' ({services.card.address})")
+
+
+def refused(services: CryptoServices, run: Driven, step: Callable[[], Any], *said: str, charged: float = 0.0) -> None:
+    """One sentence, nothing opened, the run over, and in the book what was charged before it was found out."""
+    before, answered = services.spent, len(run.party.heard)
+    with pytest.raises(RunError) as caught:
+        step()
+    one_sentence(caught, at(services), "nothing was opened", *said)
+    assert len(run.party.heard) - answered <= 1, "the end of the run alone is answered"
+    with pytest.raises(RunError, match="has no run"):
+        run.party.open(*run.opening()) if run.facts else run.party.total(*run.total())
+    assert services.spent - before == pytest.approx(charged) and services.book.open is None
+    assert run.id in services.book.runs
+
+
+# Runs ----------------------------------------------------------------------------------------------------------------
+
+
+class Deployed(Recorded):
+    """The service for a seeded simulation: it is announced as the deployment that it is to the service.
+
+    A configuration's hash, to which clients encrypt and which the service signs, has no runtime.
+    """
+
+    def begin(self, announcement: Announcement) -> Begun:
+        config = announcement.config.model_copy(update={"runtime": RuntimeNode(engine="deployment")})
+        assert config.sha256 == announcement.config.sha256
+        return super().begin(replace(announcement, config=config))
+
+    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
+        self.chosen = [*getattr(self, "chosen", []), super().choose(order, asked)]
+        return self.chosen[-1]
+
+
+class Told(LocalCryptoParty):
+    """A simulation's party, whose noise of choices is taken to be the service's: it chooses what that one chose."""
+
+    chosen: Iterator[npt.NDArray[np.int64]]
+
+    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
+        super().choose(order, asked)
+        return next(self.chosen)
+
+
+def both(services: CryptoServices, monkeypatch: pytest.MonkeyPatch, mechanism: str, **nodes: Any) -> list[Outcome]:
+    """The same seeded run with the service, and with a simulation's party."""
+    config = services.config(mechanism, **nodes)
+    config = config.model_copy(update={"runtime": RuntimeNode(seed=4)})
+    federation = Federation(TABLE, tuple(CODES[k::CLIENTS] for k in range(CLIENTS)))
+    remote, local = Deployed(services.card, services.folder / "operator"), Told(Randomness(4))
+    outcomes = []
+    for party in (remote, local):
+        if party is local:
+            local.chosen = iter(getattr(remote, "chosen", []))
+        monkeypatch.setattr(connect, "connect_crypto", lambda config, randomness, party=party: party)
+        outcomes.append(finished(execute(config, federation)))
+    no_secret_in(remote.heard, parameters_of(config, DOMAIN, _facts(config)))
+    return outcomes
+
+
+def _facts(config: RunConfig) -> Any:
+    contract = contract_class(config.mechanism.name)(config, DOMAIN)
+    return contract.store_facts if contract.store else None
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "nodes"),
+    [
+        ("fhaim", {}),
+        pytest.param("fhaim", {"aggregation": PACKED}, marks=pytest.mark.thorough),
+        ("fhaim", {"aggregation": {"fhe": {"selector": "gaussian"}}}),
+        pytest.param("fhaim", {"aggregation": {"fhe": {"scheme": "ckks"}}}, marks=pytest.mark.thorough),
+        ("sketch_aim", {}),
+        ("distributed_aim", {"privacy": {"client_sizes": "private"}}),
+    ],
+)
+def test_a_run_with_the_service_is_the_run_of_a_simulation(
+    services: CryptoServices, monkeypatch: pytest.MonkeyPatch, mechanism: str, nodes: dict[str, Any]
+) -> None:
+    """Bit for bit, but for the noise of choices, which the service draws itself; and the books agree."""
+    before = services.spent
+    ours, theirs = (outcome.strategy for outcome in both(services, monkeypatch, mechanism, **nodes))
+    assert ours.model is not None and theirs.model is not None
+    arrays, same = ours.model.to_arrays(), theirs.model.to_arrays()
+    if ours.config.fhe.scheme == "bfv":
+        assert equal_arrays(arrays, same)
+    else:  # real numbers are opened but nearly alike
+        assert all(np.allclose(arrays[name], same[name], rtol=1e-2, atol=1e-2) for name in arrays)
+    assert ours.ledger.releases == theirs.ledger.releases
+    assert [record.selected for record in ours.records] == [record.selected for record in theirs.records]
+    book, party = services.book, sum(entry.rho for entry in ours.ledger.releases if entry.name != "sizes")
+    assert book.spent - before == pytest.approx(party) and book.open is None
+    announced, spent = list(book.runs.values())[-1]
+    assert spent == pytest.approx(party) and announced >= spent * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("mechanism", ["fhaim", "sketch_aim"])
+def test_a_run_whose_clients_know_the_card_and_nobody_knows_a_seed(services: CryptoServices, mechanism: str) -> None:
+    """As in a deployment: `connect_crypto` finds the service, and clients check its signature."""
+    federation = Federation(TABLE, tuple(CODES[k::CLIENTS] for k in range(CLIENTS)))
+    before = services.spent
+    outcome = finished(execute(services.config(mechanism), federation))
+    assert outcome.dropped == set() and outcome.strategy.ledger.private
+    charged = sum(entry.rho for entry in outcome.strategy.ledger.releases)
+    assert services.spent - before == pytest.approx(charged)
+
+
+# Answers -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aggregation", [{}, PACKED])
+def test_choices_and_openings(services: CryptoServices, aggregation: dict[str, Any]) -> None:
+    before = services.spent
+    run = Driven(services, aggregation=aggregation)
+    assert [run.party.choose(*run.choice(best=best)).tolist() for best in (3, 0)] == [[3], [0]]
+    order, asked = run.opening()
+    assert np.array_equal(run.party.open(order, asked), FACTOR * exact(order.cliques))
+    pair = run.contract.candidates.cliques[-1]
+    assert np.array_equal(run.party.open(*run.opening([pair])), FACTOR * exact([pair]))
+    assert run.party.costs.cpu > 0
+    no_secret_in(run.party.heard, run.parameters)
+    run.party.end()
+    run.party.end()
+    expected = 2 * 0.01**2 / 8 + (len(DOMAIN) + 1) / (2 * 20.0**2)
+    assert services.spent - before == pytest.approx(expected)
+    services.wait_for("the run is over: its server has ended it")
+    assert services.book.open is None and services.book.runs[run.id] == [pytest.approx(RHO), pytest.approx(expected)]
+
+
+def test_totals(services: CryptoServices) -> None:
+    before = services.spent
+    run = Driven(services, mechanism="sketch_aim")
+    assert run.party.total(*run.total()).tolist() == [6 * i for i in range(40)]
+    slots = run.parameters.slots
+    assert run.party.total(*run.total(length=slots + 2)).tolist() == [6 * i for i in range(slots + 2)]
+    no_secret_in(run.party.heard, run.parameters)
+    run.party.end()
+    assert services.spent - before == pytest.approx(2 / (2 * 40.0**2), rel=1e-6)
+
+
+def test_each_run_has_a_key_of_its_own(services: CryptoServices) -> None:
+    runs = []
+    for _ in range(2):
+        runs.append(Driven(services, mechanism="sketch_aim"))
+        runs[-1].party.end()
+    assert runs[0].begun.keys.public != runs[1].begun.keys.public and runs[0].id != runs[1].id
+
+
+# The secret key ------------------------------------------------------------------------------------------------------
+
+
+def secrets_in(raw: bytes, parameters: Parameters) -> int:
+    """How many objects of SEAL begin anywhere in some bytes that can be read as a secret key."""
+    ring, found = ring_of(parameters), 0
+    magic = ring.to_bytes(ring.api.Plaintext("1"))[:3]  # and the size of the header
+    for match in re.finditer(re.escape(magic), raw):
+        try:
+            ring.read("SecretKey", raw[match.start() :])
+        except ProtocolError:
+            continue
+        found += 1
+    return found
+
+
+def no_secret_in(heard: Sequence[bytes], parameters: Parameters) -> None:
+    assert heard and sum(map(len, heard)) > 100_000
+    for raw in heard:
+        assert secrets_in(raw, parameters) == 0
+        for blob in messages.unpack(raw)[1]:
+            with pytest.raises(ProtocolError):
+                ring_of(parameters).read("SecretKey", blob)
+
+
+def test_a_secret_key_among_other_bytes_would_be_found(services: CryptoServices) -> None:
+    """Of the search, not of the service: also in the middle of something else."""
+    run = Driven(services, mechanism="sketch_aim")
+    run.party.end()
+    ring, api = ring_of(run.parameters), sealapi()
+    raw = ring.to_bytes(api.KeyGenerator(ring.context).secret_key())
+    assert secrets_in(raw, run.parameters) == 1
+    assert secrets_in(b"x" * 77 + raw + run.begun.keys.public, run.parameters) == 1
+    assert secrets_in(b"".join(run.party.heard), run.parameters) == 0
+
+
+# What clients check --------------------------------------------------------------------------------------------------
+
+
+def test_clients_take_no_key_that_their_party_has_not_signed_for_their_run(services: CryptoServices) -> None:
+    run = Driven(services)
+    invitation = arrays(run.begun)
+    run.party.end()
+    other = Driven(services)
+    other.party.end()
+    key = CryptoKey(run.config, DOMAIN, run.announcement.cliques)
+    assert key.read(invitation) == run.begun.keys.public
+    own, foreign = run.begun, other.begun
+    services.keygen("impostor", "--address", services.card.address)
+    impostor = load_card(services.folder / "impostor/card.yaml")
+    wrong: list[tuple[CryptoKey, Arrays]] = [
+        (key, arrays(replace(own, keys=foreign.keys))),  # a key of another run
+        (key, arrays(replace(own, run=foreign.run))),  # for another run
+        (key, arrays(replace(own, signature=foreign.signature))),
+        (key, arrays(replace(own, signature=b""))),
+        (key, arrays(replace(own, keys=replace(own.keys, public=b"")))),
+        (replace(key, config=services.config(privacy={"epsilon": 1.5})), invitation),
+        (replace(key, config=services.config(aggregation=PACKED)), invitation),
+        (replace(key, config=services.config(card=impostor)), invitation),
+        (replace(key, cliques=key.cliques[1:]), invitation),
+        (replace(key, domain=replace(DOMAIN, shape=tuple(n + 1 for n in DOMAIN.shape))), invitation),
+    ]
+    for client, sent in wrong:
+        with pytest.raises(ProtocolError, match=r"^the run's key was not signed for this run by the crypto party"):
+            client.read(sent)
+    for sent in ([], invitation[:2], [invitation[0][:5], *invitation[1:]], [a.astype(np.int64) for a in invitation]):
+        with pytest.raises(ProtocolError, match="does not bring its run and the crypto party's key"):
+            key.read(sent)
+    document = run.config.model_copy(update={"aggregation": run.config.aggregation.model_copy(update={"crypto": None})})
+    with pytest.raises(ProtocolError, match=r"aggregation\.crypto is missing"):
+        replace(key, config=document).read(invitation)
+
+
+class Forged(Recorded):
+    """A server that would have clients encrypt to a key of its own."""
+
+    def begin(self, announcement: Announcement) -> Begun:
+        begun = super().begin(announcement)
+        return replace(
+            begun, keys=SecretKeys(parameters_of(announcement.config, DOMAIN, _facts(announcement.config))).public
+        )
+
+
+@pytest.mark.parametrize("mechanism", ["fhaim", "sketch_aim"])
+def test_a_server_with_a_key_of_its_own_gets_nothing(
+    services: CryptoServices, monkeypatch: pytest.MonkeyPatch, mechanism: str
+) -> None:
+    """Not even a charge: clients look at the signature first."""
+    forged = Forged(services.card, services.folder / "operator")
+    monkeypatch.setattr(connect, "connect_crypto", lambda config, randomness: forged)
+    federation = Federation(TABLE, tuple(CODES[k::CLIENTS] for k in range(CLIENTS)))
+    outcome = execute(services.config(mechanism), federation)
+    assert isinstance(outcome.error, RunError) and outcome.dropped == {0, 1, 2}
+    assert "the run's key was not signed for this run by the crypto party" in str(outcome.error)
+    assert not outcome.strategy.ledger.releases and not any(led.releases for led in outcome.ledgers.values())
+    assert services.book.open is None
+
+
+def arrays(begun: Begun) -> Arrays:
+    return [np.frombuffer(piece, np.uint8) for piece in (begun.run, begun.keys.public, begun.signature)]
+
+
+# Refused -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_replayed_order_ends_the_run(services: CryptoServices) -> None:
+    run = Driven(services)
+    order, asked = run.opening()
+    run.party.open(order, asked)
+    refused(services, run, lambda: run.party.open(order, asked), "order 0 is not later than order 0")
+    run = Driven(services)
+    first, second = run.choice(), run.opening()
+    run.party.open(*second)
+    refused(services, run, lambda: run.party.choose(*first), "order 0 is not later than order 1")
+
+
+def test_there_is_no_choice_after_the_last_one(services: CryptoServices) -> None:
+    run = Driven(services)
+    for _ in range(ROUNDS):
+        run.party.choose(*run.choice())
+    again = run.choice()
+    refused(services, run, lambda: run.party.choose(*again), f"this run has {ROUNDS} choices, and no more")
+
+
+def test_there_is_no_opening_after_the_last_one(services: CryptoServices) -> None:
+    run = Driven(services)
+    order, asked = run.opening([("age",)])
+    for number in range(ROUNDS + 1):
+        run.party.open(replace(order, number=number), asked)
+    again = replace(order, number=ROUNDS + 1)
+    refused(services, run, lambda: run.party.open(again, asked), f"this run has {ROUNDS + 1} openings, and no more")
+
+
+def test_a_total_of_too_few_clients(services: CryptoServices) -> None:
+    """The fewest for which the noise was sized; a party's own minimum counts too."""
+    run = Driven(services, mechanism="sketch_aim")
+    few = run.total(contributors=2)
+    refused(services, run, lambda: run.party.total(*few), "2 clients are in a sum, and nothing is opened below 3")
+
+
+def test_a_run_of_fewer_clients_than_the_party_wants(fresh: Callable[..., CryptoServices]) -> None:
+    services = fresh(policy={"minimum_clients": 4})
+    for mechanism in ("fhaim", "sketch_aim"):
+        with pytest.raises(RunError) as caught:
+            Driven(services, mechanism=mechanism)
+        one_sentence(caught, at(services), "its policy lets nothing out below 4 clients, and the run has 3")
+    assert services.book.entries == []
+
+
+def test_an_order_of_another_kind_of_run(services: CryptoServices) -> None:
+    store = Driven(services)
+    order, asked = store.opening()
+    _, choice = store.choice()
+    chosen = replace(store.choice()[0], number=9)
+    total = TotalOrder(3, "measure", 1, 40.0, 1.0, 1, 40, CLIENTS, CLIENTS)
+    refused(services, store, lambda: store.party.total(total, asked.ciphertexts), "this run keeps a store")
+    again = Sums.of([(0, 0, 1)], 8, 1)
+    for step, said in (
+        (lambda run: run.party.open(order, asked), "this run forms sums: it has no store"),
+        (lambda run: run.party.choose(chosen, choice), "this run forms sums: it has no store"),
+        (lambda run: run.party.sums(asked, again), "does not add up encrypted products"),
+    ):
+        run = Driven(services, mechanism="sketch_aim")
+        refused(services, run, partial(step, run), said)
+    run = Driven(services)
+    question = run.opening()[1]
+    refused(services, run, lambda: run.party.sums(question, again), "does not add up encrypted products")
+
+
+def test_less_noise_than_the_run_has(services: CryptoServices) -> None:
+    run = Driven(services)
+    thin = run.opening(sigma=1.0)
+    refused(services, run, lambda: run.party.open(*thin), "an opening with sigma 1 is asked for, and this run has")
+    run = Driven(services, mechanism="sketch_aim")
+    order, sent = run.total()
+    thin_order = replace(order, sigma=0.5)
+    refused(services, run, lambda: run.party.total(thin_order, sent), r"costs 4 mu², but only \S+ of \S+ is left")
+
+
+def test_questions_that_do_not_fit(services: CryptoServices) -> None:
+    """What is found out before the charge costs nothing; what only decryption shows stays charged."""
+    cost = len(DOMAIN) / (2 * 20.0**2)
+    cases: list[tuple[Callable[[Asked], Asked], str, float]] = [
+        (lambda a: replace(a, sizes=(a.sizes[0] + 1, *a.sizes[1:])), "other slots than its marginals have cells", 0),
+        (lambda a: replace(a, starts=(10**30, *a.starts[1:])), "names slots that it does not bring", cost),
+        (lambda a: replace(a, starts=(-1, *a.starts[1:])), "names slots that it does not bring", cost),
+        (lambda a: replace(a, ciphertexts=()), "names slots that it does not bring", cost),
+        (lambda a: replace(a, ciphertexts=(b"",)), "the bytes of a Ciphertext are damaged", cost),
+        (lambda a: replace(a, ciphertexts=(a.ciphertexts[0][:-9],)), "the bytes of a Ciphertext are damaged", cost),
+        (lambda a: replace(a, ciphertexts=(a.ciphertexts[0] * 3,)), "larger than its parameters allow", cost),
+    ]
+    for change, said, charged in cases:
+        run = Driven(services)
+        order, asked = run.opening()
+        refused(services, run, partial(run.party.open, order, change(asked)), said, charged=charged)
+    run = Driven(services)
+    order, asked = run.opening()
+    fresh_one = replace(asked, ciphertexts=tuple(run.encryptor.to_bytes(np.arange(5))))
+    refused(
+        services, run, lambda: run.party.open(order, fresh_one), "is not of the kind that was asked for", charged=cost
+    )
+    run = Driven(services)
+    chosen, question = run.choice()
+    short = replace(question, offsets=question.offsets[1:])
+    refused(services, run, lambda: run.party.choose(chosen, short), "does not fit the terms", charged=0.01**2 / 8)
+
+
+def test_totals_that_do_not_fit(services: CryptoServices) -> None:
+    """All of it is public, and found out before the charge."""
+    for change, said in (
+        ({"length": 10_000}, "brings another number of ciphertexts than it has"),
+        ({"length": 10**9}, "malformed, or too large"),
+        ({"length": 0}, "malformed, or too large"),
+        ({"count": "all"}, "malformed, or too large"),
+        ({"sigma": float("nan")}, "malformed, or too large"),
+        ({"sensitivity": 0.0}, "malformed, or too large"),
+        ({"contributors": True}, "malformed, or too large"),
+        ({"name": ""}, "an order is malformed"),
+        ({"round": -1}, "an order is malformed"),
+    ):
+        run = Driven(services, mechanism="sketch_aim")
+        order, sent = run.total()
+        refused(services, run, partial(run.party.total, replace(order, **change), sent), said)
+
+
+def test_sums_that_are_larger_than_the_store(services: CryptoServices) -> None:
+    """A few bytes must not make the party encrypt gigabytes."""
+    run = Driven(services, aggregation=PACKED)
+    asked = replace(run.opening()[1], starts=(0,), sizes=(4,))
+    huge = Sums.of([(0, 0, 1)], 2**13, 2**13)
+    refused(services, run, lambda: run.party.sums(asked, huge), "asks for more than a store holds")
+
+
+def test_another_run_is_refused_while_one_is_under_way(services: CryptoServices) -> None:
+    run = Driven(services)
+    with pytest.raises(RunError) as caught:
+        Driven(services, services.remote("second"))
+    one_sentence(caught, at(services), "is busy with another run", "nothing was opened")
+    order, asked = run.opening()
+    assert np.array_equal(run.party.open(order, asked), FACTOR * exact(order.cliques)), "the first run goes on"
+    run.party.end()
+    Driven(services, services.remote("second")).party.end()
+
+
+def test_an_abandoned_run_is_dropped_and_makes_room(services: CryptoServices) -> None:
+    times = services.log().count("the connection to its server broke")
+    run = Driven(services)
+    assert run.party._channel is not None
+    run.party._channel.close()  # as if the server's machine had stopped
+    services.wait_for("the connection to its server broke", times + 1)
+    Driven(services).party.end()
+    assert services.book.runs[run.id][1] == 0.0 and services.book.open is None
+
+
+def test_an_operator_whose_certificate_is_not_pinned(services: CryptoServices) -> None:
+    services.keygen("stranger", "--operator")
+    with pytest.raises(RunError) as caught:
+        Driven(services, services.remote("stranger"))
+    one_sentence(caught, at(services), "does not accept the certificate of this side", "nothing was opened")
+
+
+def test_another_certificate_than_the_card_has(services: CryptoServices) -> None:
+    services.keygen("other", "--address", services.card.address)
+    wrong = services.card.model_copy(update={"certificate": load_card(services.folder / "other/card.yaml").certificate})
+    with pytest.raises(RunError) as caught:
+        Driven(services, services.remote(card=wrong))
+    one_sentence(caught, at(services), "shows another certificate than its card has")
+
+
+def test_configurations_that_the_party_refuses(services: CryptoServices) -> None:
+    """Before a key is made; the service goes on."""
+    entries = len(services.book.entries)
+    for nodes, said in (
+        ({"card": services.card.model_copy(update={"key": "ab" * 32})}, "names another crypto party"),
+        ({"card": services.card.model_copy(update={"name": "older"})}, "names another crypto party"),
+        ({"federation": {"clients": 10**6}}, "its policy allows 10000 clients"),
+        ({"mechanism": "distaim", "options": {"score": "squared_l2"}}, "its policy allows 'fhaim', 'sketch_aim'"),
+        ({"rho": 2 * RHO}, "its policy allows epsilon = 1 at delta = 1e-05 per run"),
+    ):
+        with pytest.raises(RunError) as caught:
+            Driven(services, **nodes)
+        one_sentence(caught, at(services), said, "nothing was opened")
+    assert len(services.book.entries) == entries
+    Driven(services).party.end()
+
+
+def test_a_simulation_is_refused(services: CryptoServices) -> None:
+    config = services.config()
+    contract = contract_class("fhaim")(config, DOMAIN)
+    for runtime, said in (
+        (RuntimeNode(), "takes part in no simulation"),
+        (RuntimeNode(engine="deployment").model_copy(update={"seed": 3}), "malformed|a seed that others know"),
+    ):
+        simulated = config.model_copy(update={"runtime": runtime})
+        announced = Announcement(simulated, DOMAIN, contract.stored.cliques, RHO, 1, secrets.token_bytes(16))
+        with pytest.raises(RunError) as caught:
+            services.remote().begin(announced)
+        one_sentence(caught, at(services), said)
+
+
+# Hostile callers -----------------------------------------------------------------------------------------------------
+
+
+def call(
+    services: CryptoServices, caller: str, method: str, frames: Sequence[bytes], tag: str | None = "0" * 32
+) -> grpc.RpcError:
+    """The error of one call by whoever has the keys in a folder."""
+    channel = channel_to(services.card.address, services.card.certificate, load_credentials(services.folder / caller))
+    try:
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.stream_unary(method)(iter(frames), timeout=10.0, metadata=((TAG, tag),) if tag else ())
+        return caught.value
+    finally:
+        channel.close()
+
+
+def test_there_are_no_lines_and_no_other_methods(services: CryptoServices) -> None:
+    assert call(services, "operator", LINE, [b"\1x"]).details() == "an operator is no party"
+    for method in ("deal", "nonsense"):
+        assert call(services, "operator", METHOD + method, [b"\1x"]).details() == "Method not found!"
+
+
+HEAD = struct.Struct("<I")
+NESTED = b"[" * 50_000
+JUNK = [
+    b"",
+    b"\0",
+    b"\xff" * 40,
+    messages.pack({}),
+    messages.pack({"kind": "open"}),
+    messages.pack({"version": 1}),
+    messages.pack({}, [b""]),
+    messages.pack({}, [b"Alice"] * 6),
+    messages.pack({}, [messages.pack({"kind": "open", "number": "Alice"}), b"{}"]),
+    messages.pack({"number": "Alice", "name": ["Alice"], "cliques": "Alice"}, [b"{}", b"1234567"]),
+    HEAD.pack(len(NESTED)) + NESTED,
+    HEAD.pack(2**32 - 1) + b"x",
+]
+
+
+@pytest.mark.parametrize("method", ["begin", "choose", "open", "total", "sums"])
+def test_malformed_calls_end_neither_the_service_nor_the_run_and_quote_nothing(
+    services: CryptoServices, method: str
+) -> None:
+    run = Driven(services)
+    before, tag = services.spent, run.announcement.nonce.hex()
+    broken = [*JUNK, *_broken(run)]
+    for message in broken:
+        error = call(services, "operator", METHOD + method, list(cut(message)), tag)
+        assert error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.RESOURCE_EXHAUSTED)
+        assert re.search("malformed|different versions|busy", error.details()), error.details()
+        assert "Alice" not in error.details() and "\n" not in error.details()
+    for frames in ([], [b""], [b"\7x"], [b"\0x"]):
+        assert re.search("malformed|busy", call(services, "operator", METHOD + method, frames, tag).details())
+    assert "does not name its run" in call(services, "operator", METHOD + method, [b"\1x"], None).details()
+    assert "Alice" not in services.log() and "Traceback" not in services.log()
+    assert services.spent == before
+    order, asked = run.opening()
+    assert np.array_equal(run.party.open(order, asked), FACTOR * exact(order.cliques))
+    run.party.end()
+
+
+def _broken(run: Driven) -> list[bytes]:
+    """Real orders, each with something wrong that reading alone shows."""
+    order, asked = run.opening()
+    chosen, question = run.choice()
+    blobs, sums = asked_blobs(asked), sums_blobs(asked, Sums.of([(0, 0, 1)], 8, 1))
+    wrong_ranges = [b'{"starts": [1.5], "sizes": [1], "offsets": []}', b'{"starts": 3}', b"\xff", b"[]"]
+    total = messages.order_bytes(TotalOrder(9, "measure", 1, 40.0, 1.0, 1, 40, CLIENTS, CLIENTS))
+    return [
+        messages.order_with(order, blobs)[:-1],
+        messages.order_with(chosen, asked_blobs(question)) + b"x",
+        *(messages.order_with(order, [wrong, *blobs[1:]]) for wrong in wrong_ranges),
+        *(messages.order_with(chosen, [wrong, *blobs[1:]]) for wrong in wrong_ranges),
+        messages.order_with(order, []),
+        messages.pack({}, [total[:-3], *blobs[1:]]),
+        messages.pack({}, [b"{}", *sums[1:]]),
+        messages.pack({}, [sums[0], b"seven", *sums[2:]]),
+        messages.pack({}, sums[:3]),
+    ]
+
+
+# A party that is gone ------------------------------------------------------------------------------------------------
+
+
+def test_a_party_that_was_killed_between_orders(services: CryptoServices) -> None:
+    run = Driven(services)
+    run.party.choose(*run.choice())
+    before = services.spent
+    services.kill()
+    try:
+        with pytest.raises(RunError) as caught:
+            run.party.open(*run.opening())
+        one_sentence(caught, at(services), "is gone: the connection to it broke; nothing was opened")
+        with pytest.raises(RunError) as caught:
+            Driven(services)
+        one_sentence(caught, at(services), "does not listen there")
+        assert services.spent == before and services.book.open == run.id
+    finally:
+        services.start()
+    assert services.book.open is None, "the next start ended the run that the killed process had"
+    assert services.spent == before and services.book.runs[run.id][1] == pytest.approx(0.01**2 / 8)
+    again = Driven(services)
+    order, asked = again.opening()
+    assert np.array_equal(again.party.open(order, asked), FACTOR * exact(order.cliques))
+    again.party.end()
+
+
+def test_a_party_that_is_killed_in_the_middle_of_an_order(services: CryptoServices) -> None:
+    """What was charged stays charged, and nothing came out."""
+    run = Driven(services)
+    before = services.spent
+    services.signal(signal.SIGSTOP)
+    timer = threading.Timer(0.3, services.kill)
+    timer.start()
+    try:
+        with pytest.raises(RunError) as caught:
+            run.party.open(*run.opening())
+        one_sentence(caught, at(services), "is gone: the connection to it broke; nothing was opened")
+    finally:
+        timer.join()
+        services.start()
+    assert services.spent - before in (0.0, pytest.approx(len(DOMAIN) / (2 * 20.0**2)))
+    assert services.book.open is None
+    Driven(services).party.end()
+
+
+def test_a_party_started_anew_has_lost_its_run_and_its_key(services: CryptoServices) -> None:
+    run = Driven(services)
+    services.kill()
+    services.start()
+    with pytest.raises(RunError) as caught:
+        run.party.open(*run.opening())
+    one_sentence(caught, at(services), "is gone|no such run here: it has ended, was dropped, or this party was")
+    files = {path.name for path in (services.folder / NAME).iterdir()}
+    assert files == {"card.yaml", "certificate.pem", "ledger.jsonl", "party.yaml", "seal.key", "tls.key"}
+    Driven(services).party.end()
+
+
+def test_a_partys_total_budget_holds_over_runs_and_restarts(fresh: Callable[..., CryptoServices]) -> None:
+    services, annealed = fresh(policy={"epsilon_total": 1.2}, idle=1.0), {"options": {"rounds": None}}
+    run = Driven(services, **annealed)
+    run.party.open(*run.opening(sigma=10.0))
+    run.party.end()
+    once = len(DOMAIN) / (2 * 10.0**2)
+    assert services.spent == pytest.approx(once)
+    services.kill()
+    services.start()
+    with pytest.raises(RunError) as caught:
+        Driven(services, **annealed)
+    one_sentence(caught, at(services), r"over all runs this party may release epsilon = 1\.2", "nothing was opened")
+    assert services.spent == pytest.approx(once) and services.book.open is None
+    # A smaller run still fits; without an order for `idle` seconds it is dropped.
+    small = Driven(services, rho=PrivacyBudget(1.2, 1e-5).rho - once, **annealed)
+    services.wait_for("no order came for 1 s")
+    assert services.book.runs[small.id][1] == 0.0 and services.book.open is None
+    with pytest.raises(RunError, match="no such run here: it has ended, was dropped"):
+        small.party.open(*small.opening())
