@@ -75,7 +75,7 @@ class FheStore(Store):
                 "scheme: ckks does not have; allowed: scheme: bfv"
             )
         limits = self.limits(clients)
-        if self.federation.columns is not None and limits.corrupted < 1:
+        if self.federation.columns is not None and self.fhe.compute != "client" and limits.corrupted < 1:
             raise ConfigError(
                 "aggregation.corrupted: holders of different columns must not rely on each other's share of the noise: "
                 f"at least one of the {clients} counts as corrupted, set it to {1 / clients:.3g} or more"

@@ -285,7 +285,7 @@ def test_the_server_holds_no_key_and_no_counts(monkeypatch: pytest.MonkeyPatch) 
     """Its state in the middle of a run: from the store's server half no secret key can be reached but through the
     crypto party that a simulation plays, and no array in it has the exact counts."""
     from fedsyn.fhe.seal import SecretKeys
-    from fedsyn.store.fhe import FheServer
+    from fedsyn.store.fhe_server import FheServer
 
     found: list[Any] = []
     opened = FheServer.open

@@ -66,7 +66,7 @@ class Key:
         return ckks_error(self.parameters) * 2.0 ** (self.flood_bits(terms) - self.parameters.flood_bits)
 
     def rounding(self, terms: Terms, exact: np.ndarray) -> float:
-        """Of doubles: log2(n) times 2^-53 of the largest number in any slot, a score or a mask, at encoding and decoding;
+        """Of doubles: log2(n) times 2^-53 of the largest number in any slot, score or mask, at encoding and decoding;
         and the noise that the flood covers, which is far below."""
         mask = float(np.abs(self.masks(terms)).max())
         largest = max(float(np.abs(exact).max()) / terms.unit, mask)
