@@ -16,6 +16,9 @@ from fedsyn.privacy import DistributedNoise
 from fedsyn.wire.envelope import Arrays, SumSpec
 from fedsyn.wire.requests import Summed
 
+#: Clients whose ciphertexts are in memory at once: they are added up as they come.
+_AT_ONCE = 512
+
 
 class FheAggregation(Aggregation):
     """`aggregation.protocol: fhe`."""
@@ -74,14 +77,16 @@ class FheAggregation(Aggregation):
         noise = noise_of("distributed", whole.spec, limits)
         check_room(noise, whole.rows * whole.spec.magnitude)
         total, contributors = crypto.empty(), []
-        replies = whole.send(whole.cohort, [*whole.arrays, *crypto.invitation])
-        for partition, reply in sorted(replies.items()):
-            try:
-                total = crypto.added(total, reply.arrays, whole.spec.length)
-            except ProtocolError as error:
-                whole.drop(partition, str(error))
-            else:
-                contributors.append(partition)
+        for first in range(0, len(whole.cohort), _AT_ONCE):
+            asked = whole.cohort[first : first + _AT_ONCE]
+            replies = whole.send(asked, [*whole.arrays, *crypto.invitation])
+            for partition, reply in sorted(replies.items()):
+                try:
+                    total = crypto.added(total, reply.arrays, whole.spec.length)
+                except ProtocolError as error:
+                    whole.drop(partition, str(error))
+                else:
+                    contributors.append(partition)
         if len(contributors) < limits.fewest:
             return Summed.nothing()
         whole.ledger.promise(promised(whole, noise))
