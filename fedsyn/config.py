@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -297,9 +297,12 @@ def _keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
             (f for name, f in current.model_fields.items() if part in (name, f.alias)),
             None,
         )
-        if field is None or not is_node(field.annotation):
+        if field is None:
             return []
-        current = field.annotation
+        found = [kind for kind in (field.annotation, *get_args(field.annotation)) if is_node(kind)]
+        if not found:
+            return []
+        current = found[0]
     return [field.alias or name for name, field in current.model_fields.items()]
 
 

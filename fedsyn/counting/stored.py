@@ -40,6 +40,11 @@ class StoreFacts:
     openings: int
     norm: str
 
+    @property
+    def attributes(self) -> tuple[Clique, ...]:
+        """What the one opening of every attribute opens."""
+        return tuple(clique for clique in self.cliques if len(clique) == 1)
+
 
 @dataclass(frozen=True)
 class Place:

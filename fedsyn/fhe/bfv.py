@@ -43,6 +43,10 @@ class BfvComputation:
         """Fresh ciphertexts from a client; ProtocolError if they are none."""
         return [self.ring.ciphertext(piece, at_top=True) for piece in raw]
 
+    def encrypted(self, vector: Integers) -> list[Any]:
+        """A public vector, in as many ciphertexts as it takes."""
+        return self.read(self._encryptor.to_bytes(vector))
+
     def product(self, one: Any, other: Any) -> Any:
         """Slotwise, with two parts again; `one` and `other` may be the same object."""
         result, evaluator = self.ring.api.Ciphertext(), self.ring.evaluator
@@ -157,7 +161,7 @@ class BfvReader:
         """All slots, modulo t."""
         asked.check(self.ring.parameters.slots)
         read = [self.keys.decrypted(self.ring.ciphertext(raw)) for raw in asked.ciphertexts]
-        return np.concatenate(read)
+        return np.concatenate([np.zeros(0, np.uint64), *read])
 
     def scores(self, asked: Asked, terms: Terms) -> Integers:
         """(m,) noisy scores: sums of slots, times the weight, plus the offset."""

@@ -48,8 +48,10 @@ def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts | None) -
                 "lower workload.degree or data.bins"
             )
         return ckks_for_store(clients, 5, rotations, 1) if polynomial else ckks_for_store(clients, 2, rotations)
-    # Columns of up to 2^24 rows; `columns_of` refuses more.
-    return bfv_for_store(clients, 0 if config.fhe.compute == "client" else 2**10, config.fhe.compute == "naive")
+    if config.fhe.compute == "client":
+        return bfv_for_store(clients)
+    # Columns of up to 2^24 rows (`columns_of` refuses more), whose sums come back in up to 2^10 pieces a client.
+    return bfv_for_store(clients * 2**10, 2**10, config.fhe.compute == "naive")
 
 
 def layout_of(parameters: Parameters, domain: Domain, facts: StoreFacts) -> SlotLayout:

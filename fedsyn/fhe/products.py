@@ -20,9 +20,10 @@ with the same parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from math import ceil
 from typing import Any
 
@@ -33,12 +34,15 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.fhe.bfv import BfvComputation, sum_modulo, uniform
 from fedsyn.fhe.question import Asked, Sums
+from fedsyn.fhe.seal import added
 from fedsyn.fhe.slots import SlotLayout
 
 Refresh = Callable[[Asked, Sums], list[bytes]]
 Column = tuple[str, int]
 #: A public number, and coefficients of sums of slots: what a cell is.
 Linear = tuple[int, dict[Column | tuple[Column, Column], int]]
+
+_BATCH = 64  # ciphertexts that go to the key holder at once: some 80 MB
 
 
 @dataclass(frozen=True)
@@ -159,25 +163,38 @@ class Products:
 
     def counts(self) -> list[Any]:
         """The store's ciphertexts, all cells of its cliques in every copy."""
-        found: dict[Column | tuple[Column, Column], int] = {}
+        known: dict[int, int] = {}
+        needed: dict[Column | tuple[Column, Column], list[tuple[int, int]]] = {}
+        for name, cell in self._cells():
+            known[cell], parts = self._linear(name)
+            for part, factor in parts.items():
+                needed.setdefault(part, []).append((cell, factor))
+        fresh, sums = None, self._sums()
+        while batch := list(islice(sums, _BATCH)):
+            fresh = added(self.ring, fresh, self._refreshed(batch, needed, known))
+        return self._with(fresh, known)
+
+    def _refreshed(
+        self,
+        batch: Sequence[tuple[Any, Sequence[tuple[Any, range]]]],
+        needed: Mapping[Any, Sequence[tuple[int, int]]],
+        known: dict[int, int],
+    ) -> list[Any]:
+        """What some masked sums add to the cells that need them, encrypted again; takes their masks off `known`."""
         sent: list[bytes] = []
         starts: list[int] = []
-        sizes, masks = [], []
-        for ciphertext, sums in self._sums():
-            mask, first = uniform(self.ring.modulus, self.computation.parameters.slots), len(sent) * self._slots
+        sizes, terms = [], []
+        for ciphertext, sums in batch:
+            mask, first = uniform(self.ring.modulus, self._slots), len(sent) * self._slots
             for name, place in sums:
-                found[name] = len(starts)
+                hidden = sum_modulo(mask[place.start : place.stop], self.ring.modulus)
+                for cell, factor in needed.get(name, ()):
+                    terms.append((cell, len(starts), factor))
+                    known[cell] -= hidden * factor
                 starts.append(first + place.start)
                 sizes.append(len(place))
-                masks.append(sum_modulo(mask[place.start : place.stop], self.ring.modulus))
             sent.append(self.computation.hidden(ciphertext, mask))
-        cells = [(cell, self._linear(name)) for name, cell in self._cells()]
-        terms = [(cell, found[name], factor) for cell, (_, parts) in cells for name, factor in parts.items()]
-        known = {
-            cell: constant - sum(masks[found[name]] * f for name, f in parts.items())
-            for cell, (constant, parts) in cells
-        }
-        return self._again(Asked(tuple(sent), tuple(starts), tuple(sizes)), terms, known)
+        return self._again(Asked(tuple(sent), tuple(starts), tuple(sizes)), terms)
 
     @property
     def _slots(self) -> int:
@@ -258,22 +275,30 @@ class Products:
             self.ring.evaluator.add_inplace(total, chunk)
         return total
 
-    def _again(self, asked: Asked, terms: Sequence[tuple[int, int, int]], known: dict[int, int]) -> list[Any]:
-        """Has combinations of masked sums encrypted again; adds what is known of each cell: a constant, less its masks.
+    def _again(self, asked: Asked, terms: Sequence[tuple[int, int, int]]) -> list[Any]:
+        """Has combinations of masked sums encrypted again.
 
         Args:
             asked: the masked sums.
             terms: (slot, sum, factor): what the key holder adds up.
-            known: slot -> number.
         """
-        layout = self.layout
-        length = layout.stride if layout.copies > 1 else layout.length
-        fresh = self.computation.read(self._refresh(asked, Sums.of(terms, length, layout.copies)))
-        if len(fresh) != layout.ciphertexts:
+        fresh = self.computation.read(self._refresh(asked, Sums.of(terms, self._length, self.layout.copies)))
+        if len(fresh) != self.layout.ciphertexts:
             raise ProtocolError("the key holder has encrypted another number of sums than it was asked for")
-        one = np.zeros(length, np.int64)
+        return fresh
+
+    @property
+    def _length(self) -> int:
+        """Slots of one copy."""
+        return self.layout.stride if self.layout.copies > 1 else self.layout.length
+
+    def _with(self, fresh: list[Any] | None, known: dict[int, int]) -> list[Any]:
+        """Ciphertexts plus what is known of each cell, in every copy: a constant, less its masks."""
+        one = np.zeros(self._length, np.int64)
         one[list(known)] = [number % self.ring.modulus for number in known.values()]
-        whole = np.tile(one, layout.copies)
+        whole = np.tile(one, self.layout.copies)
+        if fresh is None:  # every attribute has one value
+            return self.computation.encrypted(whole)
         for index, ciphertext in enumerate(fresh):
             plain = self.ring.encoded(whole[index * self._slots : (index + 1) * self._slots])
             self.ring.evaluator.add_plain_inplace(ciphertext, plain)
@@ -306,4 +331,4 @@ class NaiveProducts(Products):
                 starts.append(len(sent) * self._slots + cell % self._slots)
                 known[cell] = -int(mask[cell % self._slots])
             sent.append(self.computation.hidden(combined[index], mask))
-        return self._again(Asked(tuple(sent), tuple(starts), (1,) * len(starts)), terms, known)
+        return self._with(self._again(Asked(tuple(sent), tuple(starts), (1,) * len(starts)), terms), known)

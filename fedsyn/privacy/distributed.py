@@ -190,7 +190,7 @@ class DistributedNoise:
         if not gamma >= 1 or gamma * sigma < FINEST:
             raise ConfigError(
                 f"noise with a standard deviation of {sigma:g} cannot be made from what the clients dealt: "
-                f"allowed: {FINEST / most:.3g} to {exact * sigma:.3g}"
+                f"allowed: {FINEST / max(1, most):.3g} to {exact * sigma:.3g}"
             )
         extra = _SAFETY * length * (_shares_excess(share, fewest - corrupted) + _atanh2(_theta(ROUNDING**2)))
         return cls(sigma, 1.0, count, length, asked, fewest, corrupted, gamma, share, extra)

@@ -114,11 +114,12 @@ class Contract:
             or config.fhe.compute == "client"
             or config.privacy.client_sizes != "public"
             or federation.participation < 1.0
+            or federation.minimum_cohort < federation.clients
         ):
             raise ConfigError(
-                "federation.columns: columns split over holders need a mechanism with a store (fhaim, distaim), "
-                "aggregation.protocol: fhe with fhe: {compute: packed}, privacy.client_sizes: public, and everybody in "
-                "every round"
+                "federation.columns: columns split over holders need a mechanism with a store (fhaim), "
+                "aggregation.protocol: fhe with fhe: {compute: packed}, privacy.client_sizes: public, and everybody: "
+                "federation.participation: 1, minimum_cohort: all clients"
             )
         if cls.central and config.federation.participation < 1.0:
             raise ConfigError(

@@ -135,6 +135,8 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient]) -> Exp
     first: list[type[Request]] = [Join, Sizes] if private else [Join]
     own = [r for r in client.requests.values() if r not in (Join, Sizes)]
     own += [r for r in contract.store if r not in own]  # of the store, which no client answers
+    node = config.aggregation
+    cards = [*(node.parties or ()), *([node.crypto] if node.crypto is not None else [])]
     return Explanation(
         config.mechanism.name,
         config.sha256,
@@ -147,7 +149,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient]) -> Exp
             "unit": accountant.unit,
             "capacity": accountant.capacity,
         },
-        tuple(f"{p.name} at {p.address}, fingerprint {p.fingerprint}" for p in config.aggregation.parties or ()),
+        tuple(f"{p.name} at {p.address}, fingerprint {p.fingerprint}" for p in cards),
         tuple(Asked.of(request) for request in [*first, *own]),
         len(contract.candidates),
         sigma_for_rho(ledger.remaining_rho),

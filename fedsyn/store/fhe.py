@@ -14,14 +14,13 @@ for the parties that draw): neither knows all of it, and the two do not collude.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.base import Limits
-from fedsyn.counting.stored import StoredLayout, StoreFacts
+from fedsyn.counting.stored import StoredLayout
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.nodes import FheNode
 from fedsyn.privacy.distributed import pool_share
@@ -118,7 +117,7 @@ class FheStore(Store):
         parameters = parameters_of(config, domain, facts)
         encryptor = encryptor_of(parameters, key.read(part.arrays))
         layout = layout_of(parameters, domain, facts)
-        planes = planes_of(layout, facts.openings, first_of(facts, len(domain)))
+        planes = planes_of(layout, facts.openings, facts.attributes)
         counts = self.fhe.compute == "client"
         columns = None if counts else columns_of(config, domain, _partition(part), len(part.holder.codes), layout.slots)
         sent = layout.ciphertexts if columns is None else columns.ciphertexts
@@ -142,7 +141,8 @@ class FheStore(Store):
         from fedsyn.parties.connect import connect_crypto
         from fedsyn.store.fhe_server import FheServer
 
-        return FheServer(run, self, lambda: connect_crypto(run.config, run.randomness))
+        limits = self.limits(run.config.federation.clients)
+        return FheServer(run, limits, lambda: connect_crypto(run.config, run.randomness))
 
     def who_sees_what(self) -> dict[str, str]:
         columns = self.federation.columns is not None
@@ -157,14 +157,9 @@ class FheStore(Store):
             "the crypto party their key; no more than the share aggregation.corrupted of the clients may collude with "
             f"either{split}{played}{seen[self.fhe.selector]}",
             "server": "ciphertexts, which it cannot read; of what was dealt, only what the crypto party opens",
-            "noise": "of marginals the clients, a share each, encrypted; of choices server and crypto party, a whole "
-            "one each (2 times the variance of central noise)",
+            "noise": "the clients (marginals: a share each, encrypted) and server and crypto party (choices: a whole "
+            "one each, 2 times the variance of central noise)",
         }
-
-
-def first_of(facts: StoreFacts, attributes: int) -> Sequence[tuple[str, ...]]:
-    """The cliques that one opening opens together: every attribute."""
-    return facts.cliques[:attributes]
 
 
 def _vectors(part: ClientDeal, columns: ColumnLayout) -> list[npt.NDArray[np.int64]]:

@@ -15,7 +15,6 @@ from fedsyn.privacy.release import COUNTS, ROLES
 from fedsyn.selection.terms import NORMS, Terms
 from fedsyn.store.base import ServedRun, StoreServer
 from fedsyn.store.crypto import CryptoRun, unpack
-from fedsyn.store.fhe import FheStore, first_of
 from fedsyn.wire.envelope import Arrays, Reply
 from fedsyn.wire.requests import Choose, Layout, Open, Summed
 from fedsyn.wire.sparse import split_vector
@@ -31,13 +30,13 @@ class FheServer(StoreServer):
 
     Args:
         run: what it serves.
-        store: the public facts.
+        limits: who must have dealt before anything comes out, and who may be corrupted.
         connect: gives the crypto party, when it is first needed.
     """
 
-    def __init__(self, run: ServedRun, store: FheStore, connect: Callable[[], CryptoParty]) -> None:
+    def __init__(self, run: ServedRun, limits: Limits, connect: Callable[[], CryptoParty]) -> None:
         super().__init__(run)
-        self.store = store
+        self.limits, self.fhe = limits, run.config.fhe
         layout = run.layout
         self.crypto = CryptoRun(run.config, layout.domain, layout.cliques, run.minimum, connect)
         self._stored: list[Any] | None = None
@@ -63,17 +62,13 @@ class FheServer(StoreServer):
         from fedsyn.fhe.slots import NoiseRanges
 
         facts = self.run.facts
-        return NoiseRanges(self.layout, facts.openings, first_of(facts, len(self.run.layout.domain)))
+        return NoiseRanges(self.layout, facts.openings, facts.attributes)
 
     @cached_property
     def computation(self) -> Any:
         from fedsyn.fhe.plan import computation_of
 
         return computation_of(self.parameters, self.crypto.begun.keys)
-
-    @property
-    def limits(self) -> Limits:
-        return self.store.limits(self.run.config.federation.clients)
 
     @property
     def is_open(self) -> bool:
@@ -96,7 +91,7 @@ class FheServer(StoreServer):
 
         for partition, reply in sorted(replies.items()):
             try:
-                columns = None if self.store.fhe.compute == "client" else self._columns_of(partition)
+                columns = None if self.fhe.compute == "client" else self._columns_of(partition)
                 count = self.layout.ciphertexts if columns is None else columns.ciphertexts
                 read = self.computation.read(unpack(reply.arrays, count + self.ranges.planes))
                 if columns is not None:
@@ -144,7 +139,7 @@ class FheServer(StoreServer):
         source = self.run.randomness.generator("party", 0, round, request.name, number)
         own = self.run.party_ledger(0)
         zeros = np.zeros(len(terms.cliques), np.int64)
-        if self.store.fhe.selector == "gaussian":
+        if self.fhe.selector == "gaussian":
             vector = gaussian_scores(request.epsilon, terms)
             self._check_room(terms, vector.share * 64.0)
             self._promise(vector.release(request.name, round))
@@ -176,7 +171,7 @@ class FheServer(StoreServer):
             )
         question = self.computation.scores(self._stored, self.layout, terms, share)
         answer = self.crypto.party.choose(ChooseOrder(number, request.name, round, request.epsilon, terms), question)
-        if self.store.fhe.selector == "gaussian":
+        if self.fhe.selector == "gaussian":
             return int(np.argmax(answer))
         if answer.shape != (1,) or not 0 <= int(answer[0]) < len(terms.cliques):
             raise RunError("the crypto party has chosen what was not offered to it")
@@ -189,7 +184,7 @@ class FheServer(StoreServer):
         """
         from fedsyn.fhe.plan import most_of
 
-        norm, exact = NORMS[terms.norm], self.store.fhe.scheme == "bfv"
+        norm, exact = NORMS[terms.norm], self.fhe.scheme == "bfv"
         reach = norm.honest(terms.scale, terms.rows) + int(np.abs(terms.penalties).max())
         most = most_of(self.parameters) * (1 if exact else terms.unit)
         if int(terms.weights.max()) * reach + noise >= most:

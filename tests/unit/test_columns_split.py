@@ -38,7 +38,7 @@ def deployed(columns: list[list[str]] | None = None) -> RunConfig:
         {
             "mechanism": {"name": "fhaim", "rounds": 2},
             "data": {"source": "survey"},
-            "federation": {"clients": 2, "columns": SPLIT if columns is None else columns},
+            "federation": {"clients": 2, "minimum_cohort": 2, "columns": SPLIT if columns is None else columns},
             "privacy": {"epsilon": 2.0, "delta": 1e-5, "client_sizes": "public"},
             "workload": {"degree": 2, "size": None},
             "aggregation": {**PACKED, "crypto": card},
@@ -153,7 +153,7 @@ CODES = TABLE.encode()
 
 
 def split_config(columns: list[list[str]], mechanism: str = "fhaim", **nodes: Any) -> RunConfig:
-    federation = {"columns": columns, **nodes.pop("federation", {})}
+    federation = {"columns": columns, "minimum_cohort": len(columns), **nodes.pop("federation", {})}
     options = {"rounds": 1} if mechanism in ("fhaim", "distaim") else None
     return config_of(mechanism, 2, options, **{"aggregation": PACKED, **nodes}, federation=federation)
 
@@ -175,7 +175,7 @@ def test_lists_that_do_not_fit_the_schema_or_the_clients(columns: list[list[str]
     assert "\n" not in str(caught.value)
 
 
-STORE = r"need a mechanism with a store \(fhaim, distaim\), aggregation.protocol: fhe with fhe: \{compute: packed\}"
+STORE = r"need a mechanism with a store \(fhaim\), aggregation.protocol: fhe with fhe: \{compute: packed\}"
 
 
 @pytest.mark.parametrize(

@@ -308,7 +308,7 @@ def test_a_missing_package_is_named_before_the_run(
 
 def test_directions_of_the_metrics() -> None:
     higher = {name for name, metric in METRICS.items() if not metric.lower_is_better}
-    assert higher == {"auc", "f1", "accuracy", "f1_rf", "f1_mlp", "f1_xgb"}
+    assert higher == {"auc", "f1", "accuracy", "f1_rf", "f1_mlp", "f1_xgb", "f1_lr", "accuracy_lr"}
 
 
 def test_evaluate_refuses_what_the_input_lacks() -> None:

@@ -25,6 +25,8 @@ from fedsyn.fhe.slots import NoiseRanges, Piece, SlotLayout
 from fedsyn.selection.terms import NORMS, POLYNOMIAL, L1Polynomial, Terms
 from fedsyn.testing.harness import config_of
 
+pytestmark = pytest.mark.xdist_group("fhe ckks")  # keys with rotations are made once
+
 SMALL = Domain(("a", "b", "c", "d"), (3, 2, 17, 1))
 #: 21 pairs in blocks of 512 slots: two ciphertexts.
 LARGE = Domain(tuple("abcdefg"), (20,) * 7)
@@ -195,7 +197,7 @@ def test_what_a_selector_leaves_of_a_slot_is_far_below_its_mask(key: Key, monkey
 
 def test_slots_that_are_not_asked_for_are_uniform_masks(key: Key) -> None:
     """Kolmogorov-Smirnov of 16,000 slots, and of the differences of two questions (a triangle's distribution); four
-    p-values, each wrong under a true null once in 10^6. A floods' part of the masks is 10^-5, which is not seen."""
+    p-values, each wrong under a true null once in 10^6. The flood's part of the masks is 10^-5, which is not seen."""
     held = Held.of(LARGE, key, 20_000)
     terms = held.terms("squared_l2", held.layout.cliques, sigma=100.0)
     zeros, bound = np.zeros(len(terms.cliques), np.int64), key.masks(terms)[1]

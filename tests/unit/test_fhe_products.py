@@ -22,6 +22,8 @@ from fedsyn.fhe.slots import SlotLayout
 
 pytest.importorskip("tenseal")
 
+pytestmark = pytest.mark.xdist_group("fhe products")  # keys with rotations are made once
+
 DOMAIN = Domain(("a", "b", "c", "d"), (3, 2, 5, 1))
 EVERY = [q for k in (1, 2) for q in combinations(DOMAIN.attributes, k)]
 #: Each p-value is wrong under a true null once in 10^6; this file computes 8 of them.
