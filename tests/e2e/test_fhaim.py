@@ -90,7 +90,10 @@ def test_without_noise_it_is_aim_with_the_squared_score(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("table", ["breast_cancer", "compas", "diabetes"])
+@pytest.mark.parametrize(
+    "table",
+    ["compas", pytest.param("breast_cancer", marks=pytest.mark.slow), pytest.param("diabetes", marks=pytest.mark.slow)],
+)
 def test_without_noise_on_the_papers_tables(
     quiet: None, stored: list[Any], fedsyn_data: Path, tmp_path: Path, table: str
 ) -> None:

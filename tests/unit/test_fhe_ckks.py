@@ -229,7 +229,7 @@ def test_scores_that_do_not_fit_their_terms_are_refused(key: Key) -> None:
             key.reader.scores(question, terms)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # keys for six products one after the other
 @pytest.mark.usefixtures("calm")
 @pytest.mark.parametrize("rows", [300, 9_999, 50_000])
 def test_polynomial_scores_are_exact_but_for_doubles(deep: Key, rows: int) -> None:
