@@ -84,7 +84,8 @@ class AggregationNode(Node):
     Attributes:
         protocol: 'plain': the server receives every client's vector and is trusted with it; 'secagg': a secure sum, of
             which the server learns the total and nothing else; 'mpc': a store that three parties compute on and none of
-            them sees (mechanisms that choose from a store: `distaim`, `aim`).
+            them sees (mechanisms that choose from a store: `distaim`, `aim`); 'fhe': the server computes on
+            ciphertexts, and a crypto party holds the key (a store, and sums in one message of each client).
         noise: 'server': one noise on the sum, drawn by the server; 'local': each client adds the full noise itself;
             'distributed': each client adds a share, sized for the fewest honest clients that a sum may have. Of a
             store, 'distributed' are the shares of the three parties, one of which may be corrupted; with 'fhe' what the

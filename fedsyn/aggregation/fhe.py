@@ -16,8 +16,8 @@ from fedsyn.privacy import DistributedNoise
 from fedsyn.wire.envelope import Arrays, SumSpec
 from fedsyn.wire.requests import Summed
 
-#: Clients whose ciphertexts are in memory at once: they are added up as they come.
-_AT_ONCE = 512
+# Bytes of ciphertexts that are in memory at once (they are added up as they come), of a slot, of a message at least.
+_AT_ONCE, _SLOT, _LEAST = 2**30, 64, 2**19
 
 
 class FheAggregation(Aggregation):
@@ -77,8 +77,9 @@ class FheAggregation(Aggregation):
         noise = noise_of("distributed", whole.spec, limits)
         check_room(noise, whole.rows * whole.spec.magnitude)
         total, contributors = crypto.empty(), []
-        for first in range(0, len(whole.cohort), _AT_ONCE):
-            asked = whole.cohort[first : first + _AT_ONCE]
+        at_once = max(1, _AT_ONCE // (_SLOT * whole.spec.length + _LEAST))
+        for first in range(0, len(whole.cohort), at_once):
+            asked = whole.cohort[first : first + at_once]
             replies = whole.send(asked, [*whole.arrays, *crypto.invitation])
             for partition, reply in sorted(replies.items()):
                 try:

@@ -2,12 +2,12 @@
 
 What may not be read is multiplied by 0, and sums over a clique's slots are formed before anything is sent. SEAL encodes
 in doubles, so that a 0 leaves about 2^-50 of a slot; there are no masks modulo a prime, and a uniform real mask, 2^40
-times as large as what is left, covers it: 2^-40 for a slot, less for all together. That is for comparisons, and a
-deployment is refused this scheme (`fedsyn.store.fhe`).
+times as large as what is left, covers it: 2^-40 for one slot, and so much worse for all of a run. That is for
+comparisons, and a deployment is refused this scheme (`fedsyn.store.fhe`).
 
- Cliques lie in blocks of powers of two, so that after j rotations by 1, 2, 4, ... a
-block of 2^j slots has its sum in its first one. A product, also with a selector, drops two primes, since the scale has
-two (`fedsyn.fhe.parameters`). What the key holder reads is off by the flood, which depends on no data, and is rounded.
+Cliques lie in blocks of powers of two, so that after j rotations by 1, 2, 4, ... a block of 2^j slots has its sum in
+its first one. A product, also with a selector, drops two primes, since the scale has two (`fedsyn.fhe.parameters`).
+What the key holder reads is off by the flood, which depends on no data, and is rounded.
 
 The L1 score of the paper's appendix C is a polynomial of degree 10: α p(x/α), in u = (x/α)² of degree 5.
 """

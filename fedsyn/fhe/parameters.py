@@ -116,8 +116,8 @@ def bfv_for_store(clients: int, products: int = 0, naive: bool = False) -> Param
         noise = product_noise(degree, MOST_FACTOR * (2 * clients * fresh + 1))
         if products:
             columns = products * product_noise(degree, fresh)
-            # The sum over n slots doubles log2(n) times; a selector has coefficients up to t/2.
-            noise = max(noise, (columns + 2.0**22) * degree * degree * 2.0 ** (PLAIN_BITS - 1) if naive else columns)
+            # The sum over n slots doubles log2(n) times; a selector has coefficients up to t/2; n cells are combined.
+            noise = max(noise, (columns + 2.0**22) * degree**3 * 2.0 ** (PLAIN_BITS - 1) if naive else columns)
         flood = _flood(degree, 2 * fresh + degree + 2)  # after the switch to q', which brings the noise down to V0
         chosen = _primes(_answer(flood), log2(noise / fresh), most)
         if chosen is not None:

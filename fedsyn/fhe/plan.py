@@ -27,6 +27,7 @@ from fedsyn.selection.terms import L1Polynomial
 #: Most bytes of ciphertexts in one message: Flower's own limit is 2^31 - 1.
 MOST_MESSAGE = 2**31 - 2**27
 _MOST_ROWS = 2**24
+_MOST_PRODUCTS = 2**16  # of one client, 64 of which come back in a piece
 
 
 def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts | None) -> Parameters:
@@ -92,7 +93,10 @@ def columns_of(config: RunConfig, domain: Domain, partition: int, rows: int, slo
         held = tuple(name for name in domain if name in split[partition])
     if rows > _MOST_ROWS:
         raise ProtocolError(f"encrypted columns have at most {_MOST_ROWS} rows")
-    return ColumnLayout.of(rows, slots, domain, held, packed=config.fhe.compute == "packed")
+    layout = ColumnLayout.of(rows, slots, domain, held, packed=config.fhe.compute == "packed")
+    if len(layout.columns) * (len(layout.groups) + 1) > _MOST_PRODUCTS:
+        raise ProtocolError(f"{len(layout.columns)} encrypted columns make too many products: lower data.bins")
+    return layout
 
 
 def products_of(

@@ -181,6 +181,8 @@ class KeyHolder:
         if self.host.cards is not None:
             refuse(config.aggregation.crypto != self.host.cards[0], "the configuration names another crypto party")
         contract, policy = contract_of(announcement), self.host.policy
+        if self.host.cards is not None:
+            checked(lambda: contract.trusted(config).check(config.federation.clients))
         refuse(policy.threat is not None, f"its policy demands aggregation.threat: {policy.threat}, not fhe's")
         if contract.store:
             clients, minimum = config.federation.clients, config.federation.minimum_cohort
@@ -194,12 +196,13 @@ class KeyHolder:
         facts = contract.store_facts if contract.store else None
         secret = SecretKeys(parameters_of(config, announcement.domain, facts))
         keys = secret.public
-        agreed = signed(run, announcement, keys)
+        signature = self._sign(signed(run, announcement, keys)) if self._sign is not None else b""
+        begun = _Run(run, announcement, contract, facts, ledger, secret)
         if self.host.book is not None:
             named = {"mechanism": config.mechanism.name, "configuration": config.sha256}
             self.host.book.begin(run.hex(), announcement.rho, **named)
-        self._begun = _Run(run, announcement, contract, facts, ledger, secret)
-        return Begun(run, keys, self._sign(agreed) if self._sign is not None else b"")
+        self._begun = begun  # what is in the book gets its end from here on
+        return Begun(run, keys, signature)
 
     def _choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
         run = self._running(order, asked)
@@ -303,6 +306,10 @@ class KeyHolder:
         sums.check(len(asked.starts))
         room = layout_of(run.secret.ring.parameters, layout.domain, facts)
         refuse(sums.copies * sums.length > room.ciphertexts * room.slots, "a question asks for more than a store holds")
+        brought = (
+            len(asked.ciphertexts) * room.slots
+        )  # its sums do not overlap, so they are no longer than that together
+        refuse(not asked.ciphertexts or sum(asked.sizes) > brought, "a question asks for more slots than it brings")
         assert isinstance(run.reader, BfvReader)
         return run.reader.again(asked, sums)
 

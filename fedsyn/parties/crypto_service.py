@@ -50,6 +50,8 @@ class CryptoService(Serving[KeyHolder]):
         if der(card.certificate) in pins:
             raise ConfigError("operators: one of them has this party's own key; each side has its own")
         super().__init__(file, (card,), pins, certificates, credentials)
+        limits = file.policy.limits
+        self.most = 64 * max(limits.entries, limits.cells) + (64 << 20)  # a slot of a ciphertext takes up to 64 bytes
         self.host = Host(pair, file.policy, Randomness(None), self.book, self.cards)
         self._sign = signer(credentials)
 

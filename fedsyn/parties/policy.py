@@ -19,7 +19,9 @@ from fedsyn.registry import contract_class, mechanisms
 
 
 class LimitsNode(Node):
-    """Sizes above which a party refuses, so that no server can exhaust its memory; 16 bytes of it an entry.
+    """Sizes above which a party refuses, so that no server can exhaust its memory.
+
+    An entry takes 16 bytes of it at a computing party, 64 at a crypto party.
 
     Attributes:
         entries: cells that one client deals.

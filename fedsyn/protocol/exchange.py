@@ -47,6 +47,11 @@ class Exchange:
             replies = self.grid.send_and_receive(list(self.messages(arrays, each)), timeout=self.timeout)
             return self.read(replies)
 
+    def among(self, partitions: Iterable[int]) -> Exchange:
+        """The same with some of the clients."""
+        nodes = {k: self.nodes[k] for k in partitions}
+        return Exchange(self.grid, nodes, self.envelope, self.timeout, self.costs, self.drop)
+
     def messages(self, arrays: Arrays, each: Mapping[int, Arrays] | None = None) -> Iterator[Message]:
         """One message per client; what all of them get is encoded once."""
         scalars = self.envelope.to_scalars()

@@ -132,9 +132,10 @@ class Keeper:
         """One message to each client of the cohort; gives the partition ids that have dealt now."""
         if not asked.cohort:
             return ()
-        before = len(self.server.dealt)
-        own = {k: [np.array([k], np.int64)] for k in asked.cohort}
-        self.server.deal(exchange(self.server.invitation(asked.request.rho), own))
+        before, cohort = len(self.server.dealt), list(asked.cohort)
+        for first in range(0, len(cohort), self.server.at_once):
+            own = {k: [np.array([k], np.int64)] for k in cohort[first : first + self.server.at_once]}
+            self.server.deal(exchange.among(own)(self.server.invitation(asked.request.rho), own))
         return tuple(self.server.dealt[before:])
 
     def choose(self, asked: Choose, record: RoundRecord) -> int | None:

@@ -196,6 +196,11 @@ class StoreServer(ABC):
         return []
 
     @property
+    def at_once(self) -> int:
+        """Clients whose deals may be in memory at once."""
+        return 2**20
+
+    @property
     def is_open(self) -> bool:
         """Whether enough clients have dealt for anything to come out."""
         return len(self.dealt) >= max(1, self.run.minimum)

@@ -14,6 +14,7 @@ for the parties that draw): neither knows all of it, and the two do not collude.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,9 +76,10 @@ class FheStore(Store):
             )
         limits = self.limits(clients)
         if self.federation.columns is not None and self.fhe.compute != "client" and limits.corrupted < 1:
+            least = math.ceil(1000 / clients) / 1000
             raise ConfigError(
                 "aggregation.corrupted: holders of different columns must not rely on each other's share of the noise: "
-                f"at least one of the {clients} counts as corrupted, set it to {1 / clients:.3g} or more"
+                f"at least one of the {clients} counts as corrupted, set it to {least:g} or more"
             )
         if self.federation.participation < 1.0 and limits.fewest > self.federation.participation * clients:
             raise ConfigError(
@@ -146,7 +148,8 @@ class FheStore(Store):
 
     def who_sees_what(self) -> dict[str, str]:
         columns = self.federation.columns is not None
-        split = ", and no holder of columns relies on another; a row is one person, at all holders together" * columns
+        pooled = self.limits(self.federation.clients).corrupted
+        split = f", also where {pooled} of them are holders of columns; a row is one person, at all holders" * columns
         played = " (here a simulation, which protects nobody: one process plays both)" if self.simulated else ""
         seen = {
             "index": "; the crypto party reads the noisy scores of every choice, and is trusted with them",
@@ -156,7 +159,8 @@ class FheStore(Store):
             "trust": "server and crypto party to follow the protocol, and not to collude: the server has ciphertexts, "
             "the crypto party their key; no more than the share aggregation.corrupted of the clients may collude with "
             f"either{split}{played}{seen[self.fhe.selector]}",
-            "server": "ciphertexts, which it cannot read; of what was dealt, only what the crypto party opens",
+            "server": "ciphertexts, which it cannot read; of what was dealt, only what the crypto party opens"
+            + (" (all noisy scores, too)" if self.fhe.selector == "gaussian" else ""),
             "noise": "the clients (marginals: a share each, encrypted) and server and crypto party (choices: a whole "
             "one each, 2 times the variance of central noise)",
         }

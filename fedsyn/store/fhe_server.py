@@ -86,6 +86,12 @@ class FheServer(StoreServer):
         self.announce(rho)
         return self.crypto.invitation
 
+    @property
+    def at_once(self) -> int:
+        """As many as fit a gigabyte, but for encrypted columns, which are few clients' anyway."""
+        message: int = (self.layout.ciphertexts + self.ranges.planes) * self.parameters.bytes
+        return max(1, 2**30 // message)
+
     def deal(self, replies: Mapping[int, Reply]) -> None:
         from fedsyn.fhe.seal import added
 

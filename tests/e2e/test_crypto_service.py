@@ -682,6 +682,15 @@ def test_sums_that_are_larger_than_the_store(services: CryptoServices) -> None:
     refused(services, run, lambda: run.party.sums(asked, huge), "asks for more than a store holds")
 
 
+def test_sums_that_overlap(services: CryptoServices) -> None:
+    """Nor add the same slots up again and again; honest sums have each slot once."""
+    run = Driven(services, aggregation=PACKED)
+    slots = 2**14
+    asked = replace(run.opening()[1], starts=(0, 0), sizes=(slots, slots))
+    few = Sums.of([(0, 0, 1), (0, 1, 1)], 8, 1)
+    refused(services, run, lambda: run.party.sums(asked, few), "asks for more slots than it brings")
+
+
 def test_another_run_is_refused_while_one_is_under_way(services: CryptoServices) -> None:
     run = Driven(services)
     with pytest.raises(RunError) as caught:
