@@ -306,9 +306,7 @@ class KeyHolder:
         sums.check(len(asked.starts))
         room = layout_of(run.secret.ring.parameters, layout.domain, facts)
         refuse(sums.copies * sums.length > room.ciphertexts * room.slots, "a question asks for more than a store holds")
-        brought = (
-            len(asked.ciphertexts) * room.slots
-        )  # its sums do not overlap, so they are no longer than that together
+        brought = len(asked.ciphertexts) * room.slots  # honest sums do not overlap
         refuse(not asked.ciphertexts or sum(asked.sizes) > brought, "a question asks for more slots than it brings")
         assert isinstance(run.reader, BfvReader)
         return run.reader.again(asked, sums)
