@@ -22,12 +22,18 @@ from fedsyn.fhe.parameters import (
 from fedsyn.fhe.products import ColumnLayout, Columns, NaiveProducts, Products, Refresh
 from fedsyn.fhe.seal import PublicKeys, SecretKeys
 from fedsyn.fhe.slots import SlotLayout
+from fedsyn.registry import contract_class
 from fedsyn.selection.terms import L1Polynomial
 
 #: Most bytes of ciphertexts in one message: Flower's own limit is 2^31 - 1.
 MOST_MESSAGE = 2**31 - 2**27
 _MOST_ROWS = 2**24
 _MOST_PRODUCTS = 2**16  # of one client, 64 of which come back in a piece
+
+
+def holders_of(config: RunConfig) -> int:
+    """Clients that deal: one where the mechanism has one holder by design."""
+    return 1 if contract_class(config.mechanism.name).central else config.federation.clients
 
 
 def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts | None) -> Parameters:

@@ -39,7 +39,7 @@ from fedsyn.counting.stored import StoredLayout, StoreFacts
 from fedsyn.errors import FedsynError, ProtocolError, RunError
 from fedsyn.fhe.bfv import BfvReader
 from fedsyn.fhe.parameters import MOST_FACTOR, most_answers
-from fedsyn.fhe.plan import layout_of, parameters_of, reader_of
+from fedsyn.fhe.plan import holders_of, layout_of, parameters_of, reader_of
 from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import PublicKeys, SecretKeys
 from fedsyn.parties.checks import (
@@ -185,8 +185,8 @@ class KeyHolder:
             checked(lambda: contract.trusted(config).check(config.federation.clients))
         refuse(policy.threat is not None, f"its policy demands aggregation.threat: {policy.threat}, not fhe's")
         if contract.store:
-            clients, minimum = config.federation.clients, config.federation.minimum_cohort
-            fewest, least = Limits.of(config.aggregation, clients, minimum).fewest, policy.minimum_clients
+            holders, minimum = holders_of(config), config.federation.minimum_cohort
+            fewest, least = Limits.of(config.aggregation, holders, minimum).fewest, policy.minimum_clients
             refuse(fewest < least, f"its policy opens nothing below {least} clients, and the run does from {fewest} on")
         stored = tuple(contract.stored.cliques) if contract.store else ()
         refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
@@ -249,7 +249,7 @@ class KeyHolder:
         check_opening(order, layout, self.host.policy.limits, run.least_sigma)
         cells = sum(layout.domain.size(clique) for clique in order.cliques)
         refuse(sum(asked.sizes) != cells, "an opening asks for other slots than its marginals have cells")
-        limits = Limits.of(run.config.aggregation, run.config.federation.clients, run.config.federation.minimum_cohort)
+        limits = Limits.of(run.config.aggregation, holders_of(run.config), run.config.federation.minimum_cohort)
         noise: DistributedNoise = checked(
             lambda: DistributedNoise.of_pool(
                 order.sigma,

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.base import Limits
+from fedsyn.config import RunConfig
 from fedsyn.counting.stored import StoredLayout
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.nodes import FheNode
@@ -40,6 +41,12 @@ class FheStore(Store):
 
     name = "fhe"
     noises = "distributed"
+
+    def __init__(self, config: RunConfig) -> None:
+        from fedsyn.fhe.plan import holders_of
+
+        super().__init__(config)
+        self._holders = holders_of(config)
 
     @property
     def fhe(self) -> FheNode:
@@ -74,7 +81,7 @@ class FheStore(Store):
                 f"aggregation.fhe: compute: {self.fhe.compute} counts exactly, with masks modulo a prime, which "
                 "scheme: ckks does not have; allowed: scheme: bfv"
             )
-        limits = self.limits(clients)
+        limits = self.limits
         if self.federation.columns is not None and self.fhe.compute != "client" and limits.corrupted < 1:
             least = math.ceil(1000 / clients) / 1000
             raise ConfigError(
@@ -89,9 +96,10 @@ class FheStore(Store):
         pool_share(limits.fewest - limits.corrupted)
         sealapi()
 
-    def limits(self, clients: int) -> Limits:
+    @property
+    def limits(self) -> Limits:
         """Who must have dealt before anything comes out, and who may be corrupted."""
-        return Limits.of(self.node, clients, self.minimum)
+        return Limits.of(self.node, self._holders, self.minimum)
 
     def assumptions(self) -> dict[str, str | int | float]:
         node = self.fhe
@@ -126,7 +134,7 @@ class FheStore(Store):
         check_message((sent + planes) * parameters.bytes)
         part.promise(CLIENTS)
         vectors = self._counts(part, layout) if columns is None else _vectors(part, columns)
-        limits = self.limits(config.federation.clients)
+        limits = self.limits
         share, slots = pool_share(limits.fewest - limits.corrupted), min(layout.copies * layout.stride, layout.slots)
         vectors += list(
             part.ledger.pool(planes * slots, share, part.request.release(CLIENTS), part.source).reshape(planes, slots)
@@ -143,12 +151,12 @@ class FheStore(Store):
         from fedsyn.parties.connect import connect_crypto
         from fedsyn.store.fhe_server import FheServer
 
-        limits = self.limits(run.config.federation.clients)
+        limits = self.limits
         return FheServer(run, limits, lambda: connect_crypto(run.config, run.randomness))
 
     def who_sees_what(self) -> dict[str, str]:
         columns = self.federation.columns is not None
-        pooled = self.limits(self.federation.clients).corrupted
+        pooled = self.limits.corrupted
         split = f", also where {pooled} of them are holders of columns; a row is one person, at all holders" * columns
         played = " (here a simulation, which protects nobody: one process plays both)" if self.simulated else ""
         seen = {

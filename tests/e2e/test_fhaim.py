@@ -415,3 +415,16 @@ def test_without_tenseal_one_sentence_says_what_to_install(mechanism: str, monke
     }
     with pytest.raises(ConfigError, match=r"pip install 'fedsyn\[fhe\]'"):
         parse_config(document)
+
+
+@pytest.mark.parametrize("name", ["aim", "distaim"])
+def test_its_siblings_compute_on_ciphertexts_too(quiet: None, name: str) -> None:
+    """A central mechanism has one holder, however many clients the federation has."""
+    nodes = {**ROWS, "federation": {"clients": 3}}
+    options = {"rounds": 2, "score": "squared_l2"}
+    parts = federation(1 if name == "aim" else 3)
+    encrypted, plain = (
+        finished(execute(config_of(name, 3, options, aggregation=aggregation, **nodes), parts))
+        for aggregation in (FHE, PLAIN)
+    )
+    assert equal_arrays(encrypted.arrays, plain.arrays)
