@@ -16,6 +16,7 @@ from test_engines import read_lines
 
 from fedsyn.loading import load_config
 
+pytest.importorskip("tenseal")
 pytestmark = [pytest.mark.xdist_group("flower"), pytest.mark.slow]
 
 SCHEMA = """\

@@ -60,6 +60,8 @@ from fedsyn.testing.harness import Federation, Outcome, config_of, execute, fini
 from fedsyn.testing.schemas import awkward_table
 from fedsyn.wire.envelope import Arrays
 
+pytest.importorskip("tenseal")
+
 NAME = "elder"
 TABLE = awkward_table("missing_values")
 DOMAIN, CODES = TABLE.schema.domain, TABLE.encode()

@@ -18,6 +18,8 @@ from fedsyn.schema import Schema
 from fedsyn.testing.harness import Federation, config_of, execute, finished
 from fedsyn.testing.schemas import awkward_table
 
+pytest.importorskip("tenseal")
+
 SCHEMA = """\
 columns:
   age: {kind: numeric, lower: 18, upper: 90, bins: 4, dtype: integer}

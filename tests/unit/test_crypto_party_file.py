@@ -14,6 +14,8 @@ from fedsyn.parties.crypto_service import CryptoService
 from fedsyn.parties.keys import load_party, new_operator, new_party
 from fedsyn.parties.policy import load_party_file
 
+pytest.importorskip("tenseal")
+
 BIN = Path(sys.executable).parent
 GOOD = """\
 role: crypto
