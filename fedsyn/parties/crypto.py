@@ -26,17 +26,16 @@ import contextlib
 import hashlib
 import math
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.base import Limits
 from fedsyn.counting.stored import StoredLayout, StoreFacts
-from fedsyn.errors import FedsynError, ProtocolError, RunError
+from fedsyn.errors import FedsynError, ProtocolError
 from fedsyn.fhe.bfv import BfvReader
 from fedsyn.fhe.parameters import MOST_FACTOR, most_answers
 from fedsyn.fhe.plan import holders_of, layout_of, parameters_of, reader_of
@@ -63,12 +62,12 @@ from fedsyn.parties.interface import (
     run_id,
     sealed_for,
 )
+from fedsyn.parties.steps import step
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
 from fedsyn.privacy.distributed import of_two
 from fedsyn.privacy.release import COUNTS, ROLES
 from fedsyn.selection.terms import Terms
 
-T = TypeVar("T")
 _NONCE = 16
 
 
@@ -124,11 +123,11 @@ class KeyHolder:
         self.host, self._sign = host, sign
         self.over: str | None = None
         self._begun: _Run | None = None
-        self._cpu = 0.0
+        self.cpu = 0.0
 
     @property
     def cost(self) -> PartyCost:
-        return PartyCost(0, 0, self._cpu)
+        return PartyCost(0, 0, self.cpu)
 
     def stop(self, reason: str) -> None:
         """Ends the run; the secret key is gone. Later calls change nothing."""
@@ -139,43 +138,10 @@ class KeyHolder:
             with contextlib.suppress(FedsynError):  # a ledger that cannot be written: its next reader ends the run
                 self.host.book.end(run.id.hex())
 
-    def step(self, compute: Callable[[], T]) -> T:
-        """A step of a run: after an error the run is over, and only sentences of our own leave."""
-        if self.over is not None:
-            raise RunError(f"the run is over at this party: {self.over}")
-        started = time.thread_time()
-        try:
-            return compute()
-        except FedsynError as error:
-            self.stop(str(error))
-            raise
-        except Exception as error:
-            self.stop("an internal error")
-            raise RunError(f"an internal error ({type(error).__name__})") from error
-        finally:
-            self._cpu += time.thread_time() - started
-
     # Steps ------------------------------------------------------------------------------------------------------------
 
+    @step
     def begin(self, announcement: Announcement) -> Begun:
-        return self.step(lambda: self._begin(announcement))
-
-    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
-        return self.step(lambda: self._choose(order, asked))
-
-    def open(self, order: OpenOrder, asked: Asked) -> npt.NDArray[np.int64]:
-        return self.step(lambda: self._open(order, asked))
-
-    def total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        return self.step(lambda: self._total(order, ciphertexts))
-
-    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
-        return self.step(lambda: self._sums(asked, sums))
-
-    def end(self) -> None:
-        self.stop("the server has ended it")
-
-    def _begin(self, announcement: Announcement) -> Begun:
         config = announcement.config
         check_configuration(announcement, self.host, "fhe")
         if self.host.cards is not None:
@@ -204,7 +170,8 @@ class KeyHolder:
         self._begun = begun  # what is in the book gets its end from here on
         return Begun(run, keys, signature)
 
-    def _choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
+    @step
+    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
         run = self._running(order, asked)
         layout, facts = run.store
         run.choices += 1
@@ -241,7 +208,8 @@ class KeyHolder:
         )
         return np.array([int(np.argmax(noisy))])
 
-    def _open(self, order: OpenOrder, asked: Asked) -> npt.NDArray[np.int64]:
+    @step
+    def open(self, order: OpenOrder, asked: Asked) -> npt.NDArray[np.int64]:
         run = self._running(order, asked)
         layout, facts = run.store
         run.openings += 1
@@ -266,7 +234,8 @@ class KeyHolder:
         run.ledger.charge(entry)
         return run.reader.numbers(asked)
 
-    def _total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
+    @step
+    def total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
         run = self._running(order, None)
         refuse(run.facts is not None, "this run keeps a store: it has no sums of clients' vectors")
         run.answer(len(ciphertexts))
@@ -299,7 +268,8 @@ class KeyHolder:
         assert isinstance(run.reader, BfvReader)
         return run.reader.totals(ciphertexts, order.length)
 
-    def _sums(self, asked: Asked, sums: Sums) -> list[bytes]:
+    @step
+    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
         run = self._running(None, asked)
         refuse(run.facts is None or run.config.fhe.compute == "client", "this run does not add up encrypted products")
         layout, facts = run.store
@@ -310,6 +280,9 @@ class KeyHolder:
         refuse(not asked.ciphertexts or sum(asked.sizes) > brought, "a question asks for more slots than it brings")
         assert isinstance(run.reader, BfvReader)
         return run.reader.again(asked, sums)
+
+    def end(self) -> None:
+        self.stop("the server has ended it")
 
     # What every step begins with ------------------------------------------------------------------------------------
 

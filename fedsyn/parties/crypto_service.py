@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from fedsyn.parties.serving import OPERATOR, Serving
 from fedsyn.parties.tls import der
 from fedsyn.randomness import Randomness
 
+K = TypeVar("K", ChooseOrder, OpenOrder, TotalOrder)
 _log = logging.getLogger("fedsyn.party")
 
 
@@ -74,23 +76,17 @@ class CryptoService(Serving[KeyHolder]):
         )
 
     def choose(self, request: bytes, tag: str) -> bytes:
-        order, blobs = messages.read_order_with(request)
-        if not isinstance(order, ChooseOrder):
-            raise ProtocolError("an order is malformed")
+        order, blobs = _order_of(ChooseOrder, request)
         asked = read_asked(blobs)
         return self._numbers(tag, lambda party: party.choose(order, asked))
 
     def open(self, request: bytes, tag: str) -> bytes:
-        order, blobs = messages.read_order_with(request)
-        if not isinstance(order, OpenOrder):
-            raise ProtocolError("an order is malformed")
+        order, blobs = _order_of(OpenOrder, request)
         asked = read_asked(blobs)
         return self._numbers(tag, lambda party: party.open(order, asked))
 
     def total(self, request: bytes, tag: str) -> bytes:
-        order, blobs = messages.read_order_with(request)
-        if not isinstance(order, TotalOrder):
-            raise ProtocolError("an order is malformed")
+        order, blobs = _order_of(TotalOrder, request)
         return self._numbers(tag, lambda party: party.total(order, [bytes(blob) for blob in blobs]))
 
     def sums(self, request: bytes, tag: str) -> bytes:
@@ -104,3 +100,11 @@ class CryptoService(Serving[KeyHolder]):
         with self.order(tag) as current:
             numbers = self.computed(current, lambda: step(current.party))
         return self.answer(current, {}, [numbers.astype("<i8").tobytes()])
+
+
+def _order_of(kind: type[K], request: bytes) -> tuple[K, list[memoryview]]:
+    """An order of the kind that a call takes, and what it brings; ProtocolError for any other."""
+    order, blobs = messages.read_order_with(request)
+    if not isinstance(order, kind):
+        raise ProtocolError("an order is malformed")
+    return order, blobs

@@ -16,15 +16,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import time
-from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from fedsyn.counting.stored import StoredLayout
 from fedsyn.domain import Clique
-from fedsyn.errors import FedsynError, ProtocolError, RunError
+from fedsyn.errors import FedsynError, ProtocolError
 from fedsyn.mpc.dealing import KEY, ServerShare
 from fedsyn.mpc.network import Cheating, Network
 from fedsyn.mpc.session import Session
@@ -34,35 +33,12 @@ from fedsyn.parties.dealt import Deals
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, PartyCost, run_id, sealed_for
 from fedsyn.parties.messages import announcement_bytes, digest_of, order_bytes
 from fedsyn.parties.sealing import DealPart
+from fedsyn.parties.steps import step
 from fedsyn.privacy import EXPONENTIAL, Ledger, Release
 from fedsyn.privacy import release as released
 from fedsyn.privacy.selection import DRAWING
 
-P = ParamSpec("P")
-T = TypeVar("T")
 _NONCE = 16
-
-
-def _step(method: Callable[Concatenate[Party, P], T]) -> Callable[Concatenate[Party, P], T]:
-    """A step of a run: after an error the run is over, and only sentences of our own leave."""
-
-    @functools.wraps(method)
-    def step(self: Party, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if self.over is not None:
-            raise RunError(f"the run is over at this party: {self.over}")
-        started = time.thread_time()
-        try:
-            return method(self, *args, **kwargs)
-        except FedsynError as error:
-            self.stop(str(error))
-            raise
-        except Exception as error:
-            self.stop("an internal error")
-            raise RunError(f"an internal error ({type(error).__name__})") from error
-        finally:
-            self._cpu += time.thread_time() - started
-
-    return step
 
 
 class Party:
@@ -78,13 +54,13 @@ class Party:
         self.index, self.host = index, host
         self.over: str | None = None  # why, once it is
         self._lines = _Lines(index, network)
-        self._cpu = 0.0
+        self.cpu = 0.0
         self._begun: _Run | None = None
 
     @property
     def cost(self) -> PartyCost:
         rounds = self._lines.rounds + (self._begun.session.rounds if self._begun is not None else 0)
-        return PartyCost(self._lines.bytes_sent, rounds, self._cpu)
+        return PartyCost(self._lines.bytes_sent, rounds, self.cpu)
 
     def stop(self, reason: str) -> None:
         """Ends the run; the shares are gone, and the keys of the computation with them. Later calls change nothing."""
@@ -99,7 +75,7 @@ class Party:
             with contextlib.suppress(FedsynError):  # a ledger that cannot be written: its next reader ends the run
                 self.host.book.end(run.id.hex())
 
-    @_step
+    @step
     def begin(self, announcement: Announcement) -> bytes:
         """Agrees with the other two on a run; its id. One message each way, then keys of the slots."""
         contract = check_announcement(announcement, self.host)
@@ -126,7 +102,7 @@ class Party:
         self._begun = _Run(run, announcement, contract, ledger, session)
         return run
 
-    @_step
+    @step
     def deal(self, parts: Mapping[int, DealPart]) -> dict[int, str]:
         """Takes deals by partition id; those that were refused by any party, and why, the same at all three."""
         run, state = self._running()
@@ -141,7 +117,7 @@ class Party:
         verdicts = {**self._lines.exchange(verdict, verdict, len(verdict)), self.index: verdict}
         return deals.taken(entries, verdicts, self.index, self._name)
 
-    @_step
+    @step
     def choose(self, order: ChooseOrder) -> int:
         """The index that the mechanism chose; all three parties learn it."""
         run, state = self._running(order)
@@ -172,7 +148,7 @@ class Party:
         noisy = session.sum_of_inputs(share) if added is None else added
         return session.argmax((norms - terms.penalties) * terms.weights + noisy, plan.score_bits)
 
-    @_step
+    @step
     def open(self, order: OpenOrder) -> ServerShare:
         """This party's share, for the server, of marginals times the noise's resolution plus the noise of all three."""
         run, state = self._running(order)

@@ -117,7 +117,7 @@ class Keeper:
         run = ServedRun(
             contract.config,
             contract.stored,
-            contract.store_facts,
+            lambda: contract.store_facts,
             ledger,
             randomness,
             party_ledger,

@@ -96,7 +96,7 @@ class ServedRun:
     Attributes:
         config: of the run.
         layout: of what clients deal.
-        facts: what the store may be asked for.
+        make_facts: gives what the store may be asked for, to a store that has to know before.
         ledger: the run's.
         randomness: the server's.
         party_ledger: makes the ledger of a simulated party, by its index.
@@ -107,13 +107,18 @@ class ServedRun:
 
     config: RunConfig
     layout: StoredLayout
-    facts: StoreFacts
+    make_facts: Callable[[], StoreFacts]
     ledger: Ledger
     randomness: Randomness
     party_ledger: Callable[[int], Ledger]
     minimum: int
     rows: Callable[[int], int | None]
     drop: Callable[[int, str], None]
+
+    @property
+    def facts(self) -> StoreFacts:
+        """What the store may be asked for."""
+        return self.make_facts()
 
 
 class Store(ABC):

@@ -232,7 +232,7 @@ def test_choices_follow_the_exponential_mechanism():
     run = ServedRun(
         config,
         layout,
-        contract.store_facts,
+        lambda: contract.store_facts,
         Ledger(PrivacyBudget(1e9, 1e-5), noise_by="server"),
         Randomness(5),
         lambda party: Ledger(PrivacyBudget(1.0, 1e-5)),
