@@ -240,7 +240,11 @@ class RunConfig(Node):
     def to_dict(self) -> dict[str, Any]:
         """JSON values. Keys younger than the first format are left out where unset: an older run keeps its hash."""
         document = self.model_dump(mode="json", by_alias=True)
-        younger = {"aggregation": ("parties", "crypto", "fhe"), "federation": ("columns",), "runtime": ("operator",)}
+        younger = {
+            "aggregation": ("parties", "crypto", "fhe", "setup"),
+            "federation": ("columns",),
+            "runtime": ("operator",),
+        }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):
             if document[node][key] is None:
                 del document[node][key]

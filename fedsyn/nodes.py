@@ -10,7 +10,7 @@ import json
 import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class Node(BaseModel):
@@ -94,8 +94,11 @@ class AggregationNode(Node):
         dropout: share of a sum's asked clients that may drop out of it; with more dropouts it is not opened.
         threat: 'semi_honest': everybody follows the protocol; 'malicious': the server and the corrupted clients may do
             anything (contributions stay confidential; the sum may be wrong).
-        graph: of a secure sum: 'sparse': every client shares keys with some neighbours; 'full': with every other one;
-            'auto': sparse if semi_honest, full if malicious.
+        setup: of secure sums: 'run': keys are agreed once in a run, and each sum takes one message of each client and
+            one of each member of a small committee; 'sum': every sum agrees its own keys, in four or five messages.
+            null: 'run', unless a graph is named.
+        graph: of a secure sum with a setup of its own: 'sparse': every client shares keys with some neighbours; 'full':
+            with every other one; 'auto': sparse if semi_honest, full if malicious.
         roster: public keys (64 hex digits) by partition id, by which the server finds out whose signature is bad under
             the malicious threat model; without it one bad signature ends the sum. Clients trust their own rosters only.
         failure_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with probability at most
@@ -111,12 +114,24 @@ class AggregationNode(Node):
     corrupted: float = Field(default=0.05, ge=0, lt=1)
     dropout: float = Field(default=0.1, ge=0, lt=1)
     threat: Literal["semi_honest", "malicious"] = "semi_honest"
+    setup: Literal["run", "sum"] | None = None
     graph: Literal["auto", "sparse", "full"] = "auto"
     failure_bits: int = Field(default=40, ge=10, le=120)
     roster: dict[int, str] | None = None
     parties: tuple[PartyNode, PartyNode, PartyNode] | None = None
     crypto: PartyNode | None = None
     fhe: FheNode | None = None
+
+    @property
+    def has_one_setup(self) -> bool:
+        """Whether secure sums of a run share one setup."""
+        return self.setup == "run" or (self.setup is None and self.graph == "auto")
+
+    @model_validator(mode="after")
+    def _graph_of_a_sum(self) -> AggregationNode:
+        if self.setup == "run" and self.graph != "auto":
+            raise ValueError("graph belongs to 'setup: sum'; leave it out with 'setup: run', which draws a committee")
+        return self
 
     @field_validator("parties")
     @classmethod

@@ -6,17 +6,20 @@ from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, Limits
 from fedsyn.aggregation.fhe import FheAggregation
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.secure import SecureAggregation
+from fedsyn.aggregation.secure_run import CommitteeAggregation
 from fedsyn.nodes import AggregationNode
 
 PROTOCOLS: dict[str, type[Aggregation]] = {
     "plain": PlainAggregation,
-    "secagg": SecureAggregation,
+    "secagg": CommitteeAggregation,
     "fhe": FheAggregation,
 }
 
 
 def make_aggregation(node: AggregationNode, minimum: int = 1) -> Aggregation:
     """The aggregation that a configuration asks for; `minimum` is its `federation.minimum_cohort`."""
+    if node.protocol == "secagg" and not node.has_one_setup:
+        return SecureAggregation(node, minimum)
     return PROTOCOLS[node.protocol](node, minimum)
 
 
@@ -24,6 +27,7 @@ __all__ = [
     "PROTOCOLS",
     "Aggregation",
     "ClientSum",
+    "CommitteeAggregation",
     "Contribution",
     "FheAggregation",
     "Limits",

@@ -223,6 +223,7 @@ class ServerSum:
         drop: records that a client's reply was refused, and why.
         note: records why a sum was given up.
         crypto: adds up ciphertexts and has them opened, under a protocol that has a crypto party.
+        everyone: partition ids of all clients of the run.
     """
 
     name: str
@@ -239,6 +240,7 @@ class ServerSum:
     drop: Callable[[int, str], None]
     note: Callable[[str], None]
     crypto: Ciphertexts | None = None
+    everyone: tuple[int, ...] = ()
 
     def with_server_noise(self, total: npt.NDArray[Any], contributors: Sequence[int]) -> Summed:
         """Charges, and adds the server's noise to an exact total."""
@@ -289,7 +291,8 @@ class Aggregation(ABC):
         if node.noise == "distributed" or node.protocol == "secagg":
             assumed |= {"corrupted": node.corrupted, "dropout": node.dropout}
         if node.protocol == "secagg":
-            assumed |= {"threat": node.threat, "graph": node.graph, "failure_bits": node.failure_bits}
+            assumed |= {"threat": node.threat, "failure_bits": node.failure_bits}
+            assumed |= {"setup": "run"} if node.has_one_setup else {"setup": "sum", "graph": node.graph}
         return assumed
 
     @abstractmethod

@@ -17,7 +17,7 @@ import hashlib
 import json
 import secrets
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ MASKED = "masked"
 
 
 class SecureAggregation(Aggregation):
-    """`aggregation.protocol: secagg`."""
+    """`aggregation.protocol: secagg` with `setup: sum`: every sum agrees its own keys."""
 
     name = "secagg"
 
@@ -59,8 +59,12 @@ class SecureAggregation(Aggregation):
                 "aggregation: threat: malicious cannot go with noise: server, which trusts it with exact totals; "
                 "allowed: distributed, local"
             )
-        if clients > 1:  # the session of a sum over everybody: it derives, or refuses, degree and threshold
-            self._session(SumSpec(((1,),), 1.0, 1.0, 1, asked=clients), range(clients), "", 0, "", "")
+        if clients > 1:
+            self._check_everybody(clients)
+
+    def _check_everybody(self, clients: int) -> None:
+        """The session of a sum over everybody: it derives, or refuses, degree and threshold."""
+        self._session(SumSpec(((1,),), 1.0, 1.0, 1, asked=clients), range(clients), "", 0, "", "")
 
     @property
     def _graph(self) -> str:
@@ -73,34 +77,25 @@ class SecureAggregation(Aggregation):
     def answer(self, part: ClientSum) -> Arrays:
         """One stage of a secure sum. The client's vector is computed, charged and masked in one of them only."""
         if part.spec.asked == 1:
-            return self._alone(part)
+            return self.alone(part)
         stage, arrays = part.stage, part.call.arrays
         if stage is None or stage.skip > len(arrays) - 2:
             raise ProtocolError("the message belongs to no stage of a secure sum")
-        cohort = _read_cohort(arrays[stage.skip], part.spec.asked)
-        partition = self._own_partition(part, arrays[-1], cohort)
+        cohort = read_cohort(arrays[stage.skip], part.spec.asked)
+        partition = own_partition(part, read_place(arrays[-1], 1)[0], cohort)
         session = self._session(part.spec, cohort, part.name, part.call.round, part.config_hash, stage.run)
         client = self._member(part, session, partition, stage.name)
         state = part.holder.state
         state.pop(STATE, None)  # a client that refuses a message has left the sum: no stage is tried twice
-        sent = client.answer(stage.name, arrays[stage.skip + 1 : -1], lambda: self._vector(part, arrays[: stage.skip]))
+        sent = client.answer(stage.name, arrays[stage.skip + 1 : -1], lambda: self.vector(part, arrays[: stage.skip]))
         if stage.name != UNMASK:
             state[STATE] = {"session": session.identifier.hex(), "client": client.to_state()}
         return sent
 
-    def _alone(self, part: ClientSum) -> Arrays:
+    def alone(self, part: ClientSum) -> Arrays:
         if self.node.noise == "server" and not part.central:
             raise ProtocolError("a secure sum over one client would show its exact vector")
         return PlainAggregation(self.node, self.minimum).answer(part)
-
-    def _own_partition(self, part: ClientSum, given: npt.NDArray[Any], cohort: tuple[int, ...]) -> int:
-        """This client's place in the sum: its own id, or the one that the server gave it."""
-        if given.shape != (1,) or given.dtype.kind not in "ui" or int(given[0]) not in cohort:
-            raise ProtocolError("the message does not say which client of the sum it is for")
-        own = part.holder.partition
-        if own is not None and int(given[0]) != own:
-            raise ProtocolError("the message is for another client of the sum")
-        return int(given[0])
 
     def _member(self, part: ClientSum, session: Session, partition: int, stage: str) -> SecureSumClient:
         """This client in this session, as the stages before left it."""
@@ -121,7 +116,7 @@ class SecureAggregation(Aggregation):
             kept = under_way["client"]
         return SecureSumClient(session, partition, identity=identity, roster=roster, state=kept)
 
-    def _vector(self, part: ClientSum, arrays: Arrays) -> npt.NDArray[np.uint64]:
+    def vector(self, part: ClientSum, arrays: Arrays) -> npt.NDArray[np.uint64]:
         """The vector to mask, in Z_2^64; charged."""
         contribution = part.contribution(arrays)
         if self.node.noise == "server":
@@ -132,29 +127,52 @@ class SecureAggregation(Aggregation):
     # The server's half ------------------------------------------------------------------------------------------------
 
     def run(self, whole: ServerSum) -> Summed:
-        from fedsyn.aggregation.secagg import SecureSumAborted, SecureSumServer
+        from fedsyn.aggregation.secagg import SecureSumAborted
 
         if len(whole.cohort) == 1:
             return PlainAggregation(self.node, self.minimum).run(whole)
         spec, limits = whole.spec, self.limits(len(whole.cohort))
         if limits.fewest > limits.asked:
             return Summed.nothing()
+        noise = noise_of("distributed" if self.node.noise == "distributed" else "local", spec, limits)
+        noise.check_ring(whole.rows * spec.magnitude)
+
+        def promise() -> None:
+            """Entered before the total is opened: a total that came too late to be used was released too."""
+            if self.node.noise != "server":
+                whole.ledger.promise(promised(whole, noise))
+
         try:
-            session = self._session(spec, whole.cohort, whole.name, whole.round, whole.config_hash, self._run)
+            total, contributors = self._form(whole, promise)
         except ConfigError as error:
             # Everybody together would do, or the configuration had been refused: this cohort is too small to hide in.
             for partition in whole.cohort:
                 whole.drop(partition, str(error))
             return Summed.nothing()
-        noise = noise_of("distributed" if self.node.noise == "distributed" else "local", spec, limits)
-        noise.check_ring(whole.rows * spec.magnitude)
-        server = SecureSumServer(session, self._server_roster())
-        members = _write_cohort(whole.cohort)
+        except SecureSumAborted as aborted:
+            # Who dropped out, and why, is noted for each.
+            whole.note(f"'{whole.name}' was not opened: {aborted}")
+            return Summed.nothing()
+        if self.node.noise == "server":
+            return whole.with_server_noise(total.view(np.int64), contributors)
+        return opened(total.view(np.int64), whole, noise, contributors)
+
+    def _form(self, whole: ServerSum, promise: Callable[[], None]) -> tuple[npt.NDArray[np.uint64], tuple[int, ...]]:
+        """The exchanges of a sum: its total in Z_2^64, and the contributors; `promise` is called before it is opened.
+
+        Raises:
+            ConfigError: the cohort is too small to hide anybody in.
+            SecureSumAborted: too few were left, nothing was opened.
+        """
+        from fedsyn.aggregation.secagg import SecureSumServer
+
+        session = self._session(whole.spec, whole.cohort, whole.name, whole.round, whole.config_hash, self._run)
+        server = SecureSumServer(session, self.server_roster())
+        members = write_cohort(whole.cohort)
         while not server.done:
             stage, common, each = server.outbox()
-            if stage == UNMASK and self.node.noise != "server":
-                # Entered before the total is opened: a total that came too late to be used was released too.
-                whole.ledger.promise(promised(whole, noise))
+            if stage == UNMASK:
+                promise()
             exact = stage == MASKED
             ours = whole.arrays if exact else []
             addressed = {k: [*arrays, np.array([k], np.int64)] for k, arrays in each.items()}
@@ -165,18 +183,10 @@ class SecureAggregation(Aggregation):
                 stage=Stage(stage, len(ours), self._run),
                 exact=exact,
             )
-            try:
-                server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
-            except SecureSumAborted as aborted:
-                # Who dropped out, and why, is noted for each.
-                whole.note(f"'{whole.name}' was not opened: {aborted}")
-                return Summed.nothing()
-        total, contributors = server.result()
-        if self.node.noise == "server":
-            return whole.with_server_noise(total.view(np.int64), contributors)
-        return opened(total.view(np.int64), whole, noise, contributors)
+            server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
+        return server.result()
 
-    def _server_roster(self) -> Mapping[int, bytes] | None:
+    def server_roster(self) -> Mapping[int, bytes] | None:
         """Public keys by which the server finds out whose signature is bad; clients trust their own rosters only."""
         if self.node.threat != "malicious" or self.node.roster is None:
             return None
@@ -238,27 +248,45 @@ def _session_of(
     )
 
 
-def _write_cohort(cohort: Sequence[int]) -> npt.NDArray[np.uint8]:
+def own_partition(part: ClientSum, given: int, cohort: Container[int]) -> int:
+    """This client's place in a sum: its own id, or the one that the server gave it."""
+    if given not in cohort:
+        raise ProtocolError("the message does not say which client of the sum it is for")
+    own = part.holder.partition
+    if own is not None and given != own:
+        raise ProtocolError("the message is for another client of the sum")
+    return given
+
+
+def read_place(array: npt.NDArray[Any], numbers: int) -> tuple[int, ...]:
+    """The whole numbers by which a message says which client it is for."""
+    if array.shape != (numbers,) or array.dtype.kind not in "ui":
+        raise ProtocolError("the message does not say which client of the sum it is for")
+    return tuple(int(number) for number in array)
+
+
+def write_cohort(cohort: Sequence[int]) -> npt.NDArray[np.uint8]:
     """The asked partition ids as compressed bits: a few hundred bytes for thousands of clients."""
     bits = np.zeros(max(cohort) + 1, bool)
     bits[list(cohort)] = True
     return np.frombuffer(zlib.compress(np.packbits(bits).tobytes()), np.uint8)
 
 
-def _read_cohort(array: npt.NDArray[Any], asked: int) -> tuple[int, ...]:
+def read_cohort(array: npt.NDArray[Any], asked: int | None) -> tuple[int, ...]:
+    """The partition ids of `write_cohort`; `asked` is how many there have to be, where that is known."""
     if array.dtype != np.uint8 or array.ndim != 1:
         raise ProtocolError("the message does not say which clients take part in the secure sum")
     return _members(array.tobytes(), asked)
 
 
 @lru_cache(maxsize=8)
-def _members(compressed: bytes, asked: int) -> tuple[int, ...]:
+def _members(compressed: bytes, asked: int | None) -> tuple[int, ...]:
     reader = zlib.decompressobj()
     try:
         bits = reader.decompress(compressed, MOST_PARTITIONS // 8)  # never more, whatever the message unfolds to
     except zlib.error:
         raise ProtocolError("the message does not say which clients take part in the secure sum") from None
     cohort = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
-    if not reader.eof or len(cohort) != asked:
+    if not reader.eof or (asked is not None and len(cohort) != asked):
         raise ProtocolError("the secure sum names another number of clients than it accounts for")
     return tuple(int(k) for k in cohort)

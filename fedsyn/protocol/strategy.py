@@ -335,6 +335,7 @@ class MechanismStrategy(OwnLoop):
                 self.drop,
                 self.record.notes.append,
                 self.crypto,
+                self.everyone(),
             )
         )
 

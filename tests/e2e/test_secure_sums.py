@@ -75,10 +75,12 @@ def test_ray_gives_the_serial_result(config: Path, serial: Path) -> None:
     "sets",
     [
         ["aggregation.protocol=plain"],
+        ["aggregation.threat=malicious"],
+        ["aggregation.setup=sum"],
         ["aggregation.graph=full"],
         ["aggregation.graph=full", "aggregation.threat=malicious"],
     ],
-    ids=["plain", "full graph", "malicious"],
+    ids=["plain", "malicious", "setup per sum", "full graph", "full graph, malicious"],
 )
 def test_how_a_sum_is_protected_does_not_change_its_bits(config: Path, serial: Path, sets: list[str]) -> None:
     """Masks cancel exactly, and a client draws the same share of the noise under every protocol."""
@@ -103,7 +105,7 @@ CLIENTS = 10
 SIZES = (5, 7, 4)
 STAGES = ("keys", "shares", "masked", "unmask")
 AGGREGATION = {"noise": "distributed", "corrupted": 0.1, "dropout": 0.2}  # 8 of 10 are needed, 2 may drop out
-MODE = {"protocol": "secagg", **AGGREGATION}
+MODE = {"protocol": "secagg", "setup": "sum", **AGGREGATION}
 
 
 def federation(sizes: tuple[int, ...] = SIZES, rows: int = 300) -> Federation:

@@ -12,8 +12,7 @@ from secagg_parties import Arrays, Parties, session_of
 from fedsyn.aggregation.secagg import Identity, SecureSumAborted, SecureSumClient, SecureSumServer, Session, shamir
 from fedsyn.aggregation.secagg.bindings import keys_message, pair_mask_key, self_mask_key, survivors_message, transcript
 from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
-from fedsyn.aggregation.secagg.server import _windows
-from fedsyn.aggregation.secagg.shamir import SHARE
+from fedsyn.aggregation.secagg.shamir import SHARE, windows
 from fedsyn.errors import ConfigError, ProtocolError
 
 THREATS = pytest.mark.parametrize("threat", ["semi_honest", "malicious"])
@@ -482,10 +481,10 @@ def test_a_client_needs_memory_for_its_own_neighbours_only(clients: int, graph: 
 @pytest.mark.parametrize("count", range(2, 90))
 def test_whichever_single_share_is_wrong_a_window_avoids_it(count: int) -> None:
     for size in range(1, count):
-        windows = [set(np.arange(start, start + size) % count) for start in _windows(count, size)]
-        assert all(any(share not in window for window in windows) for share in range(count))
-        assert len(windows) == (count if count <= 64 else -(-count // (count - size)))
-    assert _windows(count, count) == [0] and _windows(count, count + 1) == []
+        tried = [set(np.arange(start, start + size) % count) for start in windows(count, size)]
+        assert all(any(share not in window for window in tried) for share in range(count))
+        assert len(tried) == (count if count <= 64 else -(-count // (count - size)))
+    assert windows(count, count) == [0] and windows(count, count + 1) == []
 
 
 def joins(session: Session, liars: Sequence[int], gone: list[int], monkeypatch: pytest.MonkeyPatch) -> Parties:

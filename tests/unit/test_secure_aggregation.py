@@ -1,4 +1,4 @@
-"""Secure sums as mechanisms see them: equal to their simulations, among clients that no server talks out of it."""
+"""Secure sums with a setup each, as mechanisms see them: equal to their simulations; no client is talked out of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fedsyn import registry
 from fedsyn.aggregation import Contribution, Limits, SecureAggregation, ServerSum
 from fedsyn.aggregation.identities import load_identities, new_identity, simulated_identities
-from fedsyn.aggregation.secure import _read_cohort, _write_cohort
+from fedsyn.aggregation.secure import read_cohort, write_cohort
 from fedsyn.aggregation.shares import noise_of
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
@@ -37,7 +37,7 @@ from fedsyn.wire.holder import MOST_PARTITIONS, Call, Holder
 from fedsyn.wire.requests import Layout, Sum, Summed, SumRequest
 
 MECHANISM = "fed_naive_bayes"
-SECURE = {"protocol": "secagg", "noise": "distributed"}
+SECURE = {"protocol": "secagg", "noise": "distributed", "setup": "sum"}
 
 
 def federation(clients: int = 6) -> Federation:
@@ -352,9 +352,9 @@ def test_a_client_with_an_impossible_id_costs_nobody_anything(partition: object)
 
 def test_the_largest_id_takes_part_and_its_messages_stay_small() -> None:
     """A bit for each id up to a million, all but a few of them zero: a few hundred bytes."""
-    members = _write_cohort((0, 3, MOST_PARTITIONS - 1))
+    members = write_cohort((0, 3, MOST_PARTITIONS - 1))
     assert members.nbytes < 300
-    assert _read_cohort(members, 3) == (0, 3, MOST_PARTITIONS - 1)
+    assert read_cohort(members, 3) == (0, 3, MOST_PARTITIONS - 1)
 
 
 @given(st.sets(st.integers(0, MOST_PARTITIONS - 1), min_size=1, max_size=60))
@@ -362,14 +362,14 @@ def test_the_largest_id_takes_part_and_its_messages_stay_small() -> None:
 @example(set(range(MOST_PARTITIONS - 9, MOST_PARTITIONS)))
 def test_a_cohort_survives_the_round_trip(cohort: set[int]) -> None:
     members = tuple(sorted(cohort))
-    assert _read_cohort(_write_cohort(members), len(members)) == members
+    assert read_cohort(write_cohort(members), len(members)) == members
 
 
 @given(st.binary(max_size=400), st.integers(1, 10))
 def test_bytes_that_are_no_cohort_are_refused(text: bytes, asked: int) -> None:
     for sent in (np.frombuffer(text, np.uint8), np.frombuffer(zlib.compress(text) + b"more", np.uint8)):
         try:
-            assert len(_read_cohort(sent, asked)) == asked
+            assert len(read_cohort(sent, asked)) == asked
         except ProtocolError as error:
             assert "secure sum" in str(error)
 
@@ -383,13 +383,13 @@ def bomb(bits: int) -> np.ndarray:
 
 
 def test_a_cohort_never_unfolds_to_more_than_the_most_clients() -> None:
-    assert len(_read_cohort(np.frombuffer(zlib.compress(b"\xe0"), np.uint8), 3)) == 3
+    assert len(read_cohort(np.frombuffer(zlib.compress(b"\xe0"), np.uint8), 3)) == 3
     for bits in (1 << 23, 1 << 31):  # a kilobyte that unfolds to a megabyte, and 256 times as much
         message = bomb(bits)
         assert message.nbytes < bits >> 11
         tracemalloc.start()
         with pytest.raises(ProtocolError, match="another number of clients"):
-            _read_cohort(message, 3)
+            read_cohort(message, 3)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 2 * MOST_PARTITIONS + 2 * message.nbytes
@@ -402,10 +402,10 @@ def test_one_more_id_than_there_may_be_is_refused() -> None:
     for more, taken in ((b"", True), (b"\0", False), (b"\1", False)):
         message = np.frombuffer(zlib.compress(full.tobytes() + more), np.uint8)
         if taken:
-            assert _read_cohort(message, 1) == (0,)
+            assert read_cohort(message, 1) == (0,)
         else:
             with pytest.raises(ProtocolError):
-                _read_cohort(message, 1)
+                read_cohort(message, 1)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_one_more_id_than_there_may_be_is_refused() -> None:
 )
 def test_what_is_no_compressed_cohort_is_refused(array: np.ndarray) -> None:
     with pytest.raises(ProtocolError, match="secure sum"):
-        _read_cohort(array, 1)
+        read_cohort(array, 1)
 
 
 # Limits, configurations, identities --------------------------------------------------------------------------------

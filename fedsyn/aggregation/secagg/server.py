@@ -39,7 +39,6 @@ from fedsyn.aggregation.secagg.session import (
 from fedsyn.errors import ProtocolError
 
 Drop = Callable[[int, str], None]
-_FEW = 64  # shares of a secret, of which all windows are tried
 
 
 class SecureSumServer:
@@ -261,7 +260,7 @@ class SecureSumServer:
     def _secret(self, owner: int, right: Callable[[int, bytes], bool]) -> bytes:
         """A secret of `owner` from the shares that its neighbours revealed; aborts if they do not give it.
 
-        One wrong share among more than t is left out, see `_windows`. Who was right before comes first, so that a
+        One wrong share among more than t is left out, see `shamir.windows`. Who was right before comes first, so that a
         client that lies about many secrets makes the server search once.
         """
         threshold = self.session.threshold
@@ -270,7 +269,7 @@ class SecureSumServer:
         usable = np.flatnonzero(usable)[np.argsort(~self._right[row[usable]], kind="stable")]
         holders, shares = row[usable], self._shares[row[usable], slots[usable]]
         count = len(holders)
-        for start in _windows(count, threshold):
+        for start in shamir.windows(count, threshold):
             chosen = np.arange(start, start + threshold) % count
             points = tuple(int(i) + 1 for i in holders[chosen])
             secret = shamir.join(points, wire.rows(shares[chosen]))
@@ -292,17 +291,3 @@ class SecureSumServer:
         if not self.done:
             raise ProtocolError("the secure sum is not finished")
         return self._total, tuple(self.session.clients[i] for i in wire.members(self._alive[MASKED]))
-
-
-def _windows(count: int, size: int) -> list[int]:
-    """Where to start windows of `size` shares out of `count`, going round, in search of one without a wrong share.
-
-    A window leaves out the `count` - `size` shares behind it. Those left out by the first few windows cover the round,
-    so that whichever single share is wrong, one of them avoids it. Where shares are few the others follow, for more
-    than one wrong share; where they are many that would cost count * size^2 for a single client that dealt nonsense.
-    """
-    if count <= size:
-        return [0] if count == size else []
-    first = range(0, count, count - size)
-    others = [start for start in range(count) if start % (count - size)]
-    return [*first, *others] if count <= _FEW else [*first]

@@ -13,6 +13,7 @@ from functools import lru_cache
 PRIME = 2**256 + 297  # the smallest prime above all 256-bit secrets
 SHARE = 33  # bytes of a share
 _COEFFICIENT = 48  # random bytes per coefficient: modulo the prime they are within 2^-126 of uniform
+FEW = 64  # shares of a secret, of which all windows are tried
 _LAZY = 16  # Horner steps between two reductions: points are small, so products stay short
 
 
@@ -72,3 +73,17 @@ def join(points: tuple[int, ...], shares: Sequence[bytes]) -> bytes | None:
     weights = coefficients_at_zero(points)
     value = sum(w * int.from_bytes(share, "little") for w, share in zip(weights, shares, strict=True)) % PRIME
     return value.to_bytes(32, "little") if value < 1 << 256 else None
+
+
+def windows(count: int, size: int) -> list[int]:
+    """Where to start windows of `size` shares out of `count`, going round, in search of one without a wrong share.
+
+    A window leaves out the `count` - `size` shares behind it. Those left out by the first few windows cover the round,
+    so that whichever single share is wrong, one of them avoids it. Where shares are few the others follow, for more
+    than one wrong share; where they are many that would cost count * size^2 for a single client that dealt nonsense.
+    """
+    if count <= size:
+        return [0] if count == size else []
+    first = range(0, count, count - size)
+    others = [start for start in range(count) if start % (count - size)]
+    return [*first, *others] if count <= FEW else [*first]

@@ -1,0 +1,361 @@
+"""A data holder's half: as one that contributes, and as a member of the committee. See the package's docstring.
+
+Whatever is read from a message is checked; what does not fit is refused and changes nothing. What has to be remembered
+is a small JSON-able dictionary, so that a client can be a new process for every message. It is SECRET.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation.committee.facts import (
+    DEAL,
+    ENROL,
+    EPOCHS,
+    MASKED,
+    RECOVER,
+    UNMASK,
+    Committee,
+    Setup,
+    SumFacts,
+    enrolment,
+    epoch_keys,
+)
+from fedsyn.aggregation.committee.keys import NONCE, SharePlace, layer_key, mask_key, seal_share, unseal_share
+from fedsyn.aggregation.secagg import shamir, wire
+from fedsyn.aggregation.secagg.primitives import (
+    KEY,
+    SIGNATURE,
+    TAG,
+    Identity,
+    KeyPair,
+    Roster,
+    apply_masks,
+    signed_by,
+    usable_public_key,
+)
+from fedsyn.errors import ConfigError, ProtocolError
+
+SEALED = shamir.SHARE + TAG
+Vector = Callable[[], npt.NDArray[np.uint64]]
+
+
+class CommitteeClient:
+    """One client of a run with one setup.
+
+    Args:
+        partition: this client's.
+        identity: its signing key; needed when the threat is malicious.
+        roster: the pinned public keys of all clients; likewise.
+        state: what it remembers; changed by every answer.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        state: dict[str, Any],
+        *,
+        identity: Identity | None = None,
+        roster: Roster | None = None,
+    ) -> None:
+        self.partition = partition
+        self.state = state
+        self._identity, self._roster = identity, roster
+
+    # ---- the setup -------------------------------------------------------------------------------------------------
+
+    def enrol(self, setup: Setup) -> wire.Arrays:
+        """Sends the public half of a fresh key, signed when the threat is malicious. Forgets every earlier setup.
+
+        Raises:
+            ConfigError: if the client was not invited, or lacks the identity or roster that it needs.
+            ProtocolError: if this setup, or a later one, was there already.
+        """
+        position = self._position(setup)
+        if setup.number <= self.state.get("setup", -1):
+            raise ProtocolError("this client has enrolled in that setup, or in a later one, already")
+        self._check_roster(setup)
+        pair = KeyPair()
+        kept = {name: self.state[name] for name in ("answered", "opened") if name in self.state}
+        self.state.clear()
+        self.state |= {**kept, "setup": setup.number, "digest": setup.digest.hex(), "secret": _text(pair.secret)}
+        self.state["public"] = _text(pair.public)
+        reply = [np.frombuffer(pair.public, np.uint8)]
+        if setup.is_malicious:
+            assert self._identity is not None
+            reply.append(np.frombuffer(self._identity.sign(enrolment(setup, position, pair.public)), np.uint8))
+        return reply
+
+    def deal(self, committee: Committee, inbox: wire.Arrays) -> wire.Arrays:
+        """Draws a key for each epoch, and seals shares of it for the other members.
+
+        Args:
+            committee: that this client has to be a member of.
+            inbox: the enrolled clients' public keys (n, 32) [their signatures (n, 64)].
+
+        Returns:
+            The public halves (EPOCHS, 32), the sealed shares (EPOCHS, m - 1, 49) [signatures (EPOCHS, 64)].
+        """
+        setup = committee.setup
+        seat, own = self._seat(committee), self._own(setup)
+        if "epochs" in self.state:
+            raise ProtocolError("this member has dealt its keys already")
+        publics = self._enrolled(committee, inbox)
+        others = [(other, publics[place]) for other, place in enumerate(committee.members) if other != seat]
+        pairs = [KeyPair() for _ in range(EPOCHS)]
+        sealed = []
+        for epoch, pair in enumerate(pairs):
+            shares = shamir.split(pair.secret, committee.size.threshold, [other + 1 for other, _ in others])
+            for (other, public), share in zip(others, shares, strict=True):
+                sealed.append(seal_share(own, public, SharePlace(committee, epoch, seat, other, pair.public), share))
+        reply = [
+            wire.table([pair.public for pair in pairs], KEY),
+            wire.table(sealed, SEALED).reshape(EPOCHS, len(others), SEALED),
+        ]
+        if setup.is_malicious:
+            assert self._identity is not None
+            signatures = [
+                self._identity.sign(epoch_keys(committee, seat, epoch, pair.public)) for epoch, pair in enumerate(pairs)
+            ]
+            reply.append(wire.table(signatures, SIGNATURE))
+        self.state["committee"] = committee.digest.hex()
+        self.state["epochs"] = _text(b"".join(pair.secret + pair.public for pair in pairs))
+        self.state["clients"] = _text(b"".join(publics.values()))
+        return reply
+
+    def _enrolled(self, committee: Committee, inbox: wire.Arrays) -> dict[int, bytes]:
+        """Public key of each enrolled client by position: usable, distinct, our own right [, signed]."""
+        setup = committee.setup
+        wire.count_arrays(inbox, 2 if setup.is_malicious else 1)
+        places = [int(i) for i in committee.places]
+        keys = wire.rows(wire.read_bytes(inbox[0], len(places), KEY))
+        publics = dict(zip(places, keys, strict=True))
+        if publics[self._position(setup)] != _bytes(self.state["public"]):
+            raise ProtocolError("the server lists another public key for this client than it sent")
+        check_keys(keys)
+        if setup.is_malicious:
+            self._check_roster(setup)
+            assert self._roster is not None
+            signatures = wire.rows(wire.read_bytes(inbox[1], len(places), SIGNATURE))
+            for place, public, signature in zip(places, keys, signatures, strict=True):
+                if not signed_by(self._roster[setup.clients[place]], signature, enrolment(setup, place, public)):
+                    raise ProtocolError("the public key of an enrolled client does not bear its signature")
+        return publics
+
+    # ---- a sum -----------------------------------------------------------------------------------------------------
+
+    def mask(self, facts: SumFacts, inbox: wire.Arrays, vector: Vector) -> wire.Arrays:
+        """The contribution under one mask per member, and the nonce of these masks.
+
+        Args:
+            facts: of the sum.
+            inbox: the members' public keys of the epoch (p, 32) [their signatures (p, 64)].
+            vector: gives the (length,) uint64 contribution; called once all checks are passed.
+        """
+        committee = facts.committee
+        position = self._position(committee.setup)
+        own = self._own(committee.setup)
+        if not facts.asked[position]:
+            raise ProtocolError("the secure sum does not ask this client")
+        if facts.number <= self.state.get("answered", -1):
+            raise ProtocolError("this client took part in that sum, or in a later one, already")
+        layers = self._layers(facts, inbox, own, position)
+        values = np.array(wire.read_vector(vector(), facts.length))
+        self.state["answered"] = facts.number
+        nonce = os.urandom(NONCE)
+        apply_masks(values, [mask_key(facts, layer, nonce) for layer in layers], ())
+        return [values, np.frombuffer(nonce, np.uint8)]
+
+    def _layers(self, facts: SumFacts, inbox: wire.Arrays, own: KeyPair, position: int) -> list[bytes]:
+        """This client's key under each member's layer; agreed once in an epoch."""
+        committee, seats = facts.committee, facts.seats
+        signed = committee.setup.is_malicious
+        wire.count_arrays(inbox, 2 if signed else 1)
+        keys = wire.rows(wire.read_bytes(inbox[0], len(seats), KEY))
+        context = (committee.digest + facts.dealt + b"".join(keys)).hex() + f":{facts.epoch}"
+        if self.state.get("context") == context:
+            return _parts(_bytes(self.state["layers"]), KEY)
+        check_keys(keys)
+        if signed:
+            self._check_roster(committee.setup)
+            signatures = wire.rows(wire.read_bytes(inbox[1], len(seats), SIGNATURE))
+            for seat, public, signature in zip(seats, keys, signatures, strict=True):
+                assert self._roster is not None
+                identity = self._roster[committee.setup.clients[committee.members[seat]]]
+                if not signed_by(identity, signature, epoch_keys(committee, seat, facts.epoch, public)):
+                    raise ProtocolError("the key of a member of the committee does not bear its signature")
+        layers = [
+            layer_key(committee, seat, facts.epoch, position, own.agree(public), public, own.public)
+            for seat, public in zip(seats, keys, strict=True)
+        ]
+        self.state["context"], self.state["layers"] = context, _text(b"".join(layers))
+        return layers
+
+    # ---- a sum, as a member ----------------------------------------------------------------------------------------
+
+    def unmask(self, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
+        """The sum of this member's masks over the contributors, and its shares of the keys of members that are gone.
+
+        Each sum is answered once, for one set of contributors.
+
+        Args:
+            facts: of the sum.
+            inbox: bitmap of the contributors, their nonces (s, 16), bitmap of the members gone, their epoch keys
+                (g, 32), their shares that are sealed for this member (g, 49).
+
+        Returns:
+            The (length,) uint64 sum of masks, a bitmap of the shares that could be read, and those (r, 33).
+        """
+        committee = facts.committee
+        seat = self._seat(committee)
+        if self.state.get("committee") != committee.digest.hex():
+            raise ProtocolError("this member has dealt no keys for that committee")
+        if facts.number <= self.state.get("opened", -1):
+            raise ProtocolError("this member has answered that sum, or a later one, already")
+        if facts.epoch < self.state.get("epoch", 0):
+            raise ProtocolError("the keys of that epoch are not used any more")
+        if not facts.present[seat]:
+            raise ProtocolError("the secure sum does not use this member's layer")
+        wire.count_arrays(inbox, 5)
+        contributors = wire.read_flags(inbox[0], len(committee.setup.clients))
+        if np.any(contributors & ~facts.asked):
+            raise ProtocolError("a contributor of the secure sum was not asked, or is not enrolled")
+        places = wire.members(contributors)
+        if len(places) < facts.fewest:
+            raise ProtocolError(
+                f"{len(places)} clients contributed to the secure sum, fewer than the {facts.fewest} that it needs"
+            )
+        nonces = wire.rows(wire.read_bytes(inbox[1], len(places), NONCE))
+        revealed = self._revealed(facts, seat, inbox[2:])
+        layers = self._own_layer(facts, seat, places)
+        total = np.zeros(facts.length, np.uint64)
+        apply_masks(total, (mask_key(facts, layer, nonce) for layer, nonce in zip(layers, nonces, strict=True)), ())
+        self.state["opened"], self.state["sum"] = facts.number, facts.digest.hex()
+        return [total, *revealed]
+
+    def recover(self, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
+        """Shares of the keys of further members that are gone, for the sum that this member has just answered."""
+        seat = self._seat(facts.committee)
+        if self.state.get("sum") != facts.digest.hex():
+            raise ProtocolError("this member has not answered that sum")
+        wire.count_arrays(inbox, 3)
+        return self._revealed(facts, seat, inbox)
+
+    def _own_layer(self, facts: SumFacts, seat: int, places: Sequence[int]) -> list[bytes]:
+        """Each contributor's key under this member's layer; agreed once in an epoch."""
+        committee, epoch = facts.committee, facts.epoch
+        if self.state.get("epoch", -1) != epoch:
+            self.state["epoch"], self.state["pairs"] = epoch, ""
+            secrets = _bytes(self.state["epochs"])  # those of the epochs before serve nothing any more
+            self.state["epochs"] = _text(bytes(2 * KEY * epoch) + secrets[2 * KEY * epoch :])
+        here = {int(place): i for i, place in enumerate(committee.places)}
+        publics = _parts(_bytes(self.state["clients"]), KEY)
+        pairs = bytearray(_bytes(self.state["pairs"])) or bytearray(KEY * len(here))
+        secret, public = _epoch_key(self.state, epoch)
+        pair, empty, found = KeyPair(secret, public), bytes(KEY), []
+        for place in places:
+            at = slice(KEY * here[place], KEY * here[place] + KEY)
+            if pairs[at] == empty:
+                other = publics[here[place]]
+                pairs[at] = layer_key(committee, seat, epoch, place, pair.agree(other), public, other)
+            found.append(bytes(pairs[at]))
+        self.state["pairs"] = _text(bytes(pairs))
+        return found
+
+    def _revealed(self, facts: SumFacts, seat: int, inbox: wire.Arrays) -> wire.Arrays:
+        """This member's shares of the epoch keys of those who are gone, never of more than the derived number."""
+        committee, epoch = facts.committee, facts.epoch
+        gone = wire.read_flags(inbox[0], len(committee.members))
+        if gone[seat] or np.any(gone & ~facts.present):
+            raise ProtocolError("the secure sum counts a member as gone that answers, or that it does not use")
+        seats = wire.members(gone)
+        keys = wire.rows(wire.read_bytes(inbox[1], len(seats), KEY))
+        sealed = wire.rows(wire.read_bytes(inbox[2], len(seats), SEALED))
+        before = set(self.state.get("revealed", {}).get(str(epoch), []))
+        after = sorted(before | set(seats))
+        if len(after) > facts.most_lost:
+            raise ProtocolError(
+                f"{len(after)} members of the committee would be gone in this epoch, at most {facts.most_lost} may be: "
+                "nothing is revealed"
+            )
+        own, publics = self._own(committee.setup), _parts(_bytes(self.state["clients"]), KEY)
+        here = {int(place): i for i, place in enumerate(committee.places)}
+        shares = [
+            unseal_share(
+                own, publics[here[committee.members[other]]], SharePlace(committee, epoch, other, seat, key), text
+            )
+            for other, key, text in zip(seats, keys, sealed, strict=True)
+        ]
+        if seats:
+            self.state.setdefault("revealed", {})[str(epoch)] = after
+        held = np.array([share is not None for share in shares], bool)
+        return [wire.write_flags(held), wire.table([share for share in shares if share is not None], shamir.SHARE)]
+
+    # ---- common ----------------------------------------------------------------------------------------------------
+
+    def _position(self, setup: Setup) -> int:
+        position = setup.position(self.partition)
+        if position < 0:
+            raise ConfigError("a client cannot take part in secure sums whose setup does not invite it")
+        return position
+
+    def _seat(self, committee: Committee) -> int:
+        seat = committee.seat(self._position(committee.setup))
+        if seat < 0:
+            raise ProtocolError("this client is not a member of the committee")
+        self._own(committee.setup)
+        return seat
+
+    def _own(self, setup: Setup) -> KeyPair:
+        """This client's key of the setup; ProtocolError if it has not enrolled in it."""
+        if self.state.get("digest") != setup.digest.hex():
+            raise ProtocolError("this client has not enrolled in the run's setup of secure sums")
+        return KeyPair(_bytes(self.state["secret"]), _bytes(self.state["public"]))
+
+    def _check_roster(self, setup: Setup) -> None:
+        if not setup.is_malicious:
+            return
+        identity, roster = self._identity, self._roster
+        if identity is None or roster is None:
+            raise ConfigError("aggregation.threat: malicious needs the client's identity and the roster")
+        pinned = [roster.get(other, b"") for other in setup.clients]
+        if any(len(key) != KEY for key in pinned):
+            raise ConfigError("the roster lacks the public key of a client of the secure sum")
+        if len(set(pinned)) != len(pinned):  # its owner would count twice
+            raise ConfigError("the roster holds the same public key for two clients of the secure sum")
+        if roster[self.partition] != identity.public:
+            raise ConfigError("the roster holds another public key for this client than its identity's")
+
+
+def check_keys(keys: Sequence[bytes]) -> None:
+    """ProtocolError unless the X25519 keys are usable and distinct."""
+    if len(set(keys)) != len(keys):
+        raise ProtocolError("a public key is listed twice")
+    if not all(map(usable_public_key, keys)):
+        raise ProtocolError("a public key is malformed or of low order")
+
+
+def _epoch_key(state: Mapping[str, Any], epoch: int) -> tuple[bytes, bytes]:
+    pair = _parts(_bytes(state["epochs"]), 2 * KEY)[epoch]
+    return pair[:KEY], pair[KEY:]
+
+
+def _parts(raw: bytes, size: int) -> list[bytes]:
+    return [raw[i : i + size] for i in range(0, len(raw), size)]
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text)
+
+
+__all__ = ["DEAL", "ENROL", "MASKED", "RECOVER", "UNMASK", "CommitteeClient", "check_keys"]

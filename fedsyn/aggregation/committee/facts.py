@@ -1,0 +1,236 @@
+"""The public facts of a setup, of the committee that it draws, and of one sum; what every key is bound to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation.committee.size import Size, derive
+from fedsyn.aggregation.secagg import wire
+from fedsyn.aggregation.secagg.primitives import key_stream
+from fedsyn.aggregation.secagg.session import MALICIOUS, SEMI_HONEST
+from fedsyn.errors import ConfigError, ProtocolError
+
+EPOCHS = 16  # of a setup; each has keys of its own, and ends when one of them was revealed
+ENROL, DEAL, MASKED, UNMASK, RECOVER = "enrol", "deal", "masked", "unmask", "recover"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The public facts of one setup, the same at every party.
+
+    A client takes `corrupted`, `dropouts`, `threat` and `failure_bits` from its OWN configuration: its privacy rests on
+    them. All of them enter `digest`, to which every key and signature is bound.
+
+    Attributes:
+        identifier: binds the run and its configuration.
+        number: of the setup in its run.
+        clients: partition ids invited, ascending.
+        corrupted: most of them that may collude with the server.
+        dropouts: most of them that may drop out.
+        threat: `semi_honest` or `malicious`.
+        failure_bits: see `size`.
+
+    Raises:
+        ConfigError: where the parameters cannot protect anybody.
+    """
+
+    identifier: bytes
+    number: int
+    clients: tuple[int, ...]
+    corrupted: int
+    dropouts: int
+    threat: str = SEMI_HONEST
+    failure_bits: int = 40
+
+    def __post_init__(self) -> None:
+        ids = np.asarray(self.clients, np.int64)
+        if not len(ids) or ids[0] < 0 or np.any(np.diff(ids) <= 0):
+            raise ConfigError("the clients of a secure sum must be distinct partition numbers in ascending order")
+        if self.threat not in (SEMI_HONEST, MALICIOUS):
+            raise ConfigError(f"aggregation.threat must be {SEMI_HONEST} or {MALICIOUS}")
+        check_hides(len(ids), self.fewest, self.corrupted)
+        derive(len(ids), self.corrupted, self.dropouts, self.failure_bits, self.is_malicious)
+
+    @property
+    def is_malicious(self) -> bool:
+        return self.threat == MALICIOUS
+
+    @property
+    def fewest(self) -> int:
+        """Fewest clients with which it is worth having."""
+        return len(self.clients) - self.dropouts
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of all facts."""
+        facts = [self.number, self.corrupted, self.dropouts, self.threat, self.failure_bits, EPOCHS]
+        head = json.dumps(["fedsyn secure sums, one setup", self.identifier.hex(), len(self.clients), *facts])
+        return hashlib.sha256(head.encode() + b"\0" + np.asarray(self.clients, "<i8").tobytes()).digest()
+
+    def position(self, partition: int) -> int:
+        """The place of a client in `clients`, or -1 if it was not invited."""
+        place = bisect_left(self.clients, partition)
+        return place if place < len(self.clients) and self.clients[place] == partition else -1
+
+
+def check_hides(clients: int, fewest: int, corrupted: int) -> None:
+    """ConfigError unless the fewest contributors hold two honest ones."""
+    if fewest - corrupted < 2:
+        raise ConfigError(
+            f"a secure sum of {clients} clients of which {clients - fewest} may drop out and {corrupted} may collude "
+            "with the server leaves fewer than two honest contributors: it would hide nothing. Ask more clients, "
+            "or lower aggregation.dropout or aggregation.corrupted"
+        )
+
+
+@dataclass(frozen=True)
+class Committee:
+    """Who is enrolled, and the members that follow from it.
+
+    Attributes:
+        setup: its facts.
+        enrolled: bitmap of the invited clients that are.
+
+    Raises:
+        ProtocolError: if fewer are enrolled than the setup allows for.
+        ConfigError: if no committee of them protects.
+    """
+
+    setup: Setup
+    enrolled: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.places) < self.setup.fewest:
+            raise ProtocolError(
+                f"{len(self.places)} clients are enrolled for secure sums, fewer than the {self.setup.fewest} needed"
+            )
+        self.size  # noqa: B018 - derived here, or refused
+
+    @cached_property
+    def places(self) -> npt.NDArray[np.int64]:
+        """Positions of the enrolled clients, ascending."""
+        flags = wire.read_flags(np.frombuffer(self.enrolled, np.uint8), len(self.setup.clients))
+        return np.flatnonzero(flags)
+
+    @cached_property
+    def size(self) -> Size:
+        """Those who did not enrol are the first of the clients that may drop out."""
+        setup, n = self.setup, len(self.places)
+        left = setup.dropouts - (len(setup.clients) - n)
+        return derive(n, setup.corrupted, left, setup.failure_bits, setup.is_malicious)
+
+    @cached_property
+    def digest(self) -> bytes:
+        return hashlib.sha256(b"fedsyn committee\0" + self.setup.digest + self.enrolled).digest()
+
+    @cached_property
+    def members(self) -> tuple[int, ...]:
+        """Positions of the members, ascending: the first of the enrolled in an order that the digest draws."""
+        order = np.argsort(np.frombuffer(key_stream(self.digest, 8 * len(self.places)), "<u8"), kind="stable")
+        return tuple(int(i) for i in np.sort(self.places[order[: self.size.members]]))
+
+    def seat(self, position: int) -> int:
+        """The number of a member in the committee, or -1."""
+        place = bisect_left(self.members, position)
+        return place if place < len(self.members) and self.members[place] == position else -1
+
+    def check_dealt(self, dealt: wire.Flags) -> None:
+        """ProtocolError if too few members have dealt keys; a malicious server may not leave out any."""
+        needed = len(self.members) if self.setup.is_malicious else len(self.members) - self.size.lost
+        if int(dealt.sum()) < needed:
+            raise ProtocolError(
+                f"{int(dealt.sum())} members of the committee have dealt keys where {needed} are needed"
+            )
+
+
+@lru_cache(maxsize=8)
+def committee_of(setup: Setup, enrolled: bytes) -> Committee:
+    """The committee; clients that share a process share it."""
+    return Committee(setup, enrolled)
+
+
+@dataclass(frozen=True)
+class SumFacts:
+    """The public facts of one sum.
+
+    Attributes:
+        committee: whose layers mask it.
+        dealt: bitmap of the members whose layers are used.
+        epoch: whose keys are used.
+        identifier: binds request, layout, noise and cohort.
+        number: of the sum in its run.
+        cohort: partition ids asked, ascending.
+        length: entries of the summed vector, each in Z_2^64.
+        fewest: contributors below which no member helps to open it.
+        corrupted: of the cohort.
+
+    Raises:
+        ConfigError: where the sum would hide nothing.
+        ProtocolError: for an epoch that the setup does not have, or too few members.
+    """
+
+    committee: Committee
+    dealt: bytes
+    epoch: int
+    identifier: bytes
+    number: int
+    cohort: tuple[int, ...]
+    length: int
+    fewest: int
+    corrupted: int
+
+    def __post_init__(self) -> None:
+        check_hides(len(self.cohort), self.fewest, self.corrupted)
+        if not 0 <= self.epoch < EPOCHS:
+            raise ProtocolError("the secure sum names an epoch that its setup does not have")
+        self.committee.check_dealt(self.present)
+
+    @cached_property
+    def present(self) -> wire.Flags:
+        """(m,) members whose layers are used."""
+        return wire.read_flags(np.frombuffer(self.dealt, np.uint8), len(self.committee.members))
+
+    @cached_property
+    def seats(self) -> tuple[int, ...]:
+        """Numbers of these members, ascending."""
+        return tuple(wire.members(self.present))
+
+    @cached_property
+    def asked(self) -> npt.NDArray[np.bool_]:
+        """Flags over the setup's clients: those of the cohort that are enrolled."""
+        flags = np.zeros(len(self.committee.setup.clients), bool)
+        flags[self.committee.places] = True
+        return flags & np.isin(self.committee.setup.clients, self.cohort)
+
+    @cached_property
+    def most_lost(self) -> int:
+        """Keys of this epoch that may be revealed: members that have not dealt are lost already."""
+        return self.committee.size.lost - (len(self.present) - len(self.seats))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of all facts; it separates this sum's masks from those of every other."""
+        facts = [self.epoch, self.number, self.length, self.fewest, self.corrupted, self.identifier.hex()]
+        head = b"fedsyn masked sum\0" + self.committee.digest + self.dealt + json.dumps(facts).encode()
+        return hashlib.sha256(head + b"\0" + np.asarray(self.cohort, "<i8").tobytes()).digest()
+
+
+# What is derived and signed, each bound to its purpose and to everybody concerned -------------------------------------
+
+
+def enrolment(setup: Setup, position: int, public: bytes) -> bytes:
+    """What a client signs when it enrols."""
+    return b"fedsyn secure sums: enrol\0" + setup.digest + position.to_bytes(8, "little") + public
+
+
+def epoch_keys(committee: Committee, seat: int, epoch: int, public: bytes) -> bytes:
+    """What a member signs for each epoch."""
+    place = seat.to_bytes(8, "little") + epoch.to_bytes(8, "little")
+    return b"fedsyn secure sums: epoch\0" + committee.digest + place + public

@@ -1,0 +1,68 @@
+"""What a pair of client and member share, and the mask that comes of it."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+
+from fedsyn.aggregation.committee.facts import Committee, SumFacts
+from fedsyn.aggregation.secagg.primitives import KeyPair, derive, seal, unseal
+
+NONCE = 16  # bytes, drawn anew for every answer
+
+
+@dataclass(frozen=True)
+class SharePlace:
+    """Which share this is: of the key of member `sender` in an epoch, for member `receiver` (their seats).
+
+    Its key is bound to the public half of the shared key too. That one is fresh, so no key seals two messages.
+    """
+
+    committee: Committee
+    epoch: int
+    sender: int
+    receiver: int
+    epoch_public: bytes
+
+    @property
+    def bound(self) -> bytes:
+        return self.committee.digest + b"".join(
+            i.to_bytes(8, "little") for i in (self.epoch, self.sender, self.receiver)
+        )
+
+    def key(self, agreed: bytes, sender: bytes, receiver: bytes) -> bytes:
+        ids, publics = (self.epoch, self.sender, self.receiver), (sender, receiver, self.epoch_public)
+        return derive(agreed, self.committee.digest, b"share", ids, publics)
+
+
+def layer_key(
+    committee: Committee, seat: int, epoch: int, position: int, agreed: bytes, epoch_public: bytes, public: bytes
+) -> bytes:
+    """The key of one client under the layer of one member, for an epoch.
+
+    Args:
+        seat: of the member.
+        position: of the client.
+        agreed: the X25519 secret of the client's key and the member's key of this epoch.
+        epoch_public: that key's public half.
+        public: the client's.
+    """
+    return derive(agreed, committee.digest, b"layer", (seat, epoch, position), (epoch_public, public))
+
+
+def mask_key(facts: SumFacts, layer: bytes, nonce: bytes) -> bytes:
+    """The key of the mask of one client under one layer in one sum.
+
+    A fresh nonce of the client makes two answers to one sum (after a rolled back memory) two unrelated masks.
+    """
+    return hmac.digest(layer, facts.digest + nonce, "sha256")
+
+
+def seal_share(own: KeyPair, other: bytes, place: SharePlace, share: bytes) -> bytes:
+    """A share of a member's epoch key, for the member whose public key is `other`."""
+    return seal(place.key(own.agree(other), own.public, other), share, place.bound)
+
+
+def unseal_share(own: KeyPair, other: bytes, place: SharePlace, sealed: bytes) -> bytes | None:
+    """The share that the member whose public key is `other` has dealt, or None if it was not sealed so."""
+    return unseal(place.key(own.agree(other), other, own.public), sealed, place.bound)

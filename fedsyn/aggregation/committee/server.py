@@ -1,0 +1,359 @@
+"""The server's half: a setup, and the sums that it serves. See the package's docstring for who sees what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation.committee.client import SEALED, check_keys
+from fedsyn.aggregation.committee.facts import (
+    DEAL,
+    ENROL,
+    EPOCHS,
+    MASKED,
+    RECOVER,
+    UNMASK,
+    Committee,
+    Setup,
+    SumFacts,
+    enrolment,
+    epoch_keys,
+)
+from fedsyn.aggregation.committee.keys import NONCE, layer_key, mask_key
+from fedsyn.aggregation.secagg import shamir, wire
+from fedsyn.aggregation.secagg.primitives import (
+    KEY,
+    SIGNATURE,
+    KeyPair,
+    Roster,
+    apply_masks,
+    signed_by,
+    usable_public_key,
+)
+from fedsyn.aggregation.secagg.session import SecureSumAborted
+from fedsyn.errors import ConfigError, ProtocolError
+
+Drop = Callable[[int, str], None]
+Outbox = tuple[str, wire.Arrays, dict[int, wire.Arrays]]
+
+
+@dataclass
+class Established:
+    """What the server keeps of a setup.
+
+    Attributes:
+        committee: its members.
+        publics: (n, 32) enrolled clients' keys, by rank among the enrolled.
+        dealt: (m,) members that have dealt.
+        keys: (EPOCHS, m, 32) their public keys.
+        signatures: (EPOCHS, m, 64) on these, if the threat is malicious.
+        sealed: (EPOCHS, m, m, 49) shares, by sender and receiver; noise to the server.
+        epoch: that sums use now.
+        revealed: secret key of this epoch of each member that was gone, by seat.
+        unreachable: seats of members that did not answer when they were asked last.
+    """
+
+    committee: Committee
+    publics: wire.Bytes
+    dealt: wire.Flags
+    keys: wire.Bytes
+    signatures: wire.Bytes
+    sealed: wire.Bytes
+    epoch: int = 0
+    revealed: dict[int, bytes] = field(default_factory=dict)
+    unreachable: set[int] = field(default_factory=set)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether every epoch has been used up."""
+        return self.epoch >= EPOCHS
+
+    def renew(self) -> None:
+        """Ends an epoch in which a key was revealed whose owner is back: it would count as lost for nothing."""
+        if not self.revealed.keys() <= self.unreachable:
+            self.epoch, self.revealed = self.epoch + 1, {}
+
+    def public_of(self, position: int) -> bytes:
+        return self.publics[int(np.searchsorted(self.committee.places, position))].tobytes()
+
+
+class SetupServer:
+    """The server of one setup: take `outbox`, carry it, hand the replies to `receive`, until `established` is there.
+
+    Args:
+        setup: its facts.
+        roster: the clients' pinned public keys, if the server has them. It then leaves out a client with a bad
+            signature, which otherwise the members would refuse.
+    """
+
+    def __init__(self, setup: Setup, roster: Roster | None = None) -> None:
+        self.setup = setup
+        self.established: Established | None = None
+        self._roster = roster if setup.is_malicious else None
+        self._committee: Committee | None = None
+        self._publics: dict[int, bytes] = {}
+        self._signed: dict[int, bytes] = {}
+
+    def outbox(self) -> Outbox:
+        """The stage's name, the arrays for all, and the further arrays of each client that is asked."""
+        clients = self.setup.clients
+        if self._committee is None:
+            return ENROL, [], {k: [] for k in clients}
+        places = [int(i) for i in self._committee.places]
+        common = [
+            np.frombuffer(self._committee.enrolled, np.uint8),
+            wire.table([self._publics[i] for i in places], KEY),
+        ]
+        if self.setup.is_malicious:
+            common.append(wire.table([self._signed[i] for i in places], SIGNATURE))
+        return DEAL, common, {clients[i]: [] for i in self._committee.members}
+
+    def receive(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> list[int]:
+        """Takes a stage's replies. Returns the partitions without which a setup has to be tried again.
+
+        Raises:
+            SecureSumAborted: if too few are left for a setup.
+        """
+        if self._committee is None:
+            self._enrolled(replies, drop)
+            return []
+        return self._dealt(self._committee, replies, drop)
+
+    def _enrolled(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> None:
+        for partition in sorted(replies):
+            try:
+                self._enrol(self.setup.position(partition), replies[partition])
+            except ProtocolError as error:
+                drop(partition, str(error))
+        owners: dict[bytes, list[int]] = {}
+        for position, public in self._publics.items():
+            owners.setdefault(public, []).append(position)
+        for position in (i for group in owners.values() if len(group) > 1 for i in group):
+            del self._publics[position]
+            drop(self.setup.clients[position], "sent a public key that another client sent too")
+        flags = np.zeros(len(self.setup.clients), bool)
+        flags[list(self._publics)] = True
+        try:
+            self._committee = Committee(self.setup, wire.write_flags(flags).tobytes())
+        except (ProtocolError, ConfigError) as error:
+            raise SecureSumAborted(str(error)) from None
+
+    def _enrol(self, position: int, arrays: wire.Arrays) -> None:
+        signed = self.setup.is_malicious
+        if position < 0:
+            raise ProtocolError("was not invited to the setup of secure sums")
+        wire.count_arrays(arrays, 2 if signed else 1)
+        public = wire.read_bytes(arrays[0], KEY).tobytes()
+        if not usable_public_key(public):
+            raise ProtocolError("a public key is malformed or of low order")
+        if signed:
+            signature = wire.read_bytes(arrays[1], SIGNATURE).tobytes()
+            self._check_signature(position, signature, enrolment(self.setup, position, public))
+            self._signed[position] = signature
+        self._publics[position] = public
+
+    def _check_signature(self, position: int, signature: bytes, message: bytes) -> None:
+        if self._roster is None:
+            return
+        if not signed_by(self._roster.get(self.setup.clients[position], b""), signature, message):
+            raise ProtocolError("a signature is not that of the pinned identity")
+
+    def _dealt(self, committee: Committee, replies: Mapping[int, wire.Arrays], drop: Drop) -> list[int]:
+        clients, m = self.setup.clients, len(committee.members)
+        dealt = np.zeros(m, bool)
+        keys = np.zeros((EPOCHS, m, KEY), np.uint8)
+        signatures = np.zeros((EPOCHS, m, SIGNATURE), np.uint8)
+        sealed = np.zeros((EPOCHS, m, m, SEALED), np.uint8)
+        for seat, position in enumerate(committee.members):
+            arrays = replies.get(clients[position])
+            if arrays is None:
+                continue
+            try:
+                wire.count_arrays(arrays, 3 if self.setup.is_malicious else 2)
+                own = wire.read_bytes(arrays[0], EPOCHS, KEY)
+                shares = wire.read_bytes(arrays[1], EPOCHS, m - 1, SEALED)
+                check_keys(wire.rows(own))
+                if self.setup.is_malicious:
+                    signatures[:, seat] = wire.read_bytes(arrays[2], EPOCHS, SIGNATURE)
+                    for epoch in range(EPOCHS):
+                        message = epoch_keys(committee, seat, epoch, own[epoch].tobytes())
+                        self._check_signature(position, signatures[epoch, seat].tobytes(), message)
+            except ProtocolError as error:
+                drop(clients[position], str(error))
+                continue
+            keys[:, seat], dealt[seat] = own, True
+            sealed[:, seat, np.arange(m) != seat] = shares
+        missing = [clients[committee.members[seat]] for seat in np.flatnonzero(~dealt)]
+        try:
+            committee.check_dealt(dealt)
+        except ProtocolError:
+            return missing
+        publics = wire.table([self._publics[int(i)] for i in committee.places], KEY)
+        self.established = Established(committee, publics, dealt, keys, signatures, sealed)
+        return []
+
+
+class CommitteeSumServer:
+    """The server of one sum: take `outbox`, carry it to the clients, hand their replies to `receive`, until `done`.
+
+    Args:
+        facts: of the sum.
+        established: the setup that it uses; its revealed keys grow.
+
+    Attributes:
+        done: whether the sum is open.
+    """
+
+    def __init__(self, facts: SumFacts, established: Established) -> None:
+        self.facts, self.established = facts, established
+        self.done = False
+        self._stage = MASKED
+        self._total = np.zeros(facts.length, np.uint64)
+        self._nonces: dict[int, bytes] = {}  # of the contributors, by position
+        self._gone: set[int] = set()  # seats that are not asked, or did not answer
+        self._asked: set[int] = set()  # seats whose answer is waited for
+        self._shares: dict[int, dict[int, bytes]] = {}  # of whose key (seat): by holder
+        self._committee = facts.committee
+        self._clients = facts.committee.setup.clients
+
+    # ---- what goes out -------------------------------------------------------------------------------------------
+
+    def outbox(self) -> Outbox:
+        """The next stage's name, the arrays for all, and the further arrays of each client that is asked."""
+        facts, kept = self.facts, self.established
+        if self._stage == MASKED:
+            common = [kept.keys[facts.epoch, facts.present]]
+            if self._committee.setup.is_malicious:
+                common.append(kept.signatures[facts.epoch, facts.present])
+            return MASKED, common, {self._clients[i]: [] for i in np.flatnonzero(facts.asked)}
+        gone = sorted(self._wanted())
+        flags = np.zeros(len(self._committee.members), bool)
+        flags[gone] = True
+        common = [wire.write_flags(flags), kept.keys[facts.epoch, gone]]
+        if self._stage == UNMASK:
+            contributors = np.zeros(len(self._clients), bool)
+            contributors[list(self._nonces)] = True
+            nonces = [self._nonces[i] for i in sorted(self._nonces)]
+            common = [wire.write_flags(contributors), wire.table(nonces, NONCE), *common]
+        sealed = {seat: [kept.sealed[facts.epoch, gone, seat]] for seat in sorted(self._asked)}
+        return self._stage, common, {self._partition(seat): arrays for seat, arrays in sealed.items()}
+
+    def _wanted(self) -> set[int]:
+        """Seats of members that are gone and whose key is not known yet."""
+        return {seat for seat in self._gone if seat not in self.established.revealed}
+
+    def _partition(self, seat: int) -> int:
+        return self._clients[self._committee.members[seat]]
+
+    # ---- what comes in -------------------------------------------------------------------------------------------
+
+    def receive(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> None:
+        """Takes a stage's replies.
+
+        Raises:
+            SecureSumAborted: when too few clients or members are left; nothing is opened.
+        """
+        if self._stage == MASKED:
+            self._masked(replies, drop)
+            return
+        answered: set[int] = set()
+        for seat in sorted(self._asked):
+            partition = self._partition(seat)
+            if partition not in replies:
+                continue
+            try:
+                self._helped(seat, replies[partition])
+                answered.add(seat)
+            except ProtocolError as error:
+                drop(partition, str(error))
+        is_last, kept = self._stage == RECOVER, self.established
+        kept.unreachable = (kept.unreachable | self._asked) - answered
+        if not is_last:
+            self._gone |= self._asked - answered
+            self._check_lost()
+        self._asked, self._stage = answered, RECOVER
+        missing = [seat for seat in sorted(self._wanted()) if not self._recovered(seat)]
+        if missing and is_last:
+            raise SecureSumAborted("the shares of a committee member's key do not give it")
+        if not missing:
+            self._open()
+
+    def _masked(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> None:
+        facts, setup = self.facts, self._committee.setup
+        for partition in sorted(replies):
+            position = setup.position(partition)
+            try:
+                if position < 0 or not facts.asked[position]:
+                    raise ProtocolError("was not asked in the secure sum")
+                wire.count_arrays(replies[partition], 2)
+                vector, nonce = replies[partition]
+                values, raw = wire.read_vector(vector, facts.length), wire.read_bytes(nonce, NONCE)
+            except ProtocolError as error:
+                drop(partition, str(error))
+                continue
+            self._total += values
+            self._nonces[position] = raw.tobytes()
+        if len(self._nonces) < facts.fewest:
+            raise SecureSumAborted(f"{len(self._nonces)} clients contributed, {facts.fewest} are needed")
+        kept = self.established
+        kept.unreachable -= {self._committee.seat(i) for i in self._nonces}  # who is back has contributed
+        self._gone = (kept.unreachable & set(facts.seats)) | set(kept.revealed)
+        self._asked = set(facts.seats) - self._gone
+        self._check_lost()
+        self._stage = UNMASK
+
+    def _check_lost(self) -> None:
+        if len(self._gone) > self.facts.most_lost:
+            raise SecureSumAborted(
+                f"{len(self._gone)} members of the committee are gone, at most {self.facts.most_lost} may be"
+            )
+
+    def _helped(self, seat: int, arrays: wire.Arrays) -> None:
+        """One member's masks and shares."""
+        wanted = sorted(self._wanted())
+        is_first = self._stage == UNMASK
+        wire.count_arrays(arrays, 3 if is_first else 2)
+        held = wire.read_flags(arrays[-2], len(wanted))
+        shares = wire.rows(wire.read_bytes(arrays[-1], int(held.sum()), shamir.SHARE))
+        if is_first:
+            self._total -= wire.read_vector(arrays[0], self.facts.length)
+        for owner, share in zip(np.array(wanted, np.int64)[held], shares, strict=True):
+            self._shares.setdefault(int(owner), {})[seat] = share
+
+    # ---- the sum -------------------------------------------------------------------------------------------------
+
+    def _recovered(self, owner: int) -> bool:
+        """Whether the shares of a member's key give it; one wrong share among more than enough is left out."""
+        shares, threshold = self._shares.get(owner, {}), self._committee.size.threshold
+        holders = sorted(shares)
+        public = self.established.keys[self.facts.epoch, owner].tobytes()
+        for start in shamir.windows(len(holders), threshold):
+            chosen = [holders[(start + i) % len(holders)] for i in range(threshold)]
+            secret = shamir.join(tuple(i + 1 for i in chosen), [shares[i] for i in chosen])
+            if secret is not None and KeyPair(secret).public == public:
+                self.established.revealed[owner] = secret
+                return True
+        return False
+
+    def _open(self) -> None:
+        """Takes the masks of the members that are gone off the sum; those of the others are off already."""
+        facts, kept = self.facts, self.established
+        for seat in sorted(self._gone):
+            public = kept.keys[facts.epoch, seat].tobytes()
+            pair = KeyPair(kept.revealed[seat], public)
+            keys = []
+            for position, nonce in self._nonces.items():
+                other = kept.public_of(position)
+                layer = layer_key(self._committee, seat, facts.epoch, position, pair.agree(other), public, other)
+                keys.append(mask_key(facts, layer, nonce))
+            apply_masks(self._total, (), keys)
+        self.done = True
+
+    def result(self) -> tuple[npt.NDArray[np.uint64], tuple[int, ...]]:
+        """The (length,) sum modulo 2^64 over the contributors, and their partitions, ascending."""
+        if not self.done:
+            raise ProtocolError("the secure sum is not finished")
+        return self._total, tuple(self._clients[i] for i in sorted(self._nonces))

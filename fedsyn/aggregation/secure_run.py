@@ -1,0 +1,239 @@
+"""Secure sums with one setup per run on Flower: each sum costs a client one message, and a committee member one more.
+
+The cryptography is `fedsyn.aggregation.committee`, which knows no messages; this module carries its stages and keeps a
+client's secrets in the state of its node. Contributions, noise and who is trusted with what are those of `secure`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation.base import ClientSum, Limits, ServerSum
+from fedsyn.aggregation.secure import SecureAggregation, own_partition, read_cohort, read_place, write_cohort
+from fedsyn.errors import ProtocolError
+from fedsyn.nodes import AggregationNode
+from fedsyn.wire.envelope import Arrays, Stage, SumSpec, to_json
+
+if TYPE_CHECKING:
+    from fedsyn.aggregation.committee import CommitteeClient, Established, Setup, SumFacts
+
+STATE = "secure_run"  # what a client remembers of the run's setup, in the holder's state
+_ATTEMPTS = 3  # at a setup, each without those whose keys the one before lacked
+_LATECOMERS = 8  # sums after which a setup is made again for those who were not there
+_HEAD = 4  # arrays that say what a sum's stage is about: cohort, invited, enrolled, dealt
+
+
+class CommitteeAggregation(SecureAggregation):
+    """`aggregation.protocol: secagg` with `setup: run`."""
+
+    def __init__(self, node: AggregationNode, minimum: int = 1) -> None:
+        super().__init__(node, minimum)
+        self._established: Established | None = None
+        self._setups = 0
+        self._served = 0  # sums of the present setup
+
+    def _check_everybody(self, clients: int) -> None:
+        self._setup(tuple(range(clients)), 0, "", "")
+
+    # The client's half ------------------------------------------------------------------------------------------------
+
+    def answer(self, part: ClientSum) -> Arrays:
+        """One stage. The client's vector is computed, charged and masked in one of them only."""
+        from fedsyn.aggregation.committee import DEAL, ENROL, MASKED, RECOVER, UNMASK
+
+        if part.spec.asked == 1:
+            return self.alone(part)
+        stage, arrays = part.stage, part.call.arrays
+        if stage is None:
+            raise ProtocolError("the message belongs to no stage of a secure sum")
+        if stage.name in (ENROL, DEAL):
+            return self._set_up(part, stage, arrays)
+        if stage.name not in (MASKED, UNMASK, RECOVER) or stage.skip > len(arrays) - _HEAD - 1:
+            raise ProtocolError("the message belongs to no stage of a secure sum")
+        head, inbox = arrays[stage.skip : stage.skip + _HEAD], arrays[stage.skip + _HEAD : -1]
+        given, number, epoch = read_place(arrays[-1], 3)
+        facts = self._facts(part, stage.run, head, number, epoch)
+        client = self._client(part, own_partition(part, given, facts.committee.setup.clients))
+        if stage.name == MASKED:
+            return client.mask(facts, inbox, lambda: self.vector(part, arrays[: stage.skip]))
+        return client.unmask(facts, inbox) if stage.name == UNMASK else client.recover(facts, inbox)
+
+    def _set_up(self, part: ClientSum, stage: Stage, arrays: Arrays) -> Arrays:
+        from fedsyn.aggregation.committee import ENROL, committee_of
+
+        is_first = stage.name == ENROL
+        if stage.skip != 0 or len(arrays) < (2 if is_first else 3):
+            raise ProtocolError("the message belongs to no stage of a secure sum")
+        invited = read_cohort(arrays[0], None)
+        given, number = read_place(arrays[-1], 2)
+        setup = self._setup(invited, number, stage.run, part.config_hash)
+        client = self._client(part, own_partition(part, given, invited))
+        if is_first:
+            return client.enrol(setup)
+        return client.deal(committee_of(setup, _flags(arrays[1])), arrays[2:-1])
+
+    def _client(self, part: ClientSum, partition: int) -> CommitteeClient:
+        from fedsyn.aggregation.committee import CommitteeClient
+
+        identity, roster = part.holder.identities() if self.node.threat == "malicious" else (None, None)
+        state = part.holder.state.setdefault(STATE, {})
+        return CommitteeClient(partition, state, identity=identity, roster=roster)
+
+    def _facts(self, part: ClientSum, run: str, head: Arrays, number: int, epoch: int) -> SumFacts:
+        """The facts of a sum by this client's own configuration, from what the server says of who takes part."""
+        cohort = read_cohort(head[0], part.spec.asked)
+        setup = self._setup(read_cohort(head[1], None), number, run, part.config_hash)
+        limits = self.limits(len(cohort))
+        about = (part.name, part.call.round)
+        return _facts_of(setup, _flags(head[2]), _flags(head[3]), epoch, about, part.spec, cohort, limits)
+
+    # The server's half ------------------------------------------------------------------------------------------------
+
+    def _form(self, whole: ServerSum, promise: Callable[[], None]) -> tuple[npt.NDArray[np.uint64], tuple[int, ...]]:
+        from fedsyn.aggregation.committee import MASKED, UNMASK, CommitteeSumServer
+        from fedsyn.aggregation.secagg import SecureSumAborted, wire
+
+        limits = self.limits(len(whole.cohort))
+        kept = self._ready(whole, limits)
+        committee, dealt = kept.committee, wire.write_flags(kept.dealt)
+        about = (whole.name, whole.round)
+        facts = _facts_of(
+            committee.setup, committee.enrolled, dealt.tobytes(), kept.epoch, about, whole.spec, whole.cohort, limits
+        )
+        for partition in set(whole.cohort) - {committee.setup.clients[i] for i in np.flatnonzero(facts.asked)}:
+            whole.drop(partition, "is not enrolled for the run's secure sums")
+        head = [write_cohort(whole.cohort), write_cohort(committee.setup.clients), _array(committee.enrolled), dealt]
+        server = CommitteeSumServer(facts, kept)
+        self._served += 1
+        while not server.done:
+            stage, common, each = server.outbox()
+            if stage == UNMASK:
+                promise()
+            ours = whole.arrays if stage == MASKED else []
+            place = (committee.setup.number, kept.epoch)
+            replies = whole.send(
+                sorted(each),
+                [*ours, *head, *common],
+                each={k: [*arrays, np.array([k, *place], np.int64)] for k, arrays in each.items()},
+                stage=Stage(stage, len(ours), self._run),
+                exact=stage == MASKED,
+            )
+            try:
+                server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
+            except SecureSumAborted:
+                if stage != MASKED:  # the committee could not open it: the next sum draws another one
+                    self._established = None
+                raise
+        return server.result()
+
+    def _ready(self, whole: ServerSum, limits: Limits) -> Established:
+        """The setup for a sum: the present one, or a new one where that is used up or too many are not in it."""
+        from fedsyn.aggregation.secagg import SecureSumAborted
+
+        kept, everyone = self._established, whole.everyone or whole.cohort
+        if kept is not None:
+            kept.renew()
+            enrolled = {kept.committee.setup.clients[int(i)] for i in kept.committee.places}
+            lacking = len(set(whole.cohort) & enrolled) < limits.fewest
+            late = self._served >= _LATECOMERS and not enrolled.issuperset(everyone)
+            if not (kept.is_spent or lacking or late):
+                return kept
+        self._served = 0
+        try:
+            self._established = self._established_anew(whole, tuple(sorted(everyone)))
+        except SecureSumAborted:
+            if kept is None or kept.is_spent:
+                self._established = None
+                raise
+        assert self._established is not None
+        return self._established
+
+    def _established_anew(self, whole: ServerSum, everyone: tuple[int, ...]) -> Established:
+        """Two exchanges: everybody enrols, and a committee that is drawn from them deals keys."""
+        from fedsyn.aggregation.committee import SetupServer
+        from fedsyn.aggregation.secagg import SecureSumAborted
+
+        for _ in range(_ATTEMPTS):
+            setup = self._setup(everyone, self._setups, self._run, whole.config_hash)
+            self._setups += 1
+            server = SetupServer(setup, self.server_roster())
+            invited, missing = write_cohort(everyone), list[int]()
+            while server.established is None and not missing:
+                stage, common, each = server.outbox()
+                replies = whole.send(
+                    sorted(each),
+                    [invited, *common],
+                    each={k: [*arrays, np.array([k, setup.number], np.int64)] for k, arrays in each.items()},
+                    stage=Stage(stage, 0, self._run),
+                    exact=False,
+                )
+                missing = server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
+            if server.established is not None:
+                return server.established
+            everyone = tuple(k for k in everyone if k not in missing)
+        raise SecureSumAborted("no committee could be set up: its members do not deal keys")
+
+    # Both ------------------------------------------------------------------------------------------------------------
+
+    def _setup(self, invited: tuple[int, ...], number: int, run: str, config_hash: str) -> Setup:
+        protection = (self.node.threat, self.node.failure_bits)
+        return _setup_of(protection, self.limits(len(invited)), invited, number, run[:64], config_hash)
+
+
+@lru_cache(maxsize=8)  # thousands of clients of a simulation share a process, and each is told of all of them
+def _setup_of(
+    protection: tuple[str, int], limits: Limits, invited: tuple[int, ...], number: int, run: str, config_hash: str
+) -> Setup:
+    from fedsyn.aggregation.committee import Setup
+
+    threat, failure_bits = protection
+    identifier = hashlib.sha256(json.dumps([run, config_hash]).encode()).digest()
+    return Setup(identifier, number, invited, limits.corrupted, limits.dropouts, threat, failure_bits)
+
+
+@lru_cache(maxsize=8)
+def _facts_of(
+    setup: Setup,
+    enrolled: bytes,
+    dealt: bytes,
+    epoch: int,
+    about: tuple[str, int],
+    spec: SumSpec,
+    cohort: tuple[int, ...],
+    limits: Limits,
+) -> SumFacts:
+    """The public facts of a sum; its identifier binds request, round, layout and noise."""
+    from fedsyn.aggregation.committee import SumFacts, committee_of
+
+    return SumFacts(
+        committee=committee_of(setup, enrolled),
+        dealt=dealt,
+        epoch=epoch,
+        identifier=hashlib.sha256(json.dumps([*about, to_json(asdict(spec))]).encode()).digest(),
+        number=spec.number,
+        cohort=cohort,
+        length=spec.length,
+        fewest=limits.fewest,
+        corrupted=limits.corrupted,
+    )
+
+
+def _flags(array: npt.NDArray[Any]) -> bytes:
+    if array.dtype != np.uint8 or array.ndim != 1:
+        raise ProtocolError("the message does not say which clients take part in the secure sum")
+    return array.tobytes()
+
+
+def _array(raw: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(raw, np.uint8)
+
+
+__all__ = ["STATE", "CommitteeAggregation"]

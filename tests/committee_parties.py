@@ -1,0 +1,134 @@
+"""All parties of secure sums with one setup in one process; between two messages a client keeps its state alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from secagg_parties import carried
+
+from fedsyn.aggregation.committee import (
+    DEAL,
+    ENROL,
+    MASKED,
+    RECOVER,
+    UNMASK,
+    Committee,
+    CommitteeClient,
+    CommitteeSumServer,
+    Established,
+    Setup,
+    SetupServer,
+    SumFacts,
+)
+from fedsyn.aggregation.secagg import Identity, wire
+from fedsyn.errors import ConfigError, ProtocolError
+
+Gone = Mapping[str, Collection[int]]
+
+
+def setup_of(clients: int, *, corrupted: int = 0, dropouts: int | None = None, **facts: Any) -> Setup:
+    """A setup of clients 0, 2, 4, ...; a tenth of them may drop out."""
+    lost = clients // 10 if dropouts is None else dropouts
+    return Setup(b"a run", facts.pop("number", 0), tuple(range(0, 2 * clients, 2)), corrupted, lost, **facts)
+
+
+class Parties:
+    """The server and all clients. `gone` says which partitions do not answer which stage."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.identities = {k: Identity.derived(str(k).encode()) for k in setup.clients}
+        self.roster = {k: identity.public for k, identity in self.identities.items()}
+        self.states: dict[int, dict[str, Any]] = {k: {} for k in setup.clients}
+        self.established: Established | None = None
+        self.dropped: dict[int, str] = {}
+        self.calls: dict[str, int] = {}
+        self.messages: list[tuple[str, int, wire.Arrays]] = []
+        self.sums = 0
+
+    def client(self, partition: int) -> CommitteeClient:
+        self.states[partition] = json.loads(json.dumps(self.states[partition]))
+        secrets = {"identity": self.identities[partition], "roster": self.roster} if self.setup.is_malicious else {}
+        return CommitteeClient(partition, self.states[partition], **secrets)
+
+    def vector(self, partition: int, length: int) -> npt.NDArray[np.uint64]:
+        return np.random.default_rng(partition).integers(0, 2**64, length, np.uint64)
+
+    def total(self, partitions: Sequence[int], length: int) -> npt.NDArray[np.uint64]:
+        return sum((self.vector(k, length) for k in partitions), np.zeros(length, np.uint64))
+
+    def establish(self, gone: Gone | None = None) -> Established | list[int]:
+        """The setup, or the clients without which it has to be tried again."""
+        server = SetupServer(self.setup, self.roster)
+        for _ in (ENROL, DEAL):
+            stage, common, each = server.outbox()
+            replies = self._answers(stage, each, gone or {}, lambda k, s=stage, c=common: self.setup_reply(k, s, c))
+            missing = server.receive(replies, self.drop)
+            if missing:
+                return missing
+        assert server.established is not None
+        self.established = server.established
+        return self.established
+
+    def setup_reply(self, partition: int, stage: str, common: wire.Arrays) -> wire.Arrays:
+        if stage == ENROL:
+            return self.client(partition).enrol(self.setup)
+        return self.client(partition).deal(Committee(self.setup, common[0].tobytes()), common[1:])
+
+    def facts(self, length: int = 5, cohort: Sequence[int] | None = None, **changed: Any) -> SumFacts:
+        assert self.established is not None
+        kept, cohort = self.established, tuple(self.setup.clients if cohort is None else cohort)
+        facts: dict[str, Any] = {
+            "committee": kept.committee,
+            "dealt": wire.write_flags(kept.dealt).tobytes(),
+            "epoch": kept.epoch,
+            "identifier": b"a sum",
+            "number": self.sums,
+            "cohort": cohort,
+            "length": length,
+            "fewest": max(2 + self.setup.corrupted, len(cohort) - self.setup.dropouts),
+            "corrupted": self.setup.corrupted,
+        }
+        return SumFacts(**{**facts, **changed})
+
+    def sum(self, facts: SumFacts | None = None, gone: Gone | None = None) -> CommitteeSumServer:
+        """One sum, to its end."""
+        assert self.established is not None
+        self.established.renew()
+        facts = facts or self.facts()
+        self.sums += 1
+        server = CommitteeSumServer(facts, self.established)
+        while not server.done:
+            stage, common, each = server.outbox()
+            replies = self._answers(
+                stage, each, gone or {}, lambda k, s=stage, a=common, e=each: self.reply(k, s, facts, [*a, *e[k]])
+            )
+            server.receive(replies, self.drop)
+        return server
+
+    def reply(self, partition: int, stage: str, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
+        client = self.client(partition)
+        if stage == MASKED:
+            return client.mask(facts, inbox, lambda: self.vector(partition, facts.length))
+        return {UNMASK: client.unmask, RECOVER: client.recover}[stage](facts, inbox)
+
+    def _answers(self, stage: str, each: Mapping[int, Any], gone: Gone, work: Any) -> dict[int, wire.Arrays]:
+        replies = {}
+        for partition in each:
+            if partition in gone.get(stage, ()):
+                continue
+            try:
+                replies[partition] = carried(work(partition))
+            except (ProtocolError, ConfigError) as error:
+                self.drop(partition, str(error))
+                continue
+            self.calls[stage] = self.calls.get(stage, 0) + 1
+            self.messages.append((stage, partition, replies[partition]))
+        return replies
+
+    def drop(self, partition: int, reason: str) -> None:
+        self.dropped[partition] = reason
