@@ -1,4 +1,4 @@
-"""Secure sums with a setup each, as mechanisms see them: equal to their simulations; no client is talked out of them."""
+"""Secure sums with a setup each, as mechanisms see them: equal to their simulations, whoever drops out or lies."""
 
 from __future__ import annotations
 
