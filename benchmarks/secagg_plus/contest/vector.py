@@ -54,7 +54,7 @@ class Facts:
         protocol: 'plain' or 'secagg'.
         repeats: sums in the run.
         threat: of a secure sum.
-        graph: of a secure sum.
+        graph: of a secure sum with a setup of its own; 'auto': one setup for the run.
         noise: who adds it.
     """
 

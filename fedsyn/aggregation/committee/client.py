@@ -82,7 +82,7 @@ class CommitteeClient:
             raise ProtocolError("this client has enrolled in that setup, or in a later one, already")
         self._check_roster(setup)
         pair = KeyPair()
-        kept = {name: self.state[name] for name in ("answered", "opened") if name in self.state}
+        kept: dict[str, Any] = {name: self.state[name] for name in ("answered", "opened") if name in self.state}
         self.state.clear()
         self.state |= {**kept, "setup": setup.number, "digest": setup.digest.hex(), "secret": _text(pair.secret)}
         self.state["public"] = _text(pair.public)
@@ -108,12 +108,14 @@ class CommitteeClient:
             raise ProtocolError("this member has dealt its keys already")
         publics = self._enrolled(committee, inbox)
         others = [(other, publics[place]) for other, place in enumerate(committee.members) if other != seat]
+        agreed = {other: own.agree(public) for other, public in others}
         pairs = [KeyPair() for _ in range(EPOCHS)]
         sealed = []
         for epoch, pair in enumerate(pairs):
             shares = shamir.split(pair.secret, committee.size.threshold, [other + 1 for other, _ in others])
             for (other, public), share in zip(others, shares, strict=True):
-                sealed.append(seal_share(own, public, SharePlace(committee, epoch, seat, other, pair.public), share))
+                place = SharePlace(committee, epoch, seat, other, pair.public)
+                sealed.append(seal_share(agreed[other], own.public, public, place, share))
         reply = [
             wire.table([pair.public for pair in pairs], KEY),
             wire.table(sealed, SEALED).reshape(EPOCHS, len(others), SEALED),
@@ -286,12 +288,11 @@ class CommitteeClient:
             )
         own, publics = self._own(committee.setup), _parts(_bytes(self.state["clients"]), KEY)
         here = {int(place): i for i, place in enumerate(committee.places)}
-        shares = [
-            unseal_share(
-                own, publics[here[committee.members[other]]], SharePlace(committee, epoch, other, seat, key), text
-            )
-            for other, key, text in zip(seats, keys, sealed, strict=True)
-        ]
+        shares: list[bytes | None] = []
+        for other, key, text in zip(seats, keys, sealed, strict=True):
+            public = publics[here[committee.members[other]]]
+            place = SharePlace(committee, epoch, other, seat, key)
+            shares.append(unseal_share(own.agree(public), public, own.public, place, text))
         if seats:
             self.state.setdefault("revealed", {})[str(epoch)] = after
         held = np.array([share is not None for share in shares], bool)

@@ -6,7 +6,7 @@ import hmac
 from dataclasses import dataclass
 
 from fedsyn.aggregation.committee.facts import Committee, SumFacts
-from fedsyn.aggregation.secagg.primitives import KeyPair, derive, seal, unseal
+from fedsyn.aggregation.secagg.primitives import derive, seal, unseal
 
 NONCE = 16  # bytes, drawn anew for every answer
 
@@ -58,11 +58,11 @@ def mask_key(facts: SumFacts, layer: bytes, nonce: bytes) -> bytes:
     return hmac.digest(layer, facts.digest + nonce, "sha256")
 
 
-def seal_share(own: KeyPair, other: bytes, place: SharePlace, share: bytes) -> bytes:
-    """A share of a member's epoch key, for the member whose public key is `other`."""
-    return seal(place.key(own.agree(other), own.public, other), share, place.bound)
+def seal_share(agreed: bytes, sender: bytes, receiver: bytes, place: SharePlace, share: bytes) -> bytes:
+    """A share of a member's epoch key, under what the members' keys of the setup agree; both public keys are bound."""
+    return seal(place.key(agreed, sender, receiver), share, place.bound)
 
 
-def unseal_share(own: KeyPair, other: bytes, place: SharePlace, sealed: bytes) -> bytes | None:
-    """The share that the member whose public key is `other` has dealt, or None if it was not sealed so."""
-    return unseal(place.key(own.agree(other), other, own.public), sealed, place.bound)
+def unseal_share(agreed: bytes, sender: bytes, receiver: bytes, place: SharePlace, sealed: bytes) -> bytes | None:
+    """The share, or None if it was not sealed so."""
+    return unseal(place.key(agreed, sender, receiver), sealed, place.bound)

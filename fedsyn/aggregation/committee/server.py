@@ -77,7 +77,7 @@ class Established:
             self.epoch, self.revealed = self.epoch + 1, {}
 
     def public_of(self, position: int) -> bytes:
-        return self.publics[int(np.searchsorted(self.committee.places, position))].tobytes()
+        return bytes(self.publics[int(np.searchsorted(self.committee.places, position))])
 
 
 class SetupServer:
