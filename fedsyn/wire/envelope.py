@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedsyn.errors import ProtocolError
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 ENVELOPE = "envelope"  # the one scalar of a request
 ANSWER = "answer"  # the one scalar of a reply
 Scalar = bool | int | float | str | bytes
