@@ -1,7 +1,7 @@
 """Secure sums with one setup per run against a setup per sum, and against sums without masks.
 
-Each side forms the same sums over the same clients and opens the same bits (checked). A run with one setup is measured in
-two parts: the setup with the first sum, which agrees the keys of the epoch, and each further sum (the median).
+Each side forms the same sums over the same clients and opens the same bits (checked). A run with one setup is measured
+in two parts: the setup with the first sum, which agrees the keys of the epoch, and each further sum (the median).
 
     python benchmarks/bench_one_setup.py                                   # 20 to 5,000 clients
     python benchmarks/bench_one_setup.py --clients 5000 --lengths 1000     # the goal: 12 CPU s a sum

@@ -1,0 +1,131 @@
+"""Growth laws: CPU seconds and memory of a whole run against rows, columns, values, clients and rounds.
+
+Each axis is measured at five sizes, one fresh process per size, everything else fixed. The slope is that of the
+logarithm: 1 is linear, 2 quadratic. The named alternative is the law itself: `--check` fails where a slope of CPU time is
+larger than its bound by more than the tolerance, never because of a time.
+
+    python benchmarks/bench_growth.py                          # all axes
+    python benchmarks/bench_growth.py --axes clients,rounds --mechanism distributed_aim
+    python benchmarks/bench_growth.py --check --sizes 3        # what the tests run: smaller and fewer sizes
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CHILD = """
+import json, resource, sys, tempfile, time
+from fedsyn.loading import parse_config
+from fedsyn.runs.engines import run
+
+config = parse_config(json.loads(sys.argv[1]))
+idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with tempfile.TemporaryDirectory() as folder:
+    start = time.process_time()
+    run(config, folder + "/out")
+    cpu = time.process_time() - start
+print(json.dumps([cpu, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - idle) / 1024]))
+"""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that grows.
+
+    Attributes:
+        sizes: at which it is measured.
+        law: largest slope of CPU time that is as it should be.
+        why: the reason for it.
+    """
+
+    sizes: tuple[int, ...]
+    law: float
+    why: str
+
+
+AXES = {
+    "rows": Axis((50_000, 100_000, 200_000, 400_000, 800_000), 1.0, "every row is encoded, counted and sampled once"),
+    "columns": Axis((10, 20, 40, 80, 160), 2.0, "all pairs are candidates"),
+    "values": Axis((4, 8, 16, 32, 64), 2.0, "a pair has as many cells as values squared"),
+    "clients": Axis((100, 200, 400, 800, 1600), 1.0, "every client is asked as often"),
+    "rounds": Axis((4, 8, 16, 32, 64), 1.5, "each round fits all measurements so far"),
+}
+BASE = {"rows": 20_000, "columns": 10, "values": 8, "clients": 10, "rounds": 5}
+TOLERANCE = (
+    0.35  # of a slope over a range of 4: a factor of 1.6 between the ends, more than a busy machine adds to CPU time
+)
+
+
+def config_of(mechanism: str, protocol: str, sizes: dict[str, int]) -> dict[str, object]:
+    source = {"beta": 1.0, "rows": sizes["rows"], "clients": 10, "features": sizes["columns"]}
+    return {
+        "mechanism": {"name": mechanism, "rounds": sizes["rounds"]},
+        "data": {"source": "synthfs", "bins": sizes["values"], "options": source},
+        "federation": {"clients": sizes["clients"], "partition": "iid"},
+        "privacy": {"epsilon": 1.0, "delta": 1e-6},
+        "workload": {"degree": 2, "size": None},
+        "aggregation": {"protocol": protocol, "noise": "distributed"},
+        "evaluation": [],
+        "runtime": {"engine": "inprocess", "seed": 0},
+    }
+
+
+def measured(config: dict[str, object]) -> tuple[float, float]:
+    """CPU seconds of the run, and the megabytes that it took beyond an idle process."""
+    done = subprocess.run([sys.executable, "-c", CHILD, json.dumps(config)], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"a run failed:\n{done.stderr[-2000:]}")
+    cpu, megabytes = json.loads(done.stdout.splitlines()[-1])
+    return cpu, megabytes
+
+
+def slope(sizes: Sequence[int], values: Sequence[float]) -> float:
+    """Least squares on logarithms."""
+    x = [math.log(size) for size in sizes]
+    y = [math.log(max(value, 1e-3)) for value in values]
+    middle = sum(x) / len(x)
+    return sum((a - middle) * b for a, b in zip(x, y, strict=True)) / sum((a - middle) ** 2 for a in x)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--axes", default=",".join(AXES))
+    parser.add_argument("--mechanism", default="sketch_aim")
+    parser.add_argument("--protocol", default="plain")
+    parser.add_argument("--sizes", type=int, default=5, help="the first of each axis")
+    parser.add_argument("--check", action="store_true", help="exit code 1 where a slope is steeper than its law")
+    arguments = parser.parse_args()
+    print(
+        f"{arguments.mechanism}, {arguments.protocol} sums; {platform.machine()}, Python {platform.python_version()}."
+    )
+    print("Fixed unless it grows: " + ", ".join(f"{value:,} {name}" for name, value in BASE.items()) + ".\n")
+    print("| grows | sizes | CPU s | slope | at most | memory, MB | slope |\n|---|---|---|---|---|---|---|")
+    steep = []
+    for name in arguments.axes.split(","):
+        axis = AXES[name]
+        sizes = axis.sizes[: arguments.sizes]
+        runs = [measured(config_of(arguments.mechanism, arguments.protocol, {**BASE, name: size})) for size in sizes]
+        time, memory = slope(sizes, [cpu for cpu, _ in runs]), slope(sizes, [mb for _, mb in runs])
+        if time > axis.law + TOLERANCE:
+            steep.append(f"{name}: {time:.2f}, at most {axis.law:g} ({axis.why})")
+        cells = [
+            name,
+            ", ".join(f"{size:,}" for size in sizes),
+            ", ".join(f"{cpu:.2f}" for cpu, _ in runs),
+            f"{time:.2f}",
+        ]
+        cells += [f"{axis.law:g}", ", ".join(f"{mb:.0f}" for _, mb in runs), f"{memory:.2f}"]
+        print("| " + " | ".join(cells) + " |", flush=True)
+    if arguments.check and steep:
+        raise SystemExit("steeper than their law: " + "; ".join(steep))
+
+
+if __name__ == "__main__":
+    main()

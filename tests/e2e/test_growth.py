@@ -1,0 +1,31 @@
+"""How the CPU time of a run grows: a slope that is too steep fails, a slow machine does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_growth.py"
+
+pytestmark = pytest.mark.thorough
+
+
+@pytest.mark.parametrize(
+    "axis",
+    [
+        "clients",
+        pytest.param("rows", marks=pytest.mark.slow),
+        pytest.param("columns", marks=pytest.mark.slow),
+        pytest.param("values", marks=pytest.mark.slow),
+        pytest.param("rounds", marks=pytest.mark.slow),
+    ],
+)
+def test_time_grows_no_faster_than_its_law(axis: str) -> None:
+    """Three sizes over a factor of four, each in a process of its own; the law and its tolerance stand in the benchmark."""
+    command = [sys.executable, str(BENCHMARK), "--check", "--sizes", "3", "--axes", axis]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"| {axis} |" in done.stdout
