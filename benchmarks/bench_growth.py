@@ -1,7 +1,7 @@
 """Growth laws: CPU seconds and memory of a whole run against rows, columns, values, clients and rounds.
 
 Each axis is measured at five sizes, one fresh process per size, everything else fixed. The slope is that of the
-logarithm: 1 is linear, 2 quadratic. The named alternative is the law itself: `--check` fails where a slope of CPU time is
+logarithm: 1 is linear, 2 quadratic. The named alternative is the law: `--check` fails where a slope of CPU time is
 larger than its bound by more than the tolerance, never because of a time.
 
     python benchmarks/bench_growth.py                          # all axes

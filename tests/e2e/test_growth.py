@@ -24,7 +24,7 @@ pytestmark = pytest.mark.thorough
     ],
 )
 def test_time_grows_no_faster_than_its_law(axis: str) -> None:
-    """Three sizes over a factor of four, each in a process of its own; the law and its tolerance stand in the benchmark."""
+    """Three sizes over a factor of four, a process each; the law and its tolerance stand in the benchmark."""
     command = [sys.executable, str(BENCHMARK), "--check", "--sizes", "3", "--axes", axis]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
