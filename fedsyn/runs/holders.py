@@ -32,8 +32,9 @@ from fedsyn.aggregation.identities import load_identities, simulated_identities
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, NodeError
-from fedsyn.flower import ClientApp, Context
-from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.flower import Context
+from fedsyn.flower.bridge import read_state, write_state
+from fedsyn.flower.direct import TableApp
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
@@ -211,4 +212,4 @@ def _load_rows(
     return _spread(part.encode(frame), places, len(schema.columns)), schema.domain, schema.sha256
 
 
-app = ClientApp(client_fn=client_fn, mods=[bridge])
+app = TableApp(client_fn)
