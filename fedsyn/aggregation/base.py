@@ -84,7 +84,7 @@ class Contribution:
     @property
     def length(self) -> int:
         """L, positions of the summed vector."""
-        return sum(math.prod(shape) for shape in self.layout.shapes)
+        return self.layout.length
 
     def dense(self) -> npt.NDArray[np.int64]:
         """(L,) int64."""

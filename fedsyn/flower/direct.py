@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app import ConfigRecord, Context
 from flwr.clientapp import ClientApp
 from flwr.compat.client.client import Client
 
@@ -125,23 +125,6 @@ def ask(client_fn: ClientFn, asked: Asked, context: Context) -> Answered:
         sent, scalars = [], refusal(error)
         size = _text_bytes(scalars)
     return Answered(context.node_id, sent, scalars, size, time.monotonic() - start)
-
-
-def remembered(state: RecordDict) -> RecordDict | str | None:
-    """A node's state in little room: its client's one text, if it holds nothing else."""
-    if not state:
-        return None
-    record = state.get("fedsyn") if len(state) == 1 else None
-    if isinstance(record, ConfigRecord) and len(record) == 1 and isinstance(record.get("state"), str):
-        return str(record["state"])
-    return state
-
-
-def recalled(kept: RecordDict | str | None) -> RecordDict:
-    """Inverse of `remembered`."""
-    if isinstance(kept, str):
-        return RecordDict({"fedsyn": ConfigRecord({"state": kept})})
-    return RecordDict() if kept is None else kept
 
 
 def chunks(items: Iterable[Any], length: int) -> Iterator[list[Any]]:

@@ -16,7 +16,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedsyn.errors import RunError
-from fedsyn.flower.direct import Answered, Asked, ClientFn, TableApp, ask, chunks, recalled, remembered
+from fedsyn.flower.bridge import NodeContext
+from fedsyn.flower.direct import Answered, Asked, ClientFn, TableApp, ask, chunks
 
 TRAIN = "train"
 _CHUNK = 64  # clients of one task of a worker
@@ -30,6 +31,9 @@ def new_message(grid: Grid, content: RecordDict, node: int, group: str, ttl: flo
     return Message(content, dst_node_id=node, message_type=TRAIN, group_id=group, ttl=ttl)
 
 
+State = tuple[str | None, RecordDict]  # of a node: its client's text, and whatever else was put beside it
+
+
 class Contexts(Mapping[int, Context]):
     """The context of each node by node id, made when it is asked for; what is kept of a node is its state.
 
@@ -40,14 +44,17 @@ class Contexts(Mapping[int, Context]):
 
     def __init__(self, nodes: Sequence[Mapping[str, Any]], run_config: Mapping[str, Any]) -> None:
         self._nodes, self._run_config = nodes, dict(run_config)
-        self._states: dict[int, RecordDict | str] = {}
-        self._texts: dict[str, str] = {}  # nodes that remember the same share one text
+        self._texts: dict[int, str] = {}
+        self._records: dict[int, RecordDict] = {}  # beside the text, where there are any
+        self._shared: dict[str, str] = {}  # nodes that remember the same share one text
 
-    def __getitem__(self, node: int) -> Context:
+    def __getitem__(self, node: int) -> NodeContext:
         if not 1 <= node <= len(self._nodes):
             raise KeyError(node)
-        config, state = dict(self._nodes[node - 1]), recalled(self._states.get(node))
-        return Context(run_id=1, node_id=node, node_config=config, state=state, run_config=dict(self._run_config))
+        config, records = dict(self._nodes[node - 1]), self._records.get(node)
+        context = NodeContext(1, node, config, RecordDict() if records is None else records, dict(self._run_config))
+        context.text = self._texts.get(node)
+        return context
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(1, len(self._nodes) + 1))
@@ -55,17 +62,19 @@ class Contexts(Mapping[int, Context]):
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def keep(self, node: int, state: RecordDict) -> None:
+    def keep(self, node: int, state: State) -> None:
         """What this node's context holds from now on."""
-        kept = remembered(state)
-        if kept is None:
-            self._states.pop(node, None)
-        elif isinstance(kept, str):
-            self._states[node] = self._texts.setdefault(kept, kept)
-            if len(self._texts) > 2 * len(self._nodes):  # texts that no node has any more
-                self._texts = {text: text for text in self._states.values() if isinstance(text, str)}
-        else:
-            self._states[node] = kept
+        text, records = state
+        if text is not None:
+            self._texts[node] = self._shared.setdefault(text, text)
+            if len(self._shared) > 2 * len(self._nodes):  # texts that no node has any more
+                self._shared = {text: text for text in self._texts.values()}
+        if records or node in self._records:
+            self._records[node] = records
+
+
+def _state_of(context: Context) -> State:
+    return context.text if isinstance(context, NodeContext) else None, context.state
 
 
 class InProcessGrid(Grid):
@@ -145,12 +154,12 @@ class InProcessGrid(Grid):
         for node, asked in requests:
             context = self._contexts[node]
             answered = ask(client_fn, asked, context)
-            self._contexts.keep(node, context.state)
+            self._contexts.keep(node, _state_of(context))
             yield answered
 
     def _ask_pool(self, pool: ProcessPoolExecutor, requests: Iterable[tuple[int, Asked]]) -> Iterator[Answered]:
         """Chunks of clients on every worker; few enough under way that memory does not grow with the clients."""
-        waiting: deque[Future[list[tuple[Answered, RecordDict]]]] = deque()
+        waiting: deque[Future[list[tuple[Answered, State]]]] = deque()
 
         def finished() -> Iterator[Answered]:
             for answered, state in waiting.popleft().result():
@@ -260,13 +269,13 @@ def _copy(message: Message) -> Message:
     return Message(content=content, metadata=message.metadata)
 
 
-def _call(app: ClientApp, message: Message, context: Context) -> tuple[Message, RecordDict]:
+def _call(app: ClientApp, message: Message, context: Context) -> tuple[Message, State]:
     """One node's work: its reply, or an error reply, and its state afterwards."""
     try:
         reply = app(message, context)
     except Exception as error:
         reply = Message(error=Error(code=0, reason=type(error).__name__), metadata=_reply_metadata(message))
-    return reply, context.state
+    return reply, _state_of(context)
 
 
 def _reply_metadata(message: Message) -> Metadata:
@@ -295,7 +304,7 @@ def _start_worker(app_path: str) -> None:
     _worker_app = getattr(importlib.import_module(module), attribute)
 
 
-def _work(message: Message, context: Context) -> tuple[Message, RecordDict, float]:
+def _work(message: Message, context: Context) -> tuple[Message, State, float]:
     """One node's work in a worker, which got copies of message and context, and its seconds."""
     assert _worker_app is not None
     start = time.monotonic()
@@ -303,8 +312,8 @@ def _work(message: Message, context: Context) -> tuple[Message, RecordDict, floa
     return reply, state, time.monotonic() - start
 
 
-def _ask_many(requests: Sequence[tuple[Context, Asked]]) -> list[tuple[Answered, RecordDict]]:
+def _ask_many(requests: Sequence[tuple[Context, Asked]]) -> list[tuple[Answered, State]]:
     """The work of many nodes in a worker, called without messages."""
     assert isinstance(_worker_app, TableApp) and _worker_app.direct is not None
     client_fn = _worker_app.direct
-    return [(ask(client_fn, asked, context), context.state) for context, asked in requests]
+    return [(ask(client_fn, asked, context), _state_of(context)) for context, asked in requests]

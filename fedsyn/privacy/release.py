@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from fedsyn.domain import Clique
@@ -122,19 +122,26 @@ class Release:
         return cls(**known)
 
 
+#: What merged entries have in common.
+_KEPT = tuple(f.name for f in fields(Release) if f.name not in ("round", "until", "count", "cliques", "extra"))
+
+
 def merged(releases: Sequence[Release]) -> list[Release]:
     """Entries that differ only in round, cliques and extra become one with the sum of the counts and of the extras."""
-    groups: dict[Release, list[Release]] = {}
+    groups: dict[tuple[object, ...], list[Release]] = {}
     for release in releases:
-        key = replace(release, round=0, until=None, count=1, cliques=(), extra=0.0)
-        groups.setdefault(key, []).append(release)
+        groups.setdefault(tuple(getattr(release, name) for name in _KEPT), []).append(release)
     result = []
-    for key, members in groups.items():
+    for members in groups.values():
+        if len(members) == 1 and not members[0].cliques:  # a client's, between two of its messages
+            result.append(members[0])
+            continue
         first = min(r.round for r in members)
         last = max(r.round if r.until is None else r.until for r in members)
         count = sum(r.count for r in members)
         extra = math.fsum(r.extra for r in members)
-        result.append(replace(key, round=first, until=None if last == first else last, count=count, extra=extra))
+        until = None if last == first else last
+        result.append(replace(members[0], round=first, until=until, count=count, cliques=(), extra=extra))
     return result
 
 

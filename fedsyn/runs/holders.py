@@ -21,6 +21,7 @@ running trusted apps alone (docs/deployment.md).
 from __future__ import annotations
 
 import json
+import os
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     from fedsyn.data.encoded import EncodedTable
 
 
+_compact = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def client_fn(context: Context) -> Client:
     """The mechanism's client half for this node's data holder."""
     node = context.node_config
@@ -58,7 +62,7 @@ def client_fn(context: Context) -> Client:
     text = read_state(context)
     state: dict[str, Any] = json.loads(text) if text else {}
     holder = _real_holder(config, node, state) if "data" in node else _simulated_holder(config, context, state)
-    holder.save = lambda kept: write_state(context, json.dumps(kept, separators=(",", ":")))
+    holder.save = lambda kept: write_state(context, _compact(kept))
     return client_class(config.mechanism.name)(config, holder).to_client()
 
 
@@ -68,8 +72,8 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
     if config.runtime.engine == "deployment":
         raise NodeError("a deployment's node needs 'data' and 'schema' in its node configuration")
     partition = int(context.node_config["partition-id"])
-    folder = store_of(context.run_config)
-    table, schema_hash = _open_store(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
+    folder = str(store_of(context.run_config))
+    table, schema_hash = _open_store(folder, os.stat(f"{folder}/prepared.json").st_mtime_ns)
     codes = table.rows(partition) if config.federation.columns is None else own_columns(config, table, partition)
     return Holder(
         partition,
