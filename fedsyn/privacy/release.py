@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from fedsyn.domain import Clique
@@ -123,14 +124,14 @@ class Release:
 
 
 #: What merged entries have in common.
-_KEPT = tuple(f.name for f in fields(Release) if f.name not in ("round", "until", "count", "cliques", "extra"))
+_alike = attrgetter(*(f.name for f in fields(Release) if f.name not in ("round", "until", "count", "cliques", "extra")))
 
 
 def merged(releases: Sequence[Release]) -> list[Release]:
     """Entries that differ only in round, cliques and extra become one with the sum of the counts and of the extras."""
     groups: dict[tuple[object, ...], list[Release]] = {}
     for release in releases:
-        groups.setdefault(tuple(getattr(release, name) for name in _KEPT), []).append(release)
+        groups.setdefault(_alike(release), []).append(release)
     result = []
     for members in groups.values():
         if len(members) == 1 and not members[0].cliques:  # a client's, between two of its messages

@@ -33,13 +33,14 @@ from fedsyn.counting.marginals import count_sparse_many
 from fedsyn.counting.reductions import dot
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
+from fedsyn.selection.lookups import Lookups
 
 KINDS = ("groups", "count", "signs")
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 # Cells whose signs are expanded at the same time: 64 of them fill 8 MB.
 _CELLS_AT_ONCE = 1 << 14
 _ROWS_AT_ONCE = 1 << 16
-_FEW_ROWS = 512  # up to so many rows, array calls cost more than what they compute
+_FEW_BUCKETS = 1 << 14  # up to so many, array calls cost more than what they compute
 
 Grouping = Mapping[tuple[str, int], npt.NDArray[np.integer]]
 
@@ -319,38 +320,13 @@ class Sketcher:
         return found
 
     @cached_property
-    def _flat_lookups(self) -> tuple[npt.NDArray[np.int64], list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]]:
-        """All look-ups one after the other; for each place in a clique: the attribute there, and where its begins.
-
-        A clique without such a place looks up zeros, which stand at the end.
-        """
-        flat: list[npt.NDArray[np.int64]] = []
-        longest = max(map(len, self.cliques), default=0)
-        axes = np.zeros((longest, len(self.cliques)), np.int64)
-        begins = np.full((longest, len(self.cliques)), sum(len(table) for own in self._lookups for table in own))
-        position = 0
-        for i, (clique, own) in enumerate(zip(self.cliques, self._lookups, strict=True)):
-            axes[: len(clique), i] = self.domain.axes(clique)
-            for place, table in enumerate(own):
-                begins[place, i] = position
-                position += len(table)
-                flat.append(table)
-        flat.append(np.zeros(max(self.domain.shape, default=1), np.int64))
-        return np.concatenate(flat), list(zip(axes, begins, strict=True))
-
-    def _add_few_rows(self, codes: npt.NDArray[np.integer], out: npt.NDArray[np.int64]) -> None:
-        """As `_add_groups`, all cliques in one set of array calls: a small client spends its time in their overhead."""
-        flat, places = self._flat_lookups
-        buckets = np.zeros((len(codes), len(self.cliques)), np.int64) + self.offsets[:-1]
-        for axes, begins in places:
-            buckets += flat[begins + codes[:, axes]]
-        out += np.bincount(buckets.ravel(), minlength=len(out))
+    def _shared_lookups(self) -> Lookups:
+        return Lookups([self.domain.axes(q) for q in self.cliques], self._lookups, max(self.domain.shape[:1], default=1))
 
     def _add_groups(self, codes: npt.NDArray[np.integer], out: npt.NDArray[np.int64]) -> None:
-        if len(codes) <= _FEW_ROWS:
-            step = max(1, _ROWS_AT_ONCE // max(1, len(self.cliques)))
-            for start in range(0, len(codes), step):
-                self._add_few_rows(codes[start : start + step], out)
+        if len(codes) * len(self.cliques) <= _FEW_BUCKETS:
+            buckets = self._shared_lookups.sums(codes) + self.offsets[:-1]
+            out += np.bincount(buckets.ravel(), minlength=len(out))
             return
         for i, (clique, own) in enumerate(zip(self.cliques, self._lookups, strict=True)):
             bucket = np.zeros(len(codes), np.int64)

@@ -50,7 +50,7 @@ class _Below:
             raise ValueError("repeats an entry")
         if info.context is not None:
             length = len(getattr(info.context, self.what))
-            if any(i >= length for i in values):
+            if max(values, default=-1) >= length:
                 raise ValueError(f"must be a list of integers from 0 to {length - 1}")
         return values
 
