@@ -134,9 +134,7 @@ class SketchAimContract(Contract):
             raise ProtocolError("parameter 'cliques' names a clique that these options do not sketch, or none")
         if len(arrays) != (ablation.sketch == "groups"):
             raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
-        return make_sketcher(
-            self.domain, cliques, ablation.sketch, self.options.width, weights, ablation.seed, *arrays
-        )
+        return make_sketcher(self.domain, cliques, ablation.sketch, self.options.width, weights, ablation.seed, *arrays)
 
     def weights_of(self, cliques: tuple[Clique, ...]) -> tuple[int, ...]:
         """c_q of each clique; the clients of a round ask for the same ones, one after the other."""

@@ -72,7 +72,7 @@ def _of_cells(
 
 
 def _gaps(first: npt.NDArray[np.int64], end: int) -> npt.NDArray[np.int64]:
-    """Lengths of runs that begin at `first` and fill up to `end`; np.diff costs a small client several times as much."""
+    """Lengths of runs that begin at `first` and fill up to `end`; np.diff costs a few runs several times as much."""
     lengths = np.empty_like(first)
     np.subtract(first[1:], first[:-1], out=lengths[:-1])
     lengths[-1:] = end - first[-1:]

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,28 @@ class Answered:
         if any(array.dtype.kind not in NUMERIC for array in self.arrays):
             raise ProtocolError(f"the reply does not decode ({ProtocolError.__name__})")
         return self.arrays, self.scalars
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """From a worker, as a message brings it: NumPy's own pickle would turn the bytes of foreign machines around."""
+        parts = [(a.shape, a.dtype, a.tobytes("A"), "C" if a.flags.c_contiguous else "F") for a in self.arrays]
+        return _unpickled, (self.node, parts, self.scalars, self.size, self.seconds)
+
+
+def _unpickled(node: int, parts: list[Any], scalars: Mapping[str, Any], size: int, seconds: float) -> Answered:
+    arrays = [np.ndarray(shape, dtype, data, order=order).copy("K") for shape, dtype, data, order in parts]
+    return Answered(node, arrays, scalars, size, seconds)
+
+
+@runtime_checkable
+class DirectGrid(Protocol):
+    """A Grid that can call clients without messages."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it can for this run's app."""
+
+    def ask(self, requests: Iterable[tuple[int, Asked]], timeout: float | None) -> Iterator[Answered | None]:
+        """Answers in the order of the requests (node id and request), as they come; None for one that is too late."""
 
 
 def ask(client_fn: ClientFn, asked: Asked, context: Context) -> Answered:

@@ -73,6 +73,11 @@ class Contexts(Mapping[int, Context]):
             self._records[node] = records
 
 
+def _client_fn(app: ClientApp | None) -> ClientFn:
+    assert isinstance(app, TableApp) and app.direct is not None
+    return app.direct
+
+
 def _state_of(context: Context) -> State:
     return context.text if isinstance(context, NodeContext) else None, context.state
 
@@ -130,13 +135,13 @@ class InProcessGrid(Grid):
             self._pool.shutdown(cancel_futures=True)
 
     @property
-    def client_fn(self) -> ClientFn | None:
-        """Makes a node's client where messages can be left out; None where somebody looks at them."""
+    def is_direct(self) -> bool:
+        """Whether messages can be left out: the app allows it, and nobody looks at them."""
         watched = type(self).send_and_receive is not InProcessGrid.send_and_receive or "send_and_receive" in vars(self)
-        return self._app.direct if self._direct and isinstance(self._app, TableApp) and not watched else None
+        return self._direct and not watched and isinstance(self._app, TableApp) and self._app.direct is not None
 
     def ask(self, requests: Iterable[tuple[int, Asked]], timeout: float | None) -> Iterator[Answered | None]:
-        """Calls clients without messages (`client_fn` must not be None).
+        """Calls clients without messages, if `is_direct`.
 
         Args:
             requests: node id and request, taken as they are needed.
@@ -149,8 +154,7 @@ class InProcessGrid(Grid):
             yield answered if timeout is None or answered.seconds <= timeout else None
 
     def _ask_serially(self, requests: Iterable[tuple[int, Asked]]) -> Iterator[Answered]:
-        client_fn = self.client_fn
-        assert client_fn is not None
+        client_fn = _client_fn(self._app)
         for node, asked in requests:
             context = self._contexts[node]
             answered = ask(client_fn, asked, context)
@@ -314,6 +318,5 @@ def _work(message: Message, context: Context) -> tuple[Message, State, float]:
 
 def _ask_many(requests: Sequence[tuple[Context, Asked]]) -> list[tuple[Answered, State]]:
     """The work of many nodes in a worker, called without messages."""
-    assert isinstance(_worker_app, TableApp) and _worker_app.direct is not None
-    client_fn = _worker_app.direct
+    client_fn = _client_fn(_worker_app)
     return [(ask(client_fn, asked, context), _state_of(context)) for context, asked in requests]

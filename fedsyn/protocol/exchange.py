@@ -10,7 +10,7 @@ from typing import Any
 
 from fedsyn.errors import ProtocolError
 from fedsyn.flower import Grid, Message
-from fedsyn.flower.direct import Asked, chunks
+from fedsyn.flower.direct import Asked, DirectGrid, chunks
 from fedsyn.flower.grid import InProcessGrid, new_message
 from fedsyn.flower.messages import array_record, content_bytes, extended, pack, read_reply
 from fedsyn.protocol.record import RoundCosts
@@ -57,12 +57,7 @@ class Exchange:
         Yields:
             The usable replies, in partition order.
         """
-        seconds, grid = 0.0, self.grid
-        in_process = isinstance(grid, InProcessGrid)
-        parts = self._blocks(InProcessGrid.at_once) if in_process else [self]
-        source = (reply for part in parts for reply in part._together(arrays, each))
-        if isinstance(grid, InProcessGrid) and grid.client_fn is not None:
-            source = self._directly(grid, arrays, each)
+        seconds, source = 0.0, self._source(arrays, each)
         try:
             while True:
                 start = time.perf_counter()
@@ -74,7 +69,16 @@ class Exchange:
         finally:
             self.costs.add_seconds(self.envelope.request, seconds)
 
-    def _directly(self, grid: InProcessGrid, arrays: Arrays, each: Each | None) -> Iterator[Reply]:
+    def _source(self, arrays: Arrays, each: Each | None) -> Iterator[Reply]:
+        grid = self.grid
+        if isinstance(grid, DirectGrid) and grid.is_direct:
+            return self._directly(grid, arrays, each)
+        if not isinstance(grid, InProcessGrid):
+            return self._together(arrays, each)
+        blocks = chunks(sorted(self.nodes), grid.at_once)
+        return (reply for block in blocks for reply in self.among(block)._together(arrays, each))
+
+    def _directly(self, grid: DirectGrid, arrays: Arrays, each: Each | None) -> Iterator[Reply]:
         """Without messages, client by client."""
         common = Asked.of(arrays, self.envelope.to_scalars())
 
@@ -98,10 +102,6 @@ class Exchange:
         received = self.read(self.grid.send_and_receive(list(self.messages(arrays, each)), timeout=self.timeout))
         for partition in list(received):
             yield received.pop(partition)
-
-    def _blocks(self, length: int) -> Iterator[Exchange]:
-        for block in chunks(sorted(self.nodes), length):
-            yield self.among(block)
 
     def among(self, partitions: Iterable[int]) -> Exchange:
         """The same with some of the clients."""

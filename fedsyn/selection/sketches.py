@@ -321,7 +321,8 @@ class Sketcher:
 
     @cached_property
     def _shared_lookups(self) -> Lookups:
-        return Lookups([self.domain.axes(q) for q in self.cliques], self._lookups, max(self.domain.shape[:1], default=1))
+        first = max(self.domain.shape[:1], default=1)
+        return Lookups([self.domain.axes(q) for q in self.cliques], self._lookups, first)
 
     def _add_groups(self, codes: npt.NDArray[np.integer], out: npt.NDArray[np.int64]) -> None:
         if len(codes) * len(self.cliques) <= _FEW_BUCKETS:
