@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -80,7 +81,7 @@ class Release:
         if not 0.0 <= self.extra < math.inf or (self.extra and self.mechanism != GAUSSIAN):
             raise ValueError("extra must be at least 0 and finite, and belongs to a gaussian release")
 
-    @property
+    @cached_property
     def rho(self) -> float:
         """zCDP of the entry: `count Δ² / (2 sigma²) + extra` or `count epsilon² / 8`."""
         if self.sigma is not None:
@@ -119,8 +120,14 @@ class Release:
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Release:
         known = {key: value for key, value in entry.items() if key != "rho"}
-        known["cliques"] = tuple(tuple(clique) for clique in known.get("cliques", ()))
-        return cls(**known)
+        if "cliques" in known:
+            known["cliques"] = tuple(tuple(clique) for clique in known["cliques"])
+        return _read(**known)
+
+
+@lru_cache(maxsize=256, typed=True)  # clients of a simulation that share a process have entered the same ones
+def _read(**known: Any) -> Release:
+    return Release(**known)
 
 
 #: What merged entries have in common.
