@@ -179,9 +179,15 @@ class InferenceNode(Node):
 
 
 class SynthesisNode(Node):
-    """Rows of the synthetic table; null: as many as the model's estimated total."""
+    """The synthetic table.
+
+    Attributes:
+        rows: how many; null: as many as the model's estimated total.
+        format: of its file, `synthetic.csv` or `synthetic.parquet`; null: csv.
+    """
 
     rows: int | None = Field(default=None, ge=1)
+    format: Literal["csv", "parquet"] | None = None
 
 
 class RuntimeNode(Node):
@@ -240,7 +246,12 @@ class RunConfig(Node):
     def to_dict(self) -> dict[str, Any]:
         """JSON values. Keys younger than the first format are left out where unset: an older run keeps its hash."""
         document = self.model_dump(mode="json", by_alias=True)
-        younger = {"aggregation": ("parties", "crypto", "fhe"), "federation": ("columns",), "runtime": ("operator",)}
+        younger = {
+            "aggregation": ("parties", "crypto", "fhe"),
+            "federation": ("columns",),
+            "runtime": ("operator",),
+            "synthesis": ("format",),
+        }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):
             if document[node][key] is None:
                 del document[node][key]
