@@ -12,8 +12,8 @@ threads together. Named alternatives of the same run, on the same file:
     count    64 three-way marginals of that whole table by `count`, reading included on both sides
     write    `Schema.decode` of `Model.sample` and `DataFrame.to_csv` (or `to_parquet`), one batch, whole
 
-`run` is `fedsyn.runs.engines.run` of augflaim, one round, 100 clients: what a user starts. It writes its temporary files
-to the folder of `--folder`. The largest table takes about 13 bytes a row as Parquet and 130 as CSV.
+`run` is `fedsyn.runs.engines.run` of augflaim, one round, 100 clients: what a user starts. Temporary files go
+to `--folder`. The largest table takes about 13 bytes a row as Parquet and 130 as CSV.
 """
 
 from __future__ import annotations
@@ -31,7 +31,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute  # before the clock starts
+import pyarrow.parquet as pq
 
+from fedsyn.counting.marginals import count, count_blocks
+from fedsyn.counting.workload import random_kway
+from fedsyn.data import encoded_blocks
+from fedsyn.data.spool import RowSpool
+from fedsyn.inference import Model
+from fedsyn.loading import parse_config
+from fedsyn.randomness import Randomness
+from fedsyn.runs.engines import run
+from fedsyn.runs.synthesis import write_synthetic
 from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 
 ROW_GROUP = 1_000_000
@@ -56,9 +69,6 @@ def schema() -> Schema:
 
 def make(path: Path, rows: int) -> None:
     """Writes the table: every column follows one hidden number, more or less closely."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     described = schema()
     writer = None
     for start in range(0, rows, ROW_GROUP):
@@ -87,9 +97,6 @@ def make(path: Path, rows: int) -> None:
 
 
 def encode_ours(folder: Path, rows: int, kind: str) -> int:
-    from fedsyn.data import encoded_blocks
-    from fedsyn.data.spool import RowSpool
-
     described = schema()
     spool = RowSpool(len(described.columns), described.dtype)
     for block in encoded_blocks(folder / "table.parquet", described):
@@ -98,31 +105,20 @@ def encode_ours(folder: Path, rows: int, kind: str) -> int:
 
 
 def encode_whole(folder: Path, rows: int, kind: str) -> int:
-    import pandas as pd
-
     return int(schema().encode(pd.read_parquet(folder / "table.parquet"))[:, :3].sum(dtype=np.int64))
 
 
 def workload() -> list[tuple[str, ...]]:
-    from fedsyn.counting.workload import random_kway
-
-    return list(random_kway(schema().domain, 3, 64, 0).cliques)
+    return list(random_kway(schema().domain, 3, 64, np.random.default_rng(0)).cliques)
 
 
 def count_ours(folder: Path, rows: int, kind: str) -> int:
-    from fedsyn.counting.marginals import count_blocks
-    from fedsyn.data import encoded_blocks
-
     described = schema()
     blocks = (block.codes for block in encoded_blocks(folder / "table.parquet", described))
     return _digest(count_blocks(blocks, described.domain, workload()))
 
 
 def count_whole(folder: Path, rows: int, kind: str) -> int:
-    import pandas as pd
-
-    from fedsyn.counting.marginals import count
-
     described = schema()
     return _digest(count(described.encode(pd.read_parquet(folder / "table.parquet")), described.domain, workload()))
 
@@ -131,19 +127,14 @@ def _digest(marginals: list[np.ndarray]) -> int:
     return int(sum((m.ravel() * np.arange(1, m.size + 1)).sum() for m in marginals))
 
 
-def model():
+def model() -> Model:
     """A chain of fifteen attributes with random potentials."""
-    from fedsyn.inference import Model
-
     domain, rng = schema().domain, np.random.default_rng(0)
     pairs = list(zip(domain.attributes[:-1], domain.attributes[1:], strict=True))
     return Model(domain, {pair: rng.normal(size=domain.shape_of(pair)) for pair in pairs}, 1000.0)
 
 
 def write_ours(folder: Path, rows: int, kind: str) -> int:
-    from fedsyn.randomness import Randomness
-    from fedsyn.runs.synthesis import write_synthetic
-
     path = folder / f"ours.{kind}"
     write_synthetic(path, schema(), model(), rows, Randomness(0), keep=True)
     return path.stat().st_size
@@ -161,9 +152,6 @@ def write_whole(folder: Path, rows: int, kind: str) -> int:
 
 
 def run_ours(folder: Path, rows: int, kind: str) -> int:
-    from fedsyn.loading import parse_config
-    from fedsyn.runs.engines import run
-
     schema().save(folder / "schema.yaml")
     config = {
         "mechanism": {"name": "augflaim", "rounds": 1},
@@ -189,11 +177,7 @@ WORK: dict[str, Callable[[Path, int, str], int]] = {
 
 
 def child(name: str, folder: Path, rows: int, kind: str) -> None:
-    """Runs one stage and prints what it cost: importing costs nothing here, but its memory counts."""
-    import pandas  # noqa: F401  imported before the clock starts, by all alike
-    import pyarrow.compute
-    import pyarrow.parquet  # noqa: F401
-
+    """Runs one stage and prints what it cost. Imports are over when the clock starts; their memory counts."""
     wall, cpu = time.perf_counter(), cpu_seconds()
     result = WORK[name](folder, rows, kind)
     usage = {"wall": time.perf_counter() - wall, "cpu": cpu_seconds() - cpu, "peak_mb": peak_mb(), "result": result}

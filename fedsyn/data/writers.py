@@ -106,8 +106,8 @@ class CsvTable(TableWriter):
                 cells.append(self._number_cells(values[rows], absent[rows]))
             else:
                 cells.append(self._texts[name].take(pa.array(np.ascontiguousarray(codes[rows, j]))))
+        cells[-1] = pc.binary_join_element_wise(cells[-1], "", "\n")  # short text: cheaper than of the whole line
         lines = pc.binary_join_element_wise(*cells, ",") if len(cells) > 1 else cells[0]
-        lines = pc.binary_join_element_wise(lines, "", "\n")
         _, ends, text = lines.buffers()
         offsets = np.frombuffer(ends, np.int32, len(lines) + 1, offset=lines.offset * 4)
         return text.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
