@@ -26,7 +26,7 @@ from fedsyn.schema import Schema
 #: Rows of a batch. Part of the result: a smaller table has the same rows whatever becomes of this.
 BATCH = 1 << 19
 # A batch that is under way takes about 150 MB.
-_MOST_THREADS = 8
+_MOST_THREADS = 4
 
 T, R = TypeVar("T"), TypeVar("R")
 Make = Callable[[], npt.NDArray[np.integer]]
