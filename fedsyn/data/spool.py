@@ -29,11 +29,12 @@ class RowSpool:
     Args:
         columns: d.
         dtype: of the array; blocks are converted.
-        in_memory: bytes up to which no file is written.
+        in_memory: bytes up to which no file is written; 64 MB unless given.
     """
 
-    def __init__(self, columns: int, dtype: npt.DTypeLike, in_memory: int = _IN_MEMORY) -> None:
-        self.columns, self.dtype, self.in_memory = columns, np.dtype(dtype), in_memory
+    def __init__(self, columns: int, dtype: npt.DTypeLike, in_memory: int | None = None) -> None:
+        self.columns, self.dtype = columns, np.dtype(dtype)
+        self.in_memory = _IN_MEMORY if in_memory is None else in_memory
         self._blocks: list[np.ndarray] = []
         self._file: IO[bytes] | None = None
         self._rows = self._held = 0

@@ -118,9 +118,10 @@ class CsvTable(TableWriter):
 
         cells = pc.cast(pa.array(values), pa.string())
         if values.dtype.kind == "f":
-            # Arrow writes the shortest text that reads back as the number, as Python does, but other exponents.
+            # Like Python, Arrow writes the shortest text that reads back as the number; but "2" where Python writes
+            # "2.0", and exponents elsewhere.
             size = np.abs(values)
-            plain = ((size >= 1e-4) & (size < 1e15)) | (size == 0)
+            plain = (size >= 1e-4) & (size < 1e10) & (np.floor(values) != values)
             if not plain.all():
                 odd = pa.array([repr(value) for value in values[~plain].tolist()], pa.string())
                 cells = pc.replace_with_mask(cells, pa.array(~plain), odd)
