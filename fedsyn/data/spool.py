@@ -6,6 +6,7 @@ is unlinked before the first row is written, so nobody else can open it, and not
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from typing import IO, Any
 
@@ -90,3 +91,15 @@ def taken(rows: npt.NDArray[Any], wanted: npt.NDArray[np.bool_], block: int = 1 
     for start in range(0, len(rows), block):
         spool.append(rows[start : start + block][wanted[start : start + block]])
     return spool.rows()
+
+
+def forget(rows: npt.NDArray[Any]) -> None:
+    """Gives back the memory of rows that were read from a spool's file; they can be read again. No other array changes.
+
+    The system would do so by itself, but late: until then the pages count as memory of the process.
+    """
+    base: Any = rows
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(base, "madvise"):
+        base.madvise(mmap.MADV_DONTNEED)

@@ -109,9 +109,7 @@ def _shuffled_groups(group: np.ndarray, shuffle: np.ndarray, groups: int) -> np.
     """
     order = np.argsort(shuffle)
     ascending = shuffle[order]
-    if (
-        ascending[1:] == ascending[:-1]
-    ).any():  # that sort does not keep the order of equal numbers; few tables have two
+    if (ascending[1:] == ascending[:-1]).any():  # rare; this sort does not keep the order of equal numbers
         order = np.argsort(shuffle, kind="stable")
     for shift in range(0, max(groups - 1, 0).bit_length(), 16):
         digit = (group >> shift).astype(np.uint16) if groups > 1 << 16 else group.astype(np.uint16)

@@ -46,12 +46,15 @@ def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) 
     if config.runtime.engine == "deployment":
         return _prepare_deployment(config, folder)
     from fedsyn.data import write_encoded
+    from fedsyn.data.spool import forget
 
     tables = split_tables(config, table)
     _check_evaluation(config, tables.schema, len(tables.test))
     write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
     np.save(folder / "test.npy", tables.test, allow_pickle=False)
     np.save(folder / "test_numbers.npy", tables.test_numbers, allow_pickle=False)
+    for rows in (tables.train, tables.test, tables.test_numbers):
+        forget(rows)  # from here on the run reads what was stored
     clients = len(tables.parts) if config.federation.columns is None else config.federation.clients
     return Prepared(folder, tables.schema, True, clients, tables.name).save()
 

@@ -28,7 +28,8 @@ BATCH = 1 << 19
 # A batch that is under way takes about 150 MB.
 _MOST_THREADS = 4
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 Make = Callable[[], npt.NDArray[np.integer]]
 
 

@@ -109,8 +109,8 @@ class BlockEncoder:
                     known[value] = code
             codes.append(code)
         codes.append(column.code_of(None, missing))  # the last entry: -1 of the index
-        table: np.ndarray = np.asarray(codes, dtype=self.schema.dtype)
-        return table[index]
+        found: np.ndarray = np.asarray(codes, dtype=self.schema.dtype)[index]
+        return found
 
     def _values(self, name: str, source: pa.Array | pd.Series) -> npt.NDArray[np.float64]:
         """(m,) float64 numbers, NaN where missing; counts what is not a number."""
