@@ -288,6 +288,8 @@ def _nothing() -> Iterator[None]:
 def _show_result(folder: Path, metrics: dict[str, float]) -> None:
     import json
 
+    from fedsyn.runs.directory import synthetic_file
+
     ledger = json.loads((folder / "ledger.json").read_text(encoding="utf-8"))
     table = Table(show_header=False)
     for name, value in metrics.items():
@@ -302,7 +304,7 @@ def _show_result(folder: Path, metrics: dict[str, float]) -> None:
             f"[yellow]{metrics['dropped']:g} replies of clients could not be used: see rounds.jsonl[/yellow]",
             highlight=False,
         )
-    out_console.print(f"synthetic table: {folder / 'synthetic.csv'}", soft_wrap=True)
+    out_console.print(f"synthetic table: {synthetic_file(folder)}", soft_wrap=True)
     out_console.print(f"privacy ledger:  {folder / 'ledger.json'}", soft_wrap=True)
     out_console.print(f"report:          {folder / 'report.html'}", soft_wrap=True)
 

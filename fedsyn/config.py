@@ -179,9 +179,15 @@ class InferenceNode(Node):
 
 
 class SynthesisNode(Node):
-    """Rows of the synthetic table; null: as many as the model's estimated total."""
+    """The synthetic table.
+
+    Attributes:
+        rows: how many; null: as many as the model's estimated total.
+        format: of its file, `synthetic.csv` or `synthetic.parquet`; null: csv.
+    """
 
     rows: int | None = Field(default=None, ge=1)
+    format: Literal["csv", "parquet"] | None = None
 
 
 class RuntimeNode(Node):
@@ -244,6 +250,7 @@ class RunConfig(Node):
             "aggregation": ("parties", "crypto", "fhe", "setup"),
             "federation": ("columns",),
             "runtime": ("operator",),
+            "synthesis": ("format",),
         }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):
             if document[node][key] is None:

@@ -16,7 +16,7 @@ count) as ordinary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,8 @@ from fedsyn.domain import Domain
 # Index arrays are built for this many rows at a time: an index of 2 bytes and its 8-byte copy inside bincount
 # stay in a level-2 cache of 1 MB together with the columns. Measured flat between 2**15 and 2**17.
 _CHUNK = 1 << 16
+# Numbers of 8 bytes that `count_sparse_many` holds of a large table.
+_CELLS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -69,18 +71,41 @@ def count(codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]) -
     # Cliques in lexicographic order meet shared prefixes one after the other, so a prefix is computed once.
     order = sorted(range(len(axes)), key=axes.__getitem__)
     n = codes.shape[0]
-    # Chunks pay one pass over the cells each, so a clique of more cells than a chunk has rows is counted in
-    # one go.
-    for chunk, group in (
-        (_CHUNK, [which for which in order if sizes[which] <= _CHUNK]),
-        (max(n, 1), [which for which in order if sizes[which] > _CHUNK]),
-    ):
+    # Chunks pay one pass over the cells each, so a clique of more cells is counted in longer ones.
+    groups: dict[int, list[int]] = {}
+    for which in order:
+        groups.setdefault(_chunk_of(sizes[which]), []).append(which)
+    for chunk, group in sorted(groups.items()):
         for start in range(0, n if group else 0, chunk):
             _count_chunk(codes[start : start + chunk], domain.shape, axes, sizes, group, results)
     return [
         np.zeros(shape, dtype=np.int64) if flat is None else flat.reshape(shape)
         for flat, shape in zip(results, shapes, strict=True)
     ]
+
+
+def count_blocks(blocks: Iterable[np.ndarray], domain: Domain, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
+    """`count` of a table that comes in blocks of rows, none of which is kept: see `fedsyn.data.encoded_blocks`.
+
+    >>> domain = Domain(("sex", "smoker"), (2, 2))
+    >>> [counted] = count_blocks([np.array([[0, 1], [1, 1]]), np.array([[0, 0]])], domain, [("sex",)])
+    >>> counted.tolist()
+    [2, 1]
+    """
+    cliques = [tuple(clique) for clique in cliques]
+    totals = count(np.empty((0, len(domain)), np.uint8), domain, cliques)
+    for block in blocks:
+        for total, counts in zip(totals, count(block, domain, cliques), strict=True):
+            total += counts
+    return totals
+
+
+def _chunk_of(cells: int) -> int:
+    """Rows to count at a time into so many cells: as many, or up to sixteen times as many."""
+    chunk = _CHUNK
+    while chunk < cells:
+        chunk <<= 4
+    return chunk
 
 
 def _count_chunk(
@@ -146,8 +171,9 @@ def count_one_way(codes: np.ndarray, domain: Domain) -> np.ndarray:
     ends = np.cumsum(domain.shape, dtype=np.intp)
     total = int(ends[-1]) if len(ends) else 0
     if codes.shape[0] > _CHUNK:  # column by column: no (n, d) array of 8-byte indices
-        parts = [np.bincount(codes[:, j], minlength=size) for j, size in enumerate(domain.shape)]
-        return np.concatenate(parts).astype(np.int64, copy=False)
+        return np.concatenate(
+            [np.zeros(0, np.int64), *(c.ravel() for c in count(codes, domain, [(a,) for a in domain]))]
+        )
     offsets = ends - np.asarray(domain.shape, dtype=np.intp)
     return np.bincount((codes + offsets).ravel(order="K"), minlength=total).astype(np.int64, copy=False)
 
@@ -165,15 +191,44 @@ def count_sparse(codes: np.ndarray, domain: Domain, clique: Sequence[str]) -> Sp
 def count_sparse_many(codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]) -> list[SparseMarginal]:
     """The non-empty cells of many marginals; all cliques are counted together, so small tables cost little.
 
-    Memory grows with rows x cliques, never with the number of cells.
+    Memory grows with rows x cliques, never with the number of cells; of a large table, with neither: what has few cells
+    is counted in chunks of rows, and the rest a few cliques at a time.
 
     Raises:
         ValueError: a clique has more cells than an int64 index can number, or see `count`.
     """
     _check_codes(codes, domain)
+    cliques = [tuple(clique) for clique in cliques]
     axes = [_axes(domain, clique) for clique in cliques]
-    if not axes:
-        return []
+    n = codes.shape[0]
+    if n <= _CHUNK:
+        return _sorted_cells(codes, domain, axes) if axes else []
+    found: dict[int, SparseMarginal] = {}
+    sizes = [_prod(tuple(domain.shape[i] for i in clique)) for clique in axes]
+    for group in _groups([i for i, size in enumerate(sizes) if size <= n], lambda i: sizes[i]):
+        dense = count(codes, domain, [cliques[i] for i in group])
+        found |= {i: dense_to_sparse(marginal) for i, marginal in zip(group, dense, strict=True)}
+    for group in _groups([i for i, size in enumerate(sizes) if size > n], lambda i: n):
+        found |= dict(zip(group, _sorted_cells(codes, domain, [axes[i] for i in group]), strict=True))
+    return [found[i] for i in range(len(axes))]
+
+
+def _groups(which: Sequence[int], size: Callable[[int], int]) -> Iterator[list[int]]:
+    """Runs of the given numbers whose sizes add up to no more than is held at once (one alone may be larger)."""
+    group: list[int] = []
+    held = 0
+    for i in which:
+        if group and held + size(i) > _CELLS_AT_ONCE:
+            yield group
+            group, held = [], 0
+        group.append(i)
+        held += size(i)
+    if group:
+        yield group
+
+
+def _sorted_cells(codes: np.ndarray, domain: Domain, axes: Sequence[tuple[int, ...]]) -> list[SparseMarginal]:
+    """The non-empty cells of some cliques, from the sorted cells of the rows."""
     n = codes.shape[0]
     index = np.empty((len(axes), n), dtype=np.int64)
     # Blocks of cliques bound the work space of the matrix product for large tables.

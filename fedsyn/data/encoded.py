@@ -24,6 +24,8 @@ from fedsyn.domain import Domain
 from fedsyn.errors import DataError
 
 _VERSION = 1
+# Rows that are written at a time.
+_BLOCK = 1 << 18
 
 
 class EncodedTable:
@@ -102,8 +104,7 @@ def write_encoded(
     folder.mkdir(parents=True, exist_ok=True)
     parts = [np.asarray(rows, dtype=np.int64) for rows in partition]
     offsets = np.cumsum([0, *(len(rows) for rows in parts)], dtype=np.int64)
-    order = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-    _replace(folder / "codes.npy", np.ascontiguousarray(codes[order]))
+    _replace(folder / "codes.npy", codes, parts)
     _replace(folder / "offsets.npy", offsets)
     header = {"version": _VERSION, "attributes": list(domain.attributes), "shape": list(domain.shape)}
     text = folder / "table.json.part"
@@ -133,9 +134,20 @@ def _opened(folder: str, modified: int, inode: int) -> EncodedTable:
     return EncodedTable(folder)
 
 
-def _replace(path: Path, array: np.ndarray) -> None:
-    """Writes beside and renames, so that a process that has the old file mapped keeps it."""
+def _replace(path: Path, array: np.ndarray, parts: Sequence[np.ndarray] | None = None) -> None:
+    """Writes beside and renames, so that a process that has the old file mapped keeps it.
+
+    Of `parts`, the rows of the array that they name, block by block: the whole is never in memory.
+    """
     part = path.with_name(path.name + ".part")
     with part.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
+        if parts is None:
+            np.save(file, array, allow_pickle=False)
+        else:
+            shape = (sum(len(rows) for rows in parts), *array.shape[1:])
+            described = np.lib.format.header_data_from_array_1_0(array[:0])
+            np.lib.format.write_array_header_1_0(file, described | {"shape": shape, "fortran_order": False})
+            for rows in parts:
+                for start in range(0, len(rows), _BLOCK):
+                    file.write(np.ascontiguousarray(array[rows[start : start + _BLOCK]]).data)
     part.replace(path)

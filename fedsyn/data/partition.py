@@ -131,11 +131,14 @@ def check_partition(parts: Sequence[np.ndarray], rows: int, clients: int | None 
             raise DataError(f"client {client}: row indices are not sorted or repeat")
         if part[0] < 0 or part[-1] >= rows:
             raise DataError(f"client {client}: a row index outside the {rows} rows of the table")
-    held = np.bincount(np.concatenate(parts), minlength=rows) if parts else np.zeros(rows, dtype=np.int64)
-    if np.any(held != 1):
+    held, twice = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=bool)
+    for part in parts:
+        twice[part] |= held[part]
+        held[part] = True
+    if twice.any() or not held.all():
         raise DataError(
-            f"a partition must hold each of the {rows} rows once: {int((held == 0).sum())} are missing and "
-            f"{int((held > 1).sum())} are at several clients"
+            f"a partition must hold each of the {rows} rows once: {rows - int(held.sum())} are missing and "
+            f"{int(twice.sum())} are at several clients"
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,14 +44,9 @@ def read_table(path: str | Path, schema: Schema | None = None, separator: str = 
         DataError: no such file, an unknown format, a damaged or empty file, no rows, or columns of the schema
             are missing. The message never quotes a cell.
     """
-    path = Path(path)
-    if not any(path.name.lower().endswith(suffix) for suffix in SUFFIXES):
-        raise DataError(f"cannot read {path}: its name must end in one of {', '.join(SUFFIXES)}")
-    if not path.is_file():
-        present = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise DataError(f"no such file: {path}{nearest(path.name, present)}")
-    with _readable(path):
-        if path.suffix.lower() == ".parquet":
+    path = require_table(path)
+    with readable(path):
+        if is_parquet(path):
             frame = _read_parquet(path, schema)
         else:
             frame = _read_csv(path, schema, separator)
@@ -60,8 +55,23 @@ def read_table(path: str | Path, schema: Schema | None = None, separator: str = 
     return frame
 
 
+def require_table(path: str | Path) -> Path:
+    """The path of a file that is there and has the name of a table; DataError for any other."""
+    path = Path(path)
+    if not any(path.name.lower().endswith(suffix) for suffix in SUFFIXES):
+        raise DataError(f"cannot read {path}: its name must end in one of {', '.join(SUFFIXES)}")
+    if not path.is_file():
+        present = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise DataError(f"no such file: {path}{nearest(path.name, present)}")
+    return path
+
+
+def is_parquet(path: Path) -> bool:
+    return path.suffix.lower() == ".parquet"
+
+
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def readable(path: Path) -> Iterator[None]:
     """Turns what pandas and pyarrow raise about a file into a DataError without the file's content."""
     import pandas as pd
     import pyarrow as pa
@@ -95,31 +105,46 @@ def _read_parquet(path: Path, schema: Schema | None) -> pd.DataFrame:
 def _read_csv(path: Path, schema: Schema | None, separator: str) -> pd.DataFrame:
     import pandas as pd
 
-    options: dict[str, Any] = {"sep": separator, "encoding": "utf-8-sig", "keep_default_na": False}
-    header = pd.read_csv(path, header=None, nrows=1, dtype=str, **options).iloc[0].astype(str).tolist()
     if schema is None:
+        header, options = _header(path, separator)
         frame = _parse(path, header, dtype=str, **options)
         return frame.apply(_guess) if len(frame) else frame
-    schema.require_columns(header, where=str(path))
-    options["skip_blank_lines"] = len(header) > 1  # in a table of one column a blank line is a missing value
-    numeric = [name for name, column in schema.columns.items() if not isinstance(column, CategoricalColumn)]
-    missing = list(schema.missing_text)
-    # All columns are read, also those that the schema does not name: pandas notices a row with too many
-    # cells, whose values would otherwise slip into the wrong columns, only then.
-    frame = _parse(
-        path,
-        header,
-        dtype={name: "category" for name in header if name not in numeric},  # fast, and never a guess
-        na_values=dict.fromkeys(numeric, missing),
-        **exact_floats(),
-        low_memory=False,
-        **options,
-    )
+    header, options = csv_options(path, schema, separator)
+    frame = _parse(path, header, **options)
     columns = {}
     for name, column in schema.columns.items():
         series = frame[name]
         columns[name] = _own_values(series, column, schema) if isinstance(column, CategoricalColumn) else series
     return pd.DataFrame(columns)
+
+
+def _header(path: Path, separator: str) -> tuple[list[str], dict[str, Any]]:
+    """The column names of a CSV file, and how its cells are told apart."""
+    import pandas as pd
+
+    options: dict[str, Any] = {"sep": separator, "encoding": "utf-8-sig", "keep_default_na": False}
+    return pd.read_csv(path, header=None, nrows=1, dtype=str, **options).iloc[0].astype(str).tolist(), options
+
+
+def csv_options(path: Path, schema: Schema, separator: str) -> tuple[list[str], dict[str, Any]]:
+    """The header of a CSV file and the options of `read_csv` by which its columns are what the schema says.
+
+    Raises:
+        DataError: columns of the schema are missing or doubled.
+    """
+    header, options = _header(path, separator)
+    schema.require_columns(header, where=str(path))
+    numeric = [name for name, column in schema.columns.items() if not isinstance(column, CategoricalColumn)]
+    # All columns are read, also those that the schema does not name: pandas notices a row with too many
+    # cells, whose values would otherwise slip into the wrong columns, only then.
+    return header, {
+        **options,
+        "skip_blank_lines": len(header) > 1,  # in a table of one column a blank line is a missing value
+        "dtype": {name: "category" for name in header if name not in numeric},  # fast, and never a guess
+        "na_values": {name: list(schema.missing_text) for name in numeric},
+        **exact_floats(),
+        "low_memory": False,
+    }
 
 
 def exact_floats() -> dict[str, Any]:
@@ -141,16 +166,39 @@ def _parse(path: Path, header: list[str], **options: Any) -> pd.DataFrame:
     """
     import pandas as pd
 
+    with _no_surplus():
+        frame = pd.read_csv(path, index_col=False, **options)
+    frame.columns = pd.Index(header)
+    return frame
+
+
+@contextmanager
+def _no_surplus() -> Iterator[None]:
+    """Refuses rows that have more cells than the header."""
+    import pandas as pd
+
     with warnings.catch_warnings():
         # With index_col=False pandas cuts surplus cells off and warns; without, it takes the first column for
         # an index and shifts the others in silence.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
-            frame = pd.read_csv(path, index_col=False, **options)
+            yield
         except pd.errors.ParserWarning:
             raise pd.errors.ParserError("the rows have more cells than the header") from None
-    frame.columns = pd.Index(header)
-    return frame
+
+
+def csv_blocks(path: Path, header: list[str], options: Mapping[str, Any], rows: int) -> Iterator[pd.DataFrame]:
+    """The cells of a CSV file under its own header, `rows` at a time; raises what `_parse` raises."""
+    import pandas as pd
+
+    with pd.read_csv(path, index_col=False, chunksize=rows, **options) as reader:
+        while True:
+            with _no_surplus():  # not around the yield: warnings are the caller's own in between
+                frame = next(reader, None)
+            if frame is None:
+                return
+            frame.columns = pd.Index(header)
+            yield frame
 
 
 def _own_values(series: pd.Series, column: CategoricalColumn, schema: Schema) -> pd.Series:

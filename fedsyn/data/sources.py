@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import ValidationError
 
-from fedsyn.data.readers import SUFFIXES, read_table
+from fedsyn.data.readers import SUFFIXES, read_table, require_table
 from fedsyn.data.registry import DatasetEntry, dataset_names, describe
+from fedsyn.data.stream import encoded_blocks
 from fedsyn.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.schema import Schema
+from fedsyn.schema.streaming import Block
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,6 +95,44 @@ def load_dataset(
     if len(dataset.frame) == 0:
         raise DataError(f"the table '{dataset.name}' has no rows")
     return Dataset(dataset.frame, result, dataset.name, dataset.native_partition)
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """A file that is read block by block.
+
+    Attributes:
+        path: of a CSV or Parquet file.
+        schema: its public schema, label and bins as the run has them.
+        separator: of a CSV file.
+        name: for reports.
+    """
+
+    path: Path
+    schema: Schema
+    separator: str
+    name: str
+
+    def blocks(self) -> Iterator[Block]:
+        """Its rows, encoded; see `encoded_blocks`."""
+        return encoded_blocks(self.path, self.schema, self.separator)
+
+
+def file_source(
+    source: str,
+    *,
+    schema: Schema | str | Path | None = None,
+    bins: int | None = None,
+    label: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> FileSource | None:
+    """A source that is a path, unread; None for every other kind. Arguments and errors as `load_dataset`."""
+    if not _is_path(source):
+        return None
+    separator = _only(dict(options or {}), "separator").get("separator", ",")
+    given = Schema.load(schema) if isinstance(schema, str | Path) else schema
+    known = _needed(given, source).adjusted(bins, label)
+    return FileSource(require_table(source), known, separator, Path(source).name.split(".")[0])
 
 
 def load_table(source: str | Path | pd.DataFrame, options: Mapping[str, Any] | None = None) -> pd.DataFrame:

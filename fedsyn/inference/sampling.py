@@ -32,7 +32,7 @@ def _rounded_values(probabilities: np.ndarray, counts: np.ndarray, offsets: np.n
     np.minimum(edges, counts[:, None], out=edges)
     edges[:, -1] = counts
     per_value = np.diff(edges, axis=1, prepend=0)
-    values = np.broadcast_to(np.arange(cdf.shape[1]), per_value.shape)
+    values = np.broadcast_to(np.arange(cdf.shape[1], dtype=np.min_scalar_type(cdf.shape[1] - 1)), per_value.shape)
     return np.repeat(values.ravel(), per_value.ravel())
 
 
@@ -46,7 +46,7 @@ def sample_rows(projector: TreeProjector, n: int, rng: RandomSource) -> np.ndarr
     """
     tree = projector.tree
     sizes = projector.axes.sizes
-    rows = np.zeros((n, len(sizes)), dtype=np.int64, order="F")
+    rows = np.zeros((n, len(sizes)), dtype=np.min_scalar_type(max(sizes, default=1) - 1), order="F")
     if n == 0:
         return rows
     for node, clique in enumerate(tree.cliques):
@@ -77,12 +77,20 @@ def deal(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarra
         weights: (groups, v) non-negative weights of each group's values, not normalised.
         group: (n,) int64 group of each row.
         rng: source of randomness; only `random(size)` is called.
+
+    Returns:
+        In the smallest unsigned integer type that holds every value.
     """
     shuffle = np.asarray(rng.random(len(group)))
-    order = np.lexsort((shuffle, group))
-    cells, counts = np.unique(group, return_counts=True)
+    order = _shuffled_groups(group, shuffle, weights.shape[0])
+    if weights.shape[0] <= max(len(group), 1 << 16):
+        counts = np.bincount(group, minlength=weights.shape[0])
+        cells = np.flatnonzero(counts)
+        counts = counts[cells]
+    else:
+        cells, counts = np.unique(group, return_counts=True)
     offsets = np.asarray(rng.random(len(cells)))
-    out = np.empty(len(group), dtype=np.int64)
+    out = np.empty(len(group), dtype=np.min_scalar_type(weights.shape[1] - 1))
     step = max(1, _CHUNK_CELLS // weights.shape[1])
     done = 0
     for start in range(0, len(cells), step):
@@ -91,3 +99,19 @@ def deal(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarra
         out[order[done : done + len(values)]] = values
         done += len(values)
     return out
+
+
+def _shuffled_groups(group: np.ndarray, shuffle: np.ndarray, groups: int) -> np.ndarray:
+    """(n,) the rows by group, those of a group by their number in `shuffle`: `np.lexsort((shuffle, group))`, faster.
+
+    The numbers are sorted first, by the processor's vector instructions where it has them, then the groups by radix,
+    16 bits at a time, which keeps the order of equal ones.
+    """
+    order = np.argsort(shuffle)
+    ascending = shuffle[order]
+    if (ascending[1:] == ascending[:-1]).any():  # rare; this sort does not keep the order of equal numbers
+        order = np.argsort(shuffle, kind="stable")
+    for shift in range(0, max(groups - 1, 0).bit_length(), 16):
+        digit = (group >> shift).astype(np.uint16) if groups > 1 << 16 else group.astype(np.uint16)
+        order = order[np.argsort(digit[order], kind="stable")]
+    return order

@@ -20,6 +20,7 @@ from fedsyn.report.html import read_facts
 # an earlier one can be taken for its own.
 RESULTS = (
     "synthetic.csv",
+    "synthetic.parquet",
     "model.npz",
     "metrics.json",
     "ledger.json",
@@ -41,6 +42,12 @@ def default_out(config: RunConfig, root: Path = Path("runs")) -> Path:
         suffix += 1
         out = root / f"{name}-{source}-{stamp}-{suffix}"
     return out
+
+
+def synthetic_file(out: Path) -> Path:
+    """The synthetic table of a run directory; the name of the CSV file where there is neither."""
+    found = [out / name for name in ("synthetic.csv", "synthetic.parquet") if (out / name).is_file()]
+    return found[0] if found else out / "synthetic.csv"
 
 
 def save_model(path: Path, model: Model | EmpiricalModel) -> None:

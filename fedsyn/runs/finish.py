@@ -5,7 +5,9 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.report.html import write_report
 from fedsyn.runs.directory import save_model, write_json
 from fedsyn.runs.prepare import Prepared, randomness_of
+from fedsyn.runs.synthesis import write_synthetic
 
 _MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
 
@@ -27,13 +30,12 @@ def finish(
     """Samples the synthetic table, computes the metrics and writes the run directory. Returns the metrics."""
     model = strategy.model
     assert model is not None
-    rng = randomness_of(config).ordinary("synthesize")
     rows = config.synthesis.rows or max(1, round(model.total))
-    synthetic = model.sample(rows, rng)
-    table = prepared.schema.decode(synthetic, rng)
-    table.to_csv(out / "synthetic.csv", index=False)
+    file = out / f"synthetic.{config.synthesis.format or 'csv'}"
+    evaluated = prepared.simulated and bool(config.evaluation)
+    synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=evaluated)
     save_model(out / "model.npz", model)
-    metrics = evaluate_run(config, prepared, strategy, model, synthetic) if prepared.simulated else {}
+    metrics = {} if synthetic is None else evaluate_run(config, prepared, strategy, model, synthetic)
     metrics |= costs(strategy, prepared.clients, started)
     # Strict JSON knows no infinity (the likelihood of a row that the model rules out): null says "not finite".
     write_json(out / "metrics.json", {k: v if np.isfinite(v) else None for k, v in metrics.items()})
@@ -49,8 +51,6 @@ def evaluate_run(
     synthetic: npt.NDArray[np.integer],
 ) -> dict[str, float]:
     """The configured metrics of a simulation."""
-    if not config.evaluation:
-        return {}
     return evaluate(config.evaluation, evaluation_input(prepared, strategy, model, synthetic))
 
 
@@ -71,12 +71,34 @@ def evaluation_input(
         workload=strategy.workload,
         model=model,
         synthetic=synthetic,
-        partition=[np.arange(table.offsets[k], table.offsets[k + 1]) for k in range(table.clients)],
+        partition=_Runs(table.offsets),
         label=schema.label,
         label_values=None if schema.label is None else label_values(schema, schema.label),
         ranges=column_ranges(schema),
         test_numbers=np.load(prepared.folder / "test_numbers.npy", allow_pickle=False),
     )
+
+
+class _Runs(Sequence[npt.NDArray[np.int64]]):
+    """The rows of each client, which stand one after the other: made when they are asked for."""
+
+    def __init__(self, offsets: npt.NDArray[np.int64]) -> None:
+        self._offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @overload
+    def __getitem__(self, at: int) -> npt.NDArray[np.int64]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[npt.NDArray[np.int64]]: ...
+
+    def __getitem__(self, at: int | slice) -> npt.NDArray[np.int64] | list[npt.NDArray[np.int64]]:
+        if isinstance(at, slice):
+            return [self[client] for client in range(*at.indices(len(self)))]
+        client = range(len(self))[at]
+        return np.arange(self._offsets[client], self._offsets[client + 1])
 
 
 def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str, float]:

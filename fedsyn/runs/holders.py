@@ -193,27 +193,27 @@ def _load_rows(
     data: str, schema_file: str, bins: int | None, label: str | None, own: tuple[str, ...] | None
 ) -> tuple[npt.NDArray[np.integer], Domain, str]:
     """The holder's own rows, encoded by its own schema; read once per process. `own`: the only columns that it has."""
-    from fedsyn.data.readers import read_table
+    from fedsyn.data.stream import encode_file
     from fedsyn.schema import Schema
 
     schema = Schema.load(schema_file)
     schema.require_approved()
     schema = schema.adjusted(bins, label)
     if own is None:
-        return schema.encode(read_table(data, schema)), schema.domain, schema.sha256
+        return encode_file(data, schema), schema.domain, schema.sha256
     if not set(own) <= set(schema.columns):
         raise NodeError("federation.columns gives this node a column that its schema does not have")
     columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in own}
     part = Schema.from_dict({**schema.to_dict(), "columns": columns, "label": None})
     try:
-        frame = read_table(data, part)
+        codes = encode_file(data, part)
     except DataError as error:
         raise NodeError(
             "this node's table cannot be read, or lacks a column that federation.columns gives to its partition-id "
             "(see this node's own log)"
         ) from error
     places = [place for place, name in enumerate(schema.columns) if name in own]
-    return _spread(part.encode(frame), places, len(schema.columns)), schema.domain, schema.sha256
+    return _spread(codes, places, len(schema.columns)), schema.domain, schema.sha256
 
 
 app = TableApp(client_fn)

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fedsyn.data.partition import Partitioner
+    from fedsyn.data.sources import FileSource
 
 
 def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) -> Prepared:
@@ -45,12 +46,15 @@ def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) 
     if config.runtime.engine == "deployment":
         return _prepare_deployment(config, folder)
     from fedsyn.data import write_encoded
+    from fedsyn.data.spool import forget
 
     tables = split_tables(config, table)
     _check_evaluation(config, tables.schema, len(tables.test))
     write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
     np.save(folder / "test.npy", tables.test, allow_pickle=False)
     np.save(folder / "test_numbers.npy", tables.test_numbers, allow_pickle=False)
+    for rows in (tables.train, tables.test, tables.test_numbers):
+        forget(rows)  # from here on the run reads what was stored
     clients = len(tables.parts) if config.federation.columns is None else config.federation.clients
     return Prepared(folder, tables.schema, True, clients, tables.name).save()
 
@@ -154,26 +158,32 @@ def split_tables(config: RunConfig, table: pd.DataFrame | None = None) -> Tables
         InputError: bad schema or data, or a split that does not exist.
     """
     encoded = encoded_table(config.data, table)
-    schema, codes = encoded.schema, encoded.codes
-    train, test = split_rows(config, len(codes))
-    native = None if encoded.native is None else encoded.native[train]
-    parts = partition(config, codes[train], schema, native)
-    return Tables(encoded.name, schema, codes[train], codes[test], encoded.numbers[test], native, parts)
+    schema = encoded.schema
+    parts = partition(config, encoded.train, schema, encoded.native)
+    return Tables(encoded.name, schema, encoded.train, encoded.test, encoded.test_numbers, encoded.native, parts)
 
 
 def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Indices of the training rows and of the held-out rows, of the sample that the configuration asks for."""
-    from fedsyn.data import train_test_split
+    train, test = _roles(config.data, rows)
+    return np.flatnonzero(train), np.flatnonzero(test)
 
-    randomness = Randomness(config.data.split_seed)
-    used = np.arange(rows)
-    if config.data.sample < 1.0:
-        keep = max(1, round(config.data.sample * rows))
-        used = np.sort(randomness.ordinary("sample").permutation(rows)[:keep])
-    train, test = train_test_split(len(used), config.data.test_fraction, randomness.ordinary("split"))
-    if len(train) == 0:
-        raise ConfigError(f"data.test_fraction {config.data.test_fraction} leaves no training row of {len(used)}")
-    return used[train], used[test]
+
+def _roles(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """(n,) masks of the training rows and of the held-out rows; neither: outside the sample."""
+    from fedsyn.data.split import draw_test_rows
+
+    randomness = Randomness(data.split_seed)
+    used = np.ones(rows, dtype=bool)
+    if data.sample < 1.0:
+        keep = max(1, round(data.sample * rows))
+        used[randomness.ordinary("sample").permutation(rows)[keep:]] = False
+    test = used.copy()
+    test[used] = draw_test_rows(int(used.sum()), data.test_fraction, randomness.ordinary("split"))
+    used &= ~test
+    if not used.any():
+        raise ConfigError(f"data.test_fraction {data.test_fraction} leaves no training row of {int(test.sum())}")
+    return used, test
 
 
 def partition(
@@ -195,12 +205,13 @@ def partition(
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """A whole table before it is split: see `Tables` for the fields; `codes` and `numbers` are all rows, read-only."""
+    """A source, encoded and divided into training and held-out rows, all read-only: see `Tables` for the fields."""
 
     name: str
     schema: Schema
-    codes: npt.NDArray[np.integer]
-    numbers: npt.NDArray[np.float32]
+    train: npt.NDArray[np.integer]
+    test: npt.NDArray[np.integer]
+    test_numbers: npt.NDArray[np.float32]
     native: npt.NDArray[np.int64] | None
 
 
@@ -221,19 +232,54 @@ def _encoded(data: str, version: tuple[object, ...]) -> Encoded:
 
 
 def _encode(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
-    from fedsyn.data import load_dataset
+    from fedsyn.data import file_source, load_dataset
 
-    dataset = load_dataset(
-        data.source if table is None else table,
-        schema=data.schema_file,
-        bins=data.bins,
-        label=data.label,
-        options=data.options,
-    )
+    described: dict[str, Any] = {
+        "schema": data.schema_file,
+        "bins": data.bins,
+        "label": data.label,
+        "options": data.options,
+    }
+    file = file_source(data.source, **described) if table is None else None
+    if file is not None:
+        return _encode_file(data, file)
+    dataset = load_dataset(data.source if table is None else table, **described)
     dataset.schema.require_approved()
-    codes, numbers = dataset.encode(), raw_numbers(dataset.frame, dataset.schema)
-    codes.flags.writeable = numbers.flags.writeable = False
-    return Encoded(dataset.name, dataset.schema, codes, numbers, dataset.native_partition)
+    codes, numbers, native = dataset.encode(), raw_numbers(dataset.frame, dataset.schema), dataset.native_partition
+    train, test = _roles(data, len(codes))
+    parts = codes[train], codes[test], numbers[test]
+    for part in parts:
+        part.flags.writeable = False
+    return Encoded(dataset.name, dataset.schema, *parts, None if native is None else native[train])
+
+
+def _encode_file(data: DataNode, file: FileSource) -> Encoded:
+    """The same, block by block, so that a table larger than memory can be used."""
+    from fedsyn.data.spool import RowSpool, taken
+    from fedsyn.data.stream import row_count
+
+    schema = file.schema
+    schema.require_approved()
+    known = row_count(file.path)
+    # A file that does not say how many rows it has must be read before its rows can be divided.
+    roles = _roles(data, known) if known else None
+    codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
+    numbers = RowSpool(len(column_ranges(schema)), np.float32)
+    done = 0
+    for block in file.blocks():
+        here = slice(done, done + len(block.codes))
+        done = here.stop
+        codes.append(block.codes if roles is None else block.codes[roles[0][here]])
+        numbers.append(block.numbers if roles is None else block.numbers[roles[1][here]])
+        if roles is not None:
+            test.append(block.codes[roles[1][here]])
+    if roles is not None:
+        return Encoded(file.name, schema, codes.rows(), test.rows(), numbers.rows(), None)
+    train, held_out = _roles(data, done)
+    every = codes.rows()
+    return Encoded(
+        file.name, schema, taken(every, train), taken(every, held_out), taken(numbers.rows(), held_out), None
+    )
 
 
 def randomness_of(config: RunConfig) -> Randomness:

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from fedsyn.config import RunConfig
-from fedsyn.counting.marginals import count
+from fedsyn.counting.marginals import count, count_blocks
 from fedsyn.errors import FedsynError, InputError
 from fedsyn.loading import load_config
 from fedsyn.report import figures
 from fedsyn.report.html import picture, read_facts, read_rounds, write_report
 from fedsyn.report.tables import latex_table, number
-from fedsyn.runs.prepare import encoded_table, public_schema, split_rows
+from fedsyn.runs.directory import synthetic_file
+from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.schema import Schema
 from fedsyn.schema.columns import CategoricalColumn, NumericColumn
 
@@ -61,12 +62,14 @@ def _rounds(out: Path) -> str:
 
 def _marginals(config: RunConfig, out: Path, real: bool) -> str:
     """One-way marginals of the synthetic table; beside them the real ones where this is a simulation."""
-    from fedsyn.data import read_table
+    from fedsyn.data import encoded_blocks
 
     title, note, rows = "<h2>One-way marginals</h2>", "", None
     try:
         schema = public_schema(config)
-        synthetic = schema.encode(read_table(out / "synthetic.csv", schema))
+        names = schema.domain.attributes[:_MOST_ATTRIBUTES]
+        blocks = (block.codes for block in encoded_blocks(synthetic_file(out), schema))
+        synthetic = count_blocks(blocks, schema.domain, [(name,) for name in names])
     except InputError as error:
         return f"{title}<p>No plots: {escape(str(error))}</p>"
     if real and config.runtime.engine != "deployment":
@@ -74,20 +77,18 @@ def _marginals(config: RunConfig, out: Path, real: bool) -> str:
             rows = _training_rows(config)
         except FedsynError as error:
             note = f"<p>The real rows are not at hand: {escape(str(error))}</p>"
-    names = schema.domain.attributes[:_MOST_ATTRIBUTES]
     if len(names) < len(schema.domain.attributes):
         note += f"<p>The first {len(names)} of {len(schema.domain.attributes)} attributes.</p>"
     labels = {name: _labels(schema.columns[name]) for name in names}
     actual = None if rows is None else _counts(rows, schema, names)
-    png = figures.marginals(_counts(synthetic, schema, names), actual, labels)
+    png = figures.marginals(dict(zip(names, synthetic, strict=True)), actual, labels)
     warning = "" if actual is None else _NOT_PRIVATE
     return f"{title}{warning}{note}{picture(png, 'one-way marginals')}"
 
 
 def _training_rows(config: RunConfig) -> np.ndarray:
     """(n, d) codes of the rows that the run's clients held together."""
-    codes = encoded_table(config.data).codes
-    return codes[split_rows(config, len(codes))[0]]
+    return encoded_table(config.data).train
 
 
 def _counts(codes: np.ndarray, schema: Schema, names: Sequence[str]) -> dict[str, np.ndarray]:

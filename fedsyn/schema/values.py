@@ -33,7 +33,7 @@ def to_numbers(series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -
         numbers: np.ndarray = series.to_numpy(dtype=np.float64, na_value=np.nan)
         return numbers
     if pd.api.types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
-        raise DataError(f"column '{series.name}' is numeric in the schema but holds dates; convert them to numbers")
+        raise dates_in_numbers(str(series.name))
     if isinstance(dtype, pd.CategoricalDtype):
         inverse, uniques = series.cat.codes.to_numpy(), series.cat.categories
     else:
@@ -44,13 +44,23 @@ def to_numbers(series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -
     ]
     bad = np.array([number is None for number in parsed] + [False])[inverse]
     if bad.any():
-        raise DataError(
-            f"column '{series.name}' is numeric in the schema but holds text that is not a number in "
-            f"{int(bad.sum())} of {len(series)} rows; correct the rows, list the text under "
-            "missing_values in the schema, or make the column categorical"
-        )
+        raise text_in_numbers(str(series.name), int(bad.sum()), len(series))
     numbers = np.array([math.nan if x is None else x for x in parsed] + [math.nan], dtype=np.float64)[inverse]
     return numbers
+
+
+def text_in_numbers(name: str, bad: int, rows: int) -> DataError:
+    """The refusal of a numeric column that holds text."""
+    return DataError(
+        f"column '{name}' is numeric in the schema but holds text that is not a number in "
+        f"{bad} of {rows} rows; correct the rows, list the text under "
+        "missing_values in the schema, or make the column categorical"
+    )
+
+
+def dates_in_numbers(name: str) -> DataError:
+    """The refusal of a numeric column that holds dates."""
+    return DataError(f"column '{name}' is numeric in the schema but holds dates; convert them to numbers")
 
 
 def parse_number(value: Any) -> float | None:

@@ -17,6 +17,7 @@ from fedsyn.errors import DataError
 from fedsyn.report import figures
 from fedsyn.report.html import picture, table, write_page
 from fedsyn.report.tables import number
+from fedsyn.runs.directory import synthetic_file
 from fedsyn.runs.report import write_full_report
 from fedsyn.sweep.results import (
     SWEEP_FILE,
@@ -32,7 +33,7 @@ from fedsyn.sweep.results import (
 )
 
 # A run directory without one of these is not that of a finished run.
-_NEEDED = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl", "synthetic.csv")
+_NEEDED = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl")
 # More lines than this in one panel cannot be told apart.
 _MOST_SERIES = 10
 _SMALLEST_NUMERIC_AXIS = 3
@@ -51,8 +52,9 @@ def report_folder(folder: Path | str, *, real: bool = True) -> list[Path]:
     folder = Path(folder)
     if (folder / SWEEP_FILE).is_file():
         return write_sweep_report(folder)
-    missing = [name for name in _NEEDED if not (folder / name).is_file()]
-    if len(missing) == len(_NEEDED):
+    needed = (*_NEEDED, synthetic_file(folder).name)
+    missing = [name for name in needed if not (folder / name).is_file()]
+    if len(missing) == len(needed):
         raise DataError(f"{folder} is neither the directory of a run nor of a sweep")
     if missing:
         raise DataError(f"{folder} is not a finished run: {', '.join(missing)} is missing")

@@ -139,3 +139,17 @@ def test_encoding_numbers_is_total_and_monotone(column, values):
     ordered = [c for _, c in sorted(present)]
     assert ordered == sorted(ordered)
     assert codes[-1] == (column.size - 1 if column.missing else 0)
+
+
+@SETTINGS
+@given(numeric(), st.lists(st.floats(), max_size=12), st.integers(0, 2**31))
+def test_a_number_falls_between_the_edges_of_its_bin(column, values, seed):
+    """Also on an edge, one step beside it and far outside; the search that `codes_of` avoids is the reference."""
+    edges = column.edges
+    inside = np.random.default_rng(seed).uniform(edges[0], edges[-1], 20)
+    numbers = np.concatenate(
+        [edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf), inside, [np.inf, -np.inf, np.nan], values]
+    )
+    expected = np.searchsorted(edges[1:-1], numbers, side="right")
+    expected[np.isnan(numbers)] = column.size - 1 if column.missing else 0
+    np.testing.assert_array_equal(column.codes_of(numbers), expected)

@@ -1,0 +1,92 @@
+"""The synthetic table of a run: sampled, decoded and written batch by batch, on several cores.
+
+A table of one batch comes from one generator, as it always has. In a larger one every batch has its own, by its
+number, so that the rows depend neither on how many threads there are nor on which is faster. Each count of a batch is
+within one of its expectation; over B batches these deviations, which are independent, add up to about sqrt(B)/3 rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.data.spool import RowSpool
+from fedsyn.data.writers import table_writer
+from fedsyn.inference import EmpiricalModel, Model
+from fedsyn.randomness import Randomness
+from fedsyn.schema import Schema
+
+#: Rows of a batch. Part of the result: a smaller table has the same rows whatever becomes of this.
+BATCH = 1 << 19
+# A batch that is under way takes about 150 MB.
+_MOST_THREADS = 4
+
+T = TypeVar("T")
+R = TypeVar("R")
+Make = Callable[[], npt.NDArray[np.integer]]
+
+
+def write_synthetic(
+    path: Path, schema: Schema, model: Model | EmpiricalModel, rows: int, randomness: Randomness, *, keep: bool
+) -> npt.NDArray[np.integer] | None:
+    """Writes `rows` rows of the model. Returns their (rows, d) codes, read-only, if they are to be kept."""
+    spool = RowSpool(len(schema.columns), schema.dtype) if keep else None
+    with table_writer(path, schema) as writer:
+
+        def made(batch: tuple[Make, np.random.Generator]) -> tuple[npt.NDArray[np.integer], object]:
+            codes = batch[0]()
+            return codes, writer.render(codes, batch[1])
+
+        for codes, rendered in _in_order(made, batches(model, rows, randomness), _threads(rows)):
+            writer.write(rendered)
+            if spool is not None:
+                spool.append(codes)
+    return None if spool is None else spool.rows()
+
+
+def batches(
+    model: Model | EmpiricalModel, rows: int, randomness: Randomness
+) -> Iterator[tuple[Make, np.random.Generator]]:
+    """What makes the codes of each batch, and the generator from which the batch is decoded afterwards."""
+    rng = randomness.ordinary("synthesize")
+    if rows <= BATCH:
+        yield (lambda: model.sample(rows, rng)), rng
+        return
+    starts = range(0, rows, BATCH)
+    if isinstance(model, EmpiricalModel):  # its rows are drawn without replacement: all at once
+        whole = model.sample(rows, rng)
+        for number, start in enumerate(starts):
+            part = whole[start : start + BATCH]
+            yield (lambda part=part: part), randomness.ordinary("synthesize", number)  # type: ignore[misc]
+        return
+    model.sample(1, np.random.default_rng(0))  # fills what the model keeps between samples, before threads share it
+    for number, start in enumerate(starts):
+        own, size = randomness.ordinary("synthesize", number), min(BATCH, rows - start)
+        yield (lambda own=own, size=size: model.sample(size, own)), own  # type: ignore[misc]
+
+
+def _threads(rows: int) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, _MOST_THREADS, -(-rows // BATCH)))
+
+
+def _in_order(work: Callable[[T], R], given: Iterator[T], threads: int) -> Iterator[R]:
+    """The results in order; at most `threads` are under way, and one more is waiting."""
+    if threads == 1:
+        yield from map(work, given)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[R]] = deque()
+        for item in given:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
