@@ -34,6 +34,8 @@ def run_cell(script: str, arguments: list[str], python: str = sys.executable, li
                 check=False,
             )
         except subprocess.TimeoutExpired:
+            if out.is_file():  # what it had found so far
+                return {**json.loads(out.read_text()), "stopped": limit}
             return {"failed": f"no result in {limit:.0f} s"}
         if out.is_file():
             return dict(json.loads(out.read_text()))

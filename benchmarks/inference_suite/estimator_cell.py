@@ -1,17 +1,20 @@
-"""One estimator on one problem, in a process of its own: CPU seconds until the loss is at most `target`.
+"""One estimator on one problem, in a process of its own: CPU seconds until the loss is at most some targets.
 
-    python estimator_cell.py PROBLEM.npz ENGINE ESTIMATOR TARGET LIMIT ITERATIONS OUT.json
+    python estimator_cell.py PROBLEM.npz ENGINE ESTIMATOR TARGETS LIMIT ITERATIONS OUT.json
 
-Runs twice: `cold` is the first fit of the process, with whatever the engine compiles; `warm` is the same fit again,
-where nothing is left to compile. `finish` is what it takes from there to a model that can be asked and sampled from.
+TARGETS are losses, the highest first, with commas between them. Runs twice: `cold` is the first fit of the process, with
+whatever the engine compiles; `warm` is the same fit again, where nothing is left to compile. `finish` is what it takes
+from there to a model that can be asked and sampled from.
 
-The native engine is run with a fixed number of iterations (found before, by another process) and its loss is that of
-the finished model. An estimator of mbi is stopped at the first block of `BLOCK` iterations whose marginals meet the
-target; these are averages of models for three of them, which is to their advantage: `finish` then fits a model to them.
+The native engine is run with a fixed number of iterations for one target (found before, by another process) and its
+loss is that of the finished model. An estimator of mbi meets a target with the first block of `BLOCK` iterations after
+which its marginals do, and goes on to the next one. The marginals are averages of models for three of the estimators,
+which is to their advantage: `finish` then fits a model to them, after the last target that was met.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import resource
@@ -72,89 +75,104 @@ def native(head: dict[str, Any], values: list[np.ndarray], solver: str, iteratio
     from fedsyn.domain import Domain
     from fedsyn.inference import EstimateConfig, Measurement, estimate
 
-    report: dict[str, Any] = {"import_cpu": time.process_time() - start, "import_mb": peak()}
+    report: dict[str, Any] = {"import_cpu": time.process_time() - start}
     domain = Domain(tuple(head["attributes"]), tuple(head["shape"]))
-    measured = [
-        Measurement(tuple(q), y, s) for q, y, s in zip(head["cliques"], values, head["sigmas"], strict=True)
-    ]
+    measured = [Measurement(tuple(q), y, s) for q, y, s in zip(head["cliques"], values, head["sigmas"], strict=True)]
     config = EstimateConfig(solver=solver, iterations=iterations, tolerance=0.0)
     for name in ("cold", "warm"):
         clock = Clock()
         model = estimate(domain, measured, total=head["total"], config=config)
         assert model.info is not None
         cpu, wall = clock.read()
-        report[name] = {"cpu": cpu, "wall": wall, "iterations": model.info.iterations, "loss": model.info.loss}
-    return report | {"finish_cpu": 0.0, "final_loss": model.info.loss, "peak_mb": peak()}
+        met = {"cpu": cpu, "wall": wall, "iterations": iterations, "loss": model.info.loss}
+        report[name] = {"met": [met], "loss": model.info.loss}
+    return report | {"finish_cpu": 0.0, "peak_mb": peak()}
 
 
-def with_mbi(
-    head: dict[str, Any], values: list[np.ndarray], name: str, target: float, limit: float
-) -> dict[str, Any]:
-    start = time.process_time()
-    import warnings
+class MbiFit:
+    """Fits of one estimator of mbi to one problem.
 
-    warnings.simplefilter("ignore")
-    import jax
+    Args:
+        name: key of ESTIMATORS.
+        targets: losses to reach, the highest first.
+        limit: CPU seconds after which a fit is given up.
+    """
 
-    jax.config.update("jax_enable_x64", not name.endswith("_f32"))
-    import mbi
+    def __init__(
+        self, head: dict[str, Any], values: list[np.ndarray], name: str, targets: list[float], limit: float
+    ) -> None:
+        start = time.process_time()
+        import warnings
 
-    mbi.estimation.CALLBACK_EVERY = BLOCK
-    report: dict[str, Any] = {"import_cpu": time.process_time() - start, "import_mb": peak()}
-    domain = mbi.Domain(tuple(head["attributes"]), tuple(head["shape"]))
-    measured = [
-        mbi.LinearMeasurement(y.ravel(), tuple(q), s)
-        for q, y, s in zip(head["cliques"], values, head["sigmas"], strict=True)
-    ]
-    estimator = getattr(mbi.estimation, ESTIMATORS[name])()
+        warnings.simplefilter("ignore")
+        import jax
 
-    def loss_of(marginals: Any) -> float:
+        jax.config.update("jax_enable_x64", not name.endswith("_f32"))
+        import mbi
+
+        mbi.estimation.CALLBACK_EVERY = BLOCK
+        self.import_cpu = time.process_time() - start
+        self.wait = jax.block_until_ready
+        self.cliques = [tuple(clique) for clique in head["cliques"]]
+        self.values, self.sigmas, self.total = values, head["sigmas"], head["total"]
+        self.targets, self.limit = targets, limit
+        self.domain = mbi.Domain(tuple(head["attributes"]), tuple(head["shape"]))
+        self.measured = [
+            mbi.LinearMeasurement(y.ravel(), q, s) for q, y, s in zip(self.cliques, values, self.sigmas, strict=True)
+        ]
+        self.estimator = getattr(mbi.estimation, ESTIMATORS[name])()
+
+    def loss(self, marginals: Any) -> float:
         parts = []
-        for q, y, s in zip(head["cliques"], values, head["sigmas"], strict=True):
-            p = np.asarray(marginals.project(tuple(q)).datavector(flatten=False), np.float64)
-            parts.append(0.5 * float((((p - y) / s) ** 2).sum()))
+        for clique, values, sigma in zip(self.cliques, self.values, self.sigmas, strict=True):
+            table = np.asarray(marginals.project(clique).datavector(flatten=False), np.float64)
+            parts.append(0.5 * float((((table - values) / sigma) ** 2).sum()))
         return math.fsum(parts)
 
-    def fit() -> dict[str, Any]:
-        found: dict[str, Any] = {"iterations": 0, "met": False}
+    def until_met(self) -> dict[str, Any]:
+        """One fit that ends at the last target: what each target took, and the last loss."""
+        found: dict[str, Any] = {"met": [], "iterations": 0}
         clock = Clock()
 
         def look(marginals: Any) -> None:
-            jax.block_until_ready(marginals)
+            self.wait(marginals)
             clock.pause()
             found["iterations"] += BLOCK
-            found["loss"] = loss_of(marginals)
+            found["loss"] = self.loss(marginals)
             clock.go()
-            found["cpu"], found["wall"] = clock.read()
-            found["met"] = found["loss"] <= target
-            if found["met"] or found["cpu"] > limit or not math.isfinite(found["loss"]):
+            cpu, wall = clock.read()
+            while len(found["met"]) < len(self.targets) and found["loss"] <= self.targets[len(found["met"])]:
+                now = {"cpu": cpu, "wall": wall, "iterations": found["iterations"], "loss": found["loss"]}
+                found["met"].append(now)
+            if len(found["met"]) == len(self.targets) or cpu > self.limit or not math.isfinite(found["loss"]):
                 raise Reached
 
-        try:
-            estimator.estimate(domain, measured, known_total=head["total"], iters=100_000, callback_fn=look)
-        except Reached:
-            pass
+        with contextlib.suppress(Reached):
+            self.estimator.estimate(
+                self.domain, self.measured, known_total=self.total, iters=1_000_000, callback_fn=look
+            )
         return found
 
-    report["cold"], report["warm"] = fit(), fit()
-    report["peak_mb"] = peak()
-    if report["warm"]["met"]:
+    def finish(self, met: dict[str, Any]) -> float:
+        """CPU seconds from the marginals of the last target to a model."""
         clock = Clock()
-        model = estimator.estimate(domain, measured, known_total=head["total"], iters=report["warm"]["iterations"])
-        jax.block_until_ready(model.potentials)
-        report["finish_cpu"] = max(0.0, clock.read()[0] - report["warm"]["cpu"])
-        report["final_loss"] = loss_of(model)
-    return report
+        model = self.estimator.estimate(self.domain, self.measured, known_total=self.total, iters=met["iterations"])
+        self.wait(model.potentials)
+        return max(0.0, clock.read()[0] - float(met["cpu"]))
 
 
 def main() -> int:
-    path, engine, estimator, target, limit, iterations, out = sys.argv[1:]
+    path, engine, estimator, targets, limit, iterations, out = sys.argv[1:]
     head, values = read(path)
     try:
         if engine == "native":
             report = native(head, values, estimator, int(iterations))
         else:
-            report = with_mbi(head, values, estimator, float(target), float(limit))
+            fit = MbiFit(head, values, estimator, [float(target) for target in targets.split(",")], float(limit))
+            report = {"import_cpu": fit.import_cpu, "cold": fit.until_met(), "warm": fit.until_met(), "peak_mb": peak()}
+            Path(out).write_text(json.dumps(report))  # kept if the process is stopped while it finishes
+            if report["warm"]["met"]:
+                report["finish_cpu"] = fit.finish(report["warm"]["met"][-1])
     except ImportError as error:
         report = {"failed": f"not installed ({error.name})"}
     Path(out).write_text(json.dumps(report))
