@@ -3,7 +3,7 @@
     FEDSYN_DATA=DIR python benchmarks/inference_suite/bench_aim.py [--tables adult wide60 ...] [--rounds 10] \\
         [--python opendp=/path/to/python dpsynth=/path/to/python]
 
-Every library gets the same encoded table, workload (64 random triples), epsilon, delta, number of rounds and largest
+Every library gets the same encoded table, workload (random triples), epsilon, delta, number of rounds and largest
 model; each run is a process of its own, one at a time. The libraries:
 
   fedsyn        `fedsyn run` of `aim` with its defaults, files and report included (`equal_size`: only the size of the
@@ -38,7 +38,7 @@ _LARGEST = 200_000  # cells of a workload's clique
 
 def compare(name: str, arguments: argparse.Namespace, pythons: dict[str, str], folder: Path) -> None:
     table = tables.load(name)
-    workload = random_kway(table.domain, 3, 64, np.random.default_rng(arguments.seed)).cliques
+    workload = random_kway(table.domain, 3, arguments.triples, np.random.default_rng(arguments.seed)).cliques
     workload = tuple(q for q in workload if math.prod(table.domain.shape_of(q)) <= _LARGEST)
     path = folder / f"{name}.npz"
     tables.write_table(path, table, list(workload))
@@ -80,9 +80,10 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--delta", type=float, default=1e-5)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--triples", type=int, default=64, help="random triples of the workload")
     parser.add_argument("--megabytes", type=float, default=1_000_000 / 2**17, help="cells take 8 bytes")
     parser.add_argument("--iterations", type=int, default=1000, help="of mbi's mirror descent after each round")
-    parser.add_argument("--limit", type=float, default=900.0, help="wall seconds of a run")
+    parser.add_argument("--limit", type=int, default=600, help="CPU seconds of a run")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     pythons = dict(one.split("=", 1) for one in arguments.python)

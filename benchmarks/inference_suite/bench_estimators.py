@@ -107,7 +107,7 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> None:
             lines(f"fedsyn {solver}", cell, [target], [native[index]])
     for estimator in arguments.estimators:
         options = [str(path), "mbi", estimator, ",".join(map(repr, targets)), str(arguments.limit), "0"]
-        cell = run_cell("estimator_cell.py", options, limit=4 * arguments.limit + 60)
+        cell = run_cell("estimator_cell.py", options, limit=int(3 * arguments.limit + 60))
         lines(f"mbi {estimator}", cell, targets, native)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,30 +15,29 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 
 
-def run_cell(script: str, arguments: list[str], python: str = sys.executable, limit: float = 900.0) -> dict[str, Any]:
+def run_cell(script: str, arguments: list[str], python: str = sys.executable, limit: int = 600) -> dict[str, Any]:
     """Runs a script of this folder and returns what it reported; {"failed": why} where it did not come to an end.
 
-    A cell writes one JSON object to the path that it gets as its last argument. Its wall seconds are limited; CPU
-    seconds are those of the process and all its threads, counted by itself.
+    A cell writes one JSON object to the path that it gets as its last argument. It is stopped after `limit` seconds of
+    CPU, its own and of all its threads: other work on the machine changes no outcome.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "cell.json"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path])}
         if python != sys.executable:  # another interpreter's packages are its own
             environment["PYTHONPATH"] = ""
-        try:
-            done = subprocess.run(
-                [python, str(HERE / script), *arguments, str(out)],
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=limit,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            if out.is_file():  # what it had found so far
-                return {**json.loads(out.read_text()), "stopped": limit}
-            return {"failed": f"no result in {limit:.0f} s"}
+        done = subprocess.run(
+            [python, str(HERE / script), *arguments, str(out)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit)),
+        )
+        stopped = done.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+        if stopped:
+            found = json.loads(out.read_text()) if out.is_file() else {"failed": f"no result in {limit} CPU s"}
+            return {**found, "stopped": limit}  # what it had found so far
         if out.is_file():
             return dict(json.loads(out.read_text()))
         last = [line for line in done.stderr.splitlines() if line.strip()][-1:] or ["no message"]

@@ -2,9 +2,9 @@
 
     python estimator_cell.py PROBLEM.npz ENGINE ESTIMATOR TARGETS LIMIT ITERATIONS OUT.json
 
-TARGETS are losses, the highest first, with commas between them. Runs twice: `cold` is the first fit of the process, with
-whatever the engine compiles; `warm` is the same fit again, where nothing is left to compile. `finish` is what it takes
-from there to a model that can be asked and sampled from.
+TARGETS are losses, the highest first, with commas between them. Fits twice: `cold` is the first fit of the process,
+with whatever the engine compiles; `warm` is the same fit again, where nothing is left to compile. `finish` is what it
+takes from there to a model that can be asked and sampled from.
 
 The native engine is run with a fixed number of iterations for one target (found before, by another process) and its
 loss is that of the finished model. An estimator of mbi meets a target with the first block of `BLOCK` iterations after

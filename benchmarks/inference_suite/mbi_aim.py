@@ -22,9 +22,7 @@ import mbi  # noqa: E402
 
 def _closure(workload: list[list[str]]) -> dict[tuple[str, ...], float]:
     """Candidates with their weights: the attributes that each shares with the cliques of the workload."""
-    parts = {
-        part for q in workload for size in range(1, len(q) + 1) for part in itertools.combinations(tuple(q), size)
-    }
+    parts = {part for q in workload for size in range(1, len(q) + 1) for part in itertools.combinations(tuple(q), size)}
     return {part: float(sum(len(set(part) & set(q)) for q in workload)) for part in sorted(parts)}
 
 
