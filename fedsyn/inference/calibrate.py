@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.inference.junction_tree import JunctionTree
+from fedsyn.inference.reductions import BLOCK_CELLS, inner_first, outer_first, reduce_rows, turns
 from fedsyn.inference.triangulation import Axes, bits
 
 Op = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -29,33 +30,16 @@ def broadcast_shape(axes: Axes, mask: int, into: int) -> tuple[int, ...]:
     return tuple(axes.sizes[rank] if mask >> rank & 1 else 1 for rank in bits(into))
 
 
-def reduction_steps(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, int, int]]:
-    """Reductions of a C-contiguous table as three-axis views (before, reduced, after), innermost run of axes first.
-
-    NumPy reduces a middle axis of a contiguous three-axis view fast, and several scattered axes at once slowly.
-    """
-    runs: list[tuple[bool, int]] = []
-    for size, keep in zip(shape, kept, strict=True):
-        if runs and runs[-1][0] == keep:
-            runs[-1] = (keep, runs[-1][1] * size)
-        else:
-            runs.append((keep, size))
-    steps = []
-    after = 1
-    for position in range(len(runs) - 1, -1, -1):
-        keep, size = runs[position]
-        if keep:
-            after *= size
-        elif size > 1:
-            steps.append((math.prod(s for _, s in runs[:position]), size, after))
-    return steps
-
-
 def sum_out(table: np.ndarray, axes: Axes, mask: int, keep: int) -> np.ndarray:
     """Marginal over `keep`, a subset of `mask`, of a contiguous table over `mask`; may share memory."""
     kept = [bool(keep >> rank & 1) for rank in bits(mask)]
-    for before, reduced, after in reduction_steps(axes.shape(mask), kept):
-        table = np.add.reduce(table.reshape(before, reduced, after), 1)
+    for before, reduced, after in inner_first(axes.shape(mask), kept):
+        if turns(np.add, before, reduced, after):
+            sums = np.empty(before)
+            reduce_rows(np.add, table.reshape(before, reduced), sums, np.empty(min(BLOCK_CELLS, table.size)))
+            table = sums
+        else:
+            table = np.add.reduce(table.reshape(before, reduced, after), 1)
     return table.reshape(axes.shape(keep))
 
 
@@ -86,6 +70,7 @@ class Calibrator:
         self._messages = [np.zeros(tree.axes.shape(mask)) for mask in tree.separators]
         self._parts: list[tuple[np.ndarray, np.ndarray]] = []
         self._ops: list[Op] = []
+        self._scratch = np.empty(min(BLOCK_CELLS, max(tree.cells, default=0)))
         self._compile()
 
     def views(self, flat: np.ndarray) -> list[np.ndarray]:
@@ -158,13 +143,18 @@ class Calibrator:
     def _compile_reduction(self, ufunc: np.ufunc, table: np.ndarray, mask: int, out: np.ndarray, keep: int) -> None:
         axes = self.tree.axes
         kept = [bool(keep >> rank & 1) for rank in bits(mask)]
-        steps = reduction_steps(axes.shape(mask), kept)
+        order = outer_first if ufunc is np.maximum else inner_first  # only sums depend on it
+        steps = order(axes.shape(mask), kept)
         if not steps:
             self._ops.append((np.copyto, (out.reshape(-1), table.reshape(-1))))
         for index, (before, reduced, after) in enumerate(steps):
             target = out if index == len(steps) - 1 else np.zeros(before * after)
-            view = table.reshape(before, reduced, after)
-            self._ops.append((ufunc.reduce, (view, 1, None, target.reshape(before, after))))
+            if turns(ufunc, before, reduced, after):
+                rows = table.reshape(before, reduced)
+                self._ops.append((reduce_rows, (ufunc, rows, target.reshape(-1), self._scratch)))
+            else:
+                view = table.reshape(before, reduced, after)
+                self._ops.append((ufunc.reduce, (view, 1, None, target.reshape(before, after))))
             table = target
 
     def _compile_sum(self, out: np.ndarray, mask: int, addends: Iterable[tuple[int, np.ndarray]]) -> None:
