@@ -24,7 +24,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import DataError
 from fedsyn.evaluation import raw_numbers
 from fedsyn.inference import EmpiricalModel, Model
-from fedsyn.inference.sampling import _shuffled_groups
+from fedsyn.inference.sampling import shuffled_order
 from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
 from fedsyn.runs import prepare, synthesis
@@ -379,7 +379,7 @@ def test_rows_are_ordered_as_lexsort_orders_them(groups, equal):
     rng = np.random.default_rng(0)
     group, shuffle = rng.integers(0, groups, 20_000), rng.random(20_000)
     shuffle = np.round(shuffle, 2) if equal else shuffle
-    np.testing.assert_array_equal(_shuffled_groups(group, shuffle, groups), np.lexsort((shuffle, group)))
+    np.testing.assert_array_equal(shuffled_order(group, shuffle, groups), np.lexsort((shuffle, group)))
 
 
 TEXTS = Schema(
