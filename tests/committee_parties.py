@@ -84,6 +84,7 @@ class Parties:
         kept, cohort = self.established, tuple(self.setup.clients if cohort is None else cohort)
         facts: dict[str, Any] = {
             "committee": kept.committee,
+            "transcript": kept.transcript,
             "dealt": wire.write_flags(kept.dealt).tobytes(),
             "epoch": kept.epoch,
             "identifier": b"a sum",

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from fedsyn.aggregation.committee import CommitteeClient, Established, Setup, SumFacts
 
 STATE = "secure_run"  # what a client remembers of the run's setup, in the holder's state
-_ATTEMPTS = 3  # at a setup, each without those whose keys the one before lacked
-_LATECOMERS = 8  # sums after which a setup is made again for those who were not there
-_HEAD = 4  # arrays that say what a sum's stage is about: cohort, invited, enrolled, dealt
+_AGAIN = 8  # sums after which a setup is made again for those who are not in it, or have lost their memory of it
+_HEAD = 5  # arrays that say what a sum's stage is about: cohort, invited, enrolled, transcript, dealt
 
 
 class CommitteeAggregation(SecureAggregation):
@@ -39,6 +38,7 @@ class CommitteeAggregation(SecureAggregation):
         self._established: Established | None = None
         self._setups = 0
         self._served = 0  # sums of the present setup
+        self._missed: set[int] = set()  # who did not contribute when they were asked last
 
     def _check_everybody(self, clients: int) -> None:
         self._setup(tuple(range(clients)), 0, "", "")
@@ -93,7 +93,8 @@ class CommitteeAggregation(SecureAggregation):
         setup = self._setup(read_cohort(head[1], None), number, run, part.config_hash)
         limits = self.limits(len(cohort))
         about = (part.name, part.call.round)
-        return _facts_of(setup, _flags(head[2]), _flags(head[3]), epoch, about, part.spec, cohort, limits)
+        keys = (_flags(head[2]), _flags(head[3]), _flags(head[4]))
+        return _facts_of(setup, keys, epoch, about, part.spec, cohort, limits)
 
     # The server's half ------------------------------------------------------------------------------------------------
 
@@ -103,22 +104,20 @@ class CommitteeAggregation(SecureAggregation):
 
         limits = self.limits(len(whole.cohort))
         kept = self._ready(whole, limits)
+        self._served += 1
         committee, dealt = kept.committee, wire.write_flags(kept.dealt)
-        about = (whole.name, whole.round)
-        facts = _facts_of(
-            committee.setup, committee.enrolled, dealt.tobytes(), kept.epoch, about, whole.spec, whole.cohort, limits
-        )
+        keys, about = (committee.enrolled, kept.transcript, dealt.tobytes()), (whole.name, whole.round)
+        facts = _facts_of(committee.setup, keys, kept.epoch, about, whole.spec, whole.cohort, limits)
         for partition in set(whole.cohort) - {committee.setup.clients[i] for i in np.flatnonzero(facts.asked)}:
             whole.drop(partition, "is not enrolled for the run's secure sums")
-        head = [write_cohort(whole.cohort), write_cohort(committee.setup.clients), _array(committee.enrolled), dealt]
+        head = [write_cohort(whole.cohort), write_cohort(committee.setup.clients), *map(_array, keys)]
+        place = (committee.setup.number, kept.epoch)
         server = CommitteeSumServer(facts, kept)
-        self._served += 1
         while not server.done:
             stage, common, each = server.outbox()
             if stage == UNMASK:
                 promise()
             ours = whole.arrays if stage == MASKED else []
-            place = (committee.setup.number, kept.epoch)
             replies = whole.send(
                 sorted(each),
                 [*ours, *head, *common],
@@ -126,6 +125,8 @@ class CommitteeAggregation(SecureAggregation):
                 stage=Stage(stage, len(ours), self._run),
                 exact=stage == MASKED,
             )
+            if stage == MASKED:
+                self._missed = (self._missed | set(each)) - set(replies)
             try:
                 server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
             except SecureSumAborted:
@@ -136,32 +137,28 @@ class CommitteeAggregation(SecureAggregation):
 
     def _ready(self, whole: ServerSum, limits: Limits) -> Established:
         """The setup for a sum: the present one, or a new one where that is used up or too many are not in it."""
-        from fedsyn.aggregation.secagg import SecureSumAborted
-
         kept, everyone = self._established, whole.everyone or whole.cohort
         if kept is not None:
             kept.renew()
             enrolled = {kept.committee.setup.clients[int(i)] for i in kept.committee.places}
             lacking = len(set(whole.cohort) & enrolled) < limits.fewest
-            late = self._served >= _LATECOMERS and not enrolled.issuperset(everyone)
+            late = self._served >= _AGAIN and bool(self._missed or set(everyone) - enrolled)
             if not (kept.is_spent or lacking or late):
                 return kept
-        self._served = 0
-        try:
-            self._established = self._established_anew(whole, tuple(sorted(everyone)))
-        except SecureSumAborted:
-            if kept is None or kept.is_spent:
-                self._established = None
-                raise
-        assert self._established is not None
+        self._established = None  # whoever answers the first message of a setup has forgotten the one before
+        self._established = self._established_anew(whole, tuple(sorted(everyone)))
+        self._served, self._missed = 0, set()
         return self._established
 
     def _established_anew(self, whole: ServerSum, everyone: tuple[int, ...]) -> Established:
-        """Two exchanges: everybody enrols, and a committee that is drawn from them deals keys."""
+        """Two exchanges: everybody enrols, and a committee that is drawn from them deals keys.
+
+        Where a malicious server may leave out no member, it is done again without those that have not dealt.
+        """
         from fedsyn.aggregation.committee import SetupServer
         from fedsyn.aggregation.secagg import SecureSumAborted
 
-        for _ in range(_ATTEMPTS):
+        for _ in range(1 + self.limits(len(everyone)).dropouts):
             setup = self._setup(everyone, self._setups, self._run, whole.config_hash)
             self._setups += 1
             server = SetupServer(setup, self.server_roster())
@@ -202,19 +199,20 @@ def _setup_of(
 @lru_cache(maxsize=8)
 def _facts_of(
     setup: Setup,
-    enrolled: bytes,
-    dealt: bytes,
+    keys: tuple[bytes, bytes, bytes],
     epoch: int,
     about: tuple[str, int],
     spec: SumSpec,
     cohort: tuple[int, ...],
     limits: Limits,
 ) -> SumFacts:
-    """The public facts of a sum; its identifier binds request, round, layout and noise."""
+    """The public facts of a sum; `keys` are the enrolled clients, the transcript, and the members that have dealt."""
     from fedsyn.aggregation.committee import SumFacts, committee_of
 
+    enrolled, transcript, dealt = keys
     return SumFacts(
         committee=committee_of(setup, enrolled),
+        transcript=transcript,
         dealt=dealt,
         epoch=epoch,
         identifier=hashlib.sha256(json.dumps([*about, to_json(asdict(spec))]).encode()).digest(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 from dataclasses import replace
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 from committee_parties import Parties, setup_of
 
 from fedsyn.aggregation.committee import DEAL, ENROL, Committee, CommitteeSumServer, Established, SumFacts
-from fedsyn.aggregation.committee.facts import epoch_keys
+from fedsyn.aggregation.committee.facts import enrolment, epoch_keys
 from fedsyn.aggregation.secagg import Identity, SecureSumAborted, wire
+from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.errors import ConfigError, ProtocolError
 
 THREATS = ("semi_honest", "malicious")
@@ -143,6 +145,10 @@ def test_facts_of_another_sum_give_other_masks(parties: Parties) -> None:
     right = parties.reply(member, "unmask", facts, [*common, *each[member]])[0]
     for wrong in (replace(facts, identifier=b"b"), replace(facts, fewest=9), replace(facts, number=9)):
         parties.states = copy.deepcopy(state)
+        if wrong.number == facts.number:
+            with pytest.raises(ProtocolError, match="taken part in another sum of that number"):
+                parties.reply(member, "unmask", wrong, [*common, *each[member]])
+            parties.states[member].pop("answered")
         assert not np.any(parties.reply(member, "unmask", wrong, [*common, *each[member]])[0] == right)
 
 
@@ -198,7 +204,7 @@ def test_keys_without_their_owners_signature_are_refused() -> None:
     facts, client = parties.facts(), parties.setup.clients[0]
     stage, (keys, signatures) = first_message(parties, facts)
     forged, stranger = signatures.copy(), Identity.generate()
-    bound = epoch_keys(facts.committee, 0, 0, keys[0].tobytes())
+    bound = epoch_keys(facts.transcript, 0, 0, keys[0].tobytes())
     forged[0] = np.frombuffer(stranger.sign(bound), np.uint8)
     swapped = keys[[1, 0, *range(2, len(keys))]]
     for lie in ([swapped, signatures], [keys, forged], [keys, signatures[::-1]]):
@@ -247,6 +253,171 @@ def test_a_setup_is_answered_once_and_by_those_invited(parties: Parties) -> None
     parties.states[1], parties.identities[1] = {}, Identity.generate()
     with pytest.raises(ConfigError, match="does not invite it"):
         parties.client(1).enrol(newer)
+
+
+# What is bound to what -----------------------------------------------------------------------------------------------
+
+
+def again(parties: Parties) -> Parties:
+    """The same clients in another run that the server gave the same name: all facts are equal, all keys are fresh."""
+    other = Parties(parties.setup)
+    assert isinstance(other.establish(), Established)
+    assert established(other).committee == established(parties).committee
+    return other
+
+
+def test_keys_and_shares_of_another_run_of_the_same_name_are_of_no_use(parties: Parties) -> None:
+    """Else the members of one run would give away the keys of another, and never count them."""
+    other, facts, client = again(parties), parties.facts(), parties.setup.clients[0]
+    stage, foreign = first_message(other, other.facts())
+    if parties.setup.is_malicious:
+        with pytest.raises(ProtocolError, match="does not bear its signature"):
+            parties.reply(client, stage, facts, foreign)
+        mixed = [np.concatenate([a[:1], b[1:]]) for a, b in zip(foreign, first_message(parties, facts)[1], strict=True)]
+        with pytest.raises(ProtocolError, match="does not bear its signature"):  # nor some members of each
+            parties.reply(client, stage, facts, mixed)
+    member = seated(parties)[0]
+    _, common, _ = masked(parties, facts)
+    held, shares = parties.reply(member, "unmask", facts, [*common[:2], *gone(other, [1, 2])])[1:]
+    assert not wire.read_flags(held, 2).any() and not len(shares)
+    with pytest.raises(ProtocolError, match="has dealt no keys for that committee"):
+        parties.reply(member, "unmask", replace(facts, transcript=established(other).transcript), common)
+
+
+def test_a_share_is_for_one_epoch_one_sender_and_one_receiver(parties: Parties) -> None:
+    facts, member, kept = parties.facts(), seated(parties)[0], established(parties)
+    _, common, _ = masked(parties, facts)
+    flags, keys, _ = gone(parties, [1])
+    parties.reply(member, "unmask", facts, [*common[:2], flags, keys, kept.sealed[0, [1], 0]])
+    assert len(parties.reply(member, "recover", facts, [flags, keys, kept.sealed[0, [1], 0]])[1]) == 1
+    wrong = {
+        "another receiver's": (keys, kept.sealed[0, [1], 2]),
+        "another sender's": (keys, kept.sealed[0, [2], 0]),
+        "another epoch's": (keys, kept.sealed[1, [1], 0]),
+        "another epoch's, with its key": (kept.keys[1, [1]], kept.sealed[1, [1], 0]),
+        "under another key": (kept.keys[0, [2]], kept.sealed[0, [1], 0]),
+    }
+    for why, (key, sealed) in wrong.items():
+        assert not len(parties.reply(member, "recover", facts, [flags, key, sealed])[1]), why
+
+
+def test_every_fact_of_a_sum_enters_its_masks(parties: Parties) -> None:
+    facts = parties.facts()
+    dealt = established(parties).dealt.copy()
+    dealt[0] = False
+    others = {
+        "transcript": b"t" * 32,
+        "epoch": 1,
+        "identifier": b"another",
+        "number": 1,
+        "cohort": facts.cohort[:-1],
+        "length": 6,
+        "fewest": facts.fewest - 1,
+        "corrupted": 1,
+    } | ({} if parties.setup.is_malicious else {"dealt": wire.write_flags(dealt).tobytes()})
+    assert set(others) | {"committee", "dealt"} == set(facts.__dataclass_fields__)
+    digests = {replace(facts, **{name: value}).digest for name, value in others.items()}
+    assert len(digests | {facts.digest}) == len(others) + 1
+
+
+def test_every_fact_of_a_setup_enters_what_is_signed() -> None:
+    setups = [
+        setup_of(12, dropouts=2),
+        setup_of(12, dropouts=2, number=1),
+        setup_of(12, dropouts=1),
+        setup_of(12, dropouts=2, corrupted=1),
+        setup_of(12, dropouts=2, threat="malicious"),
+        setup_of(12, dropouts=2, failure_bits=41),
+        replace(setup_of(12, dropouts=2), identifier=b"another run"),
+        setup_of(13, dropouts=2),
+    ]
+    assert len({enrolment(setup, 0, bytes(32)) for setup in setups}) == len(setups)
+    everybody = wire.write_flags(np.ones(12, bool)).tobytes()
+    some = wire.write_flags(np.arange(12) < 11).tobytes()
+    one, fewer = Committee(setups[0], everybody), Committee(setups[0], some)
+    transcripts = [one.transcript(b"a"), one.transcript(b"b"), fewer.transcript(b"a")]
+    assert len({epoch_keys(t, 0, 0, bytes(32)) for t in transcripts}) == 3
+    assert fewer.size.lost == 1 and one.size.lost == 2, "who has not enrolled has dropped out"
+
+
+def test_members_check_who_enrolled() -> None:
+    """A stranger's key among those enrolled would be a contributor that the server has made up."""
+    setup = setup_of(12, threat="malicious", dropouts=2)
+    parties, earlier = Parties(setup), Parties(setup_of(12, threat="malicious", dropouts=2, number=7))
+    replies = [parties.client(k).enrol(setup) for k in setup.clients]
+    table, signatures = (np.array([reply[i] for reply in replies]) for i in (0, 1))
+    committee = Committee(setup, wire.write_flags(np.ones(12, bool)).tobytes())
+    member = setup.clients[committee.members[0]]
+    other = 0 if committee.members[0] else 1
+    stranger, old = Identity.generate(), earlier.client(setup.clients[other]).enrol(earlier.setup)
+    key = KeyPair().public
+    forged = np.frombuffer(stranger.sign(enrolment(setup, other, key)), np.uint8)
+    for public, signature in ((np.frombuffer(key, np.uint8), forged), old):
+        lie = [table.copy(), signatures.copy()]
+        lie[0][other], lie[1][other] = public, signature
+        with pytest.raises(ProtocolError, match="does not bear its signature"):
+            parties.client(member).deal(committee, lie)
+    assert parties.client(member).deal(committee, [table, signatures])
+
+
+def test_a_new_setup_does_not_forget_which_sums_were_answered(parties: Parties) -> None:
+    parties.sum(parties.facts(number=5))
+    states, before = parties.states, seated(parties)
+    parties.setup = setup_of(12, threat=parties.setup.threat, dropouts=2, number=1)
+    parties.establish()
+    assert parties.states is states
+    with pytest.raises(SecureSumAborted, match="0 clients contributed"):
+        parties.sum(parties.facts(number=5))
+    member = next(k for k in seated(parties) if k in before)
+    with pytest.raises(ProtocolError, match="has answered that sum"):
+        parties.reply(member, "unmask", parties.facts(number=5), [])
+
+
+def test_who_is_not_asked_sends_nothing(parties: Parties) -> None:
+    facts = parties.facts(cohort=parties.setup.clients[:11], fewest=9)
+    stage, keys = first_message(parties, facts)
+    with pytest.raises(ProtocolError, match="does not ask this client"):
+        parties.reply(parties.setup.clients[11], stage, facts, keys)
+
+
+def test_a_layer_that_is_not_used_is_not_given_away() -> None:
+    parties = Parties(setup_of(12, dropouts=2))
+    silent = Committee(parties.setup, wire.write_flags(np.ones(12, bool)).tobytes())
+    absent = parties.setup.clients[silent.members[0]]
+    parties.establish({"deal": [absent]})
+    facts = parties.facts()
+    assert facts.most_lost == 1, "a member that has not dealt is lost already"
+    _, common, _ = masked(parties, facts)
+    with pytest.raises(ProtocolError, match="has dealt no keys"):
+        parties.reply(absent, "unmask", facts, common)
+    with pytest.raises(ProtocolError, match="or that it does not use"):
+        parties.reply(seated(parties)[1], "unmask", facts, [*common[:2], *gone(parties, [0], 1)])
+
+
+def test_secrets_of_earlier_epochs_are_wiped(parties: Parties) -> None:
+    parties.sum(parties.facts(epoch=0))
+    member = seated(parties)[0]
+    before = base64.b64decode(parties.states[member]["epochs"])
+    parties.sum(parties.facts(epoch=3))
+    after = base64.b64decode(parties.states[member]["epochs"])
+    assert after[: 3 * 64] == bytes(3 * 64) and after[3 * 64 :] == before[3 * 64 :]
+
+
+def test_members_keys_have_to_be_usable_and_different() -> None:
+    parties = Parties(setup_of(12, dropouts=2))
+    parties.establish()
+    facts, client = parties.facts(), parties.setup.clients[0]
+    stage, (keys,) = first_message(parties, facts)
+    for change, refusal in ((keys[1], "twice"), (0, "low order")):
+        lie = keys.copy()
+        lie[0] = change
+        with pytest.raises(ProtocolError, match=refusal):
+            parties.reply(client, stage, facts, [lie])
+
+
+def test_a_sum_is_not_longer_than_anybody_can_hold(parties: Parties) -> None:
+    with pytest.raises(ProtocolError, match="between 1 and 67108864 entries"):
+        parties.facts(length=2**33)
 
 
 NONSENSE: list[wire.Arrays] = [[], [np.zeros(3)], [np.zeros(5, np.uint64)] * 3, [np.zeros((0, 49), np.uint8)] * 2]

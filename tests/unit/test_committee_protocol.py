@@ -8,7 +8,7 @@ from committee_parties import Gone, Parties, setup_of
 
 from fedsyn.aggregation.committee import EPOCHS, Established, Setup
 from fedsyn.aggregation.secagg import SecureSumAborted
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, ProtocolError
 
 THREATS = ("semi_honest", "malicious")
 
@@ -64,23 +64,22 @@ def test_dropouts_at_every_stage(threat: str) -> None:
     check(parties)
 
 
-def test_an_epoch_ends_when_a_member_whose_key_was_revealed_is_back() -> None:
+def test_an_epoch_in_which_a_key_was_revealed_is_not_used_again() -> None:
+    """So every sum bears all the dropouts that it may have, also when others come back."""
     parties = established(20, dropouts=2)
-    kept, (late, *_) = parties.established, members(parties)
+    kept, seated = parties.established, members(parties)
     assert kept is not None
-    check(parties)
-    assert kept.epoch == 0 and not kept.revealed
-    for _ in range(3):
-        check(parties, {"masked": [late], "unmask": [late]})
-        assert kept.epoch == 0 and list(kept.revealed) == [0]  # as long as it is gone, one key is enough
-    check(parties)  # it contributes, under a key that the server knows
-    assert kept.epoch == 0
-    check(parties)
-    assert kept.epoch == 1 and not kept.revealed
-    for _ in range(EPOCHS - 1):
-        check(parties, {"unmask": [late]})
+    for _ in range(2):
         check(parties)
+    assert kept.epoch == 0 and not kept.revealed
+    for t in range(1, EPOCHS):
+        check(parties, {"unmask": [seated[t % 10], seated[(t + 1) % 10]]})
         kept.renew()
+        assert kept.epoch == t and not kept.revealed
+    check(parties)
+    assert not kept.is_spent
+    check(parties, {"unmask": seated[:1]})
+    kept.renew()
     assert kept.is_spent
 
 
@@ -108,7 +107,18 @@ def test_too_few_contributors_or_members_open_nothing() -> None:
     assert "unmask" not in parties.calls
     with pytest.raises(SecureSumAborted, match="3 members of the committee are gone"):
         parties.sum(gone={"unmask": members(parties)[:3]})
-    parties.sum()  # the next sum is another one
+    check(parties)  # the next sum is another one
+
+
+def test_a_sum_that_could_not_be_opened_is_not_asked_for() -> None:
+    """Nobody's vector is masked, and charged, for it; and a client would refuse."""
+    parties = Parties(setup_of(20, dropouts=2))
+    parties.establish({"enrol": parties.setup.clients[:2]})
+    facts = parties.facts(fewest=19)
+    with pytest.raises(SecureSumAborted, match="18 of its clients are enrolled, 19 are needed"):
+        parties.sum(facts)
+    with pytest.raises(ProtocolError, match="it could not be opened"):
+        parties.reply(parties.setup.clients[5], "masked", facts, [])
 
 
 def test_a_member_with_wrong_shares_is_left_out() -> None:

@@ -277,10 +277,12 @@ def test_clients_that_do_not_exist_do_not_open_a_sum(recorded: Outcome) -> None:
     publics[0] = reply["arrays"][0]
     assert client.ask(deal.envelope, [deal.arrays[0], deal.arrays[1], publics, deal.arrays[-1]])["ok"] is True
     unmask = of(recorded, "unmask")[0]
-    crowd = [write_cohort(range(600)), *unmask.arrays[1:]]
+    transcript = np.frombuffer(bytes.fromhex(client.memory[STATE]["transcript"]), np.uint8)
+    honest = [*unmask.arrays[:3], transcript, *unmask.arrays[4:]]
+    crowd = [write_cohort(range(600)), *honest[1:]]
     answer = client.ask(changed(unmask, "sum", asked=600), crowd)
     assert answer["ok"] is False and "6 clients contributed to the secure sum, fewer than the 540" in answer["message"]
-    assert client.ask(unmask.envelope, unmask.arrays)["ok"] is True
+    assert client.ask(unmask.envelope, honest)["ok"] is True
 
 
 def test_a_message_for_another_client_is_refused(recorded: Outcome) -> None:

@@ -41,19 +41,22 @@ combination of the vectors could be freed of the masks only if every one of thes
 none. So no agreement on the set is needed: whatever a server tells whom, it learns the total over ONE set, which
 every honest member with an unrevealed key has found to hold `fewest` enrolled clients of the cohort, or nothing.
 
-**A malicious server** (confidentiality only: it can end a sum or announce a wrong one). Clients' and members' keys
-are signed by identities that everybody pinned, bound to the setup and the set of those enrolled, so layers are agreed
-with real members, and contributors are real clients, at most `corrupted` of them its friends. All members have to
-have dealt. It may tell members different stories about who is gone: `size`, Malicious. It may ask a client twice: the
-client answers each sum once, and should its memory be rolled back, with another nonce, so the two answers have
-unrelated masks. It may ask a member twice with another set: the member answers each sum once; a rolled back memory of
-ALL honest members would be needed.
+**A malicious server** (confidentiality only: it can end a sum or announce a wrong one). All keys are signed by
+identities that everybody pinned, and contributors are real clients, at most `corrupted` of those invited its friends.
+Names and numbers are the server's to repeat, so nothing rests on them: members sign their keys of an epoch, and seal
+shares of them, for the **transcript**, the hash of all enrolled clients' fresh keys. A client masks only if ALL
+members signed for ONE transcript, so each of them counts what it reveals in the one memory that holds its key of that
+transcript. The server may tell members different stories about who is gone: `size`, Malicious. It may ask a client
+twice: it answers each sum once, and should its memory be rolled back, with another nonce, so the two answers have
+unrelated masks.
 
-**Not covered.** Wrong inputs and wrong masks: a corrupted client can add what it likes to a total, a corrupted member
-can spoil it. Denial of service. Clients corrupted because of their seat: a set of corrupted clients is fixed before
-the draw. Parameters that a client let the server choose (see `Setup`). What the sum itself reveals: that is the
-noise's task. Who takes part, and timing. A client's key of the setup serves all its sums: who steals it and records
-all messages can take its masks off. Python does not wipe secrets from memory.
+**Not covered.** Members whose memory is rolled back: they forget what they revealed and answered. With r of the h
+honest ones, all keys of an epoch can be had once r (h - 1) + (h - r) lost >= h (h - lost): three at the default
+shares. Wrong inputs and wrong masks: a corrupted client can add what it likes to a total, a corrupted member can
+spoil it. Denial of service. Clients corrupted because of their seat: a set of corrupted clients is fixed before the
+draw. Parameters that a client let the server choose (see `Setup`). What the sum itself reveals: that is the noise's
+task. Who takes part, and timing. A client's key of the setup serves all its sums: who steals it and records all
+messages can take its masks off. Python does not wipe secrets from memory.
 """
 
 from fedsyn.aggregation.committee.client import CommitteeClient

@@ -82,7 +82,9 @@ class CommitteeClient:
             raise ProtocolError("this client has enrolled in that setup, or in a later one, already")
         self._check_roster(setup)
         pair = KeyPair()
-        kept: dict[str, Any] = {name: self.state[name] for name in ("answered", "opened") if name in self.state}
+        kept: dict[str, Any] = {
+            name: self.state[name] for name in ("answered", "masked", "opened") if name in self.state
+        }
         self.state.clear()
         self.state |= {**kept, "setup": setup.number, "digest": setup.digest.hex(), "secret": _text(pair.secret)}
         self.state["public"] = _text(pair.public)
@@ -107,6 +109,7 @@ class CommitteeClient:
         if "epochs" in self.state:
             raise ProtocolError("this member has dealt its keys already")
         publics = self._enrolled(committee, inbox)
+        transcript = committee.transcript(b"".join(publics.values()))
         others = [(other, publics[place]) for other, place in enumerate(committee.members) if other != seat]
         agreed = {other: own.agree(public) for other, public in others}
         pairs = [KeyPair() for _ in range(EPOCHS)]
@@ -114,7 +117,7 @@ class CommitteeClient:
         for epoch, pair in enumerate(pairs):
             shares = shamir.split(pair.secret, committee.size.threshold, [other + 1 for other, _ in others])
             for (other, public), share in zip(others, shares, strict=True):
-                place = SharePlace(committee, epoch, seat, other, pair.public)
+                place = SharePlace(transcript, epoch, seat, other, pair.public)
                 sealed.append(seal_share(agreed[other], own.public, public, place, share))
         reply = [
             wire.table([pair.public for pair in pairs], KEY),
@@ -123,10 +126,11 @@ class CommitteeClient:
         if setup.is_malicious:
             assert self._identity is not None
             signatures = [
-                self._identity.sign(epoch_keys(committee, seat, epoch, pair.public)) for epoch, pair in enumerate(pairs)
+                self._identity.sign(epoch_keys(transcript, seat, epoch, pair.public))
+                for epoch, pair in enumerate(pairs)
             ]
             reply.append(wire.table(signatures, SIGNATURE))
-        self.state["committee"] = committee.digest.hex()
+        self.state["transcript"] = transcript.hex()
         self.state["epochs"] = _text(b"".join(pair.secret + pair.public for pair in pairs))
         self.state["clients"] = _text(b"".join(publics.values()))
         return reply
@@ -157,7 +161,8 @@ class CommitteeClient:
 
         Args:
             facts: of the sum.
-            inbox: the members' public keys of the epoch (p, 32) [their signatures (p, 64)].
+            inbox: the members' public keys of the epoch (p, 32) [their signatures (p, 64)]. All members have to have
+                signed for the same transcript.
             vector: gives the (length,) uint64 contribution; called once all checks are passed.
         """
         committee = facts.committee
@@ -165,11 +170,13 @@ class CommitteeClient:
         own = self._own(committee.setup)
         if not facts.asked[position]:
             raise ProtocolError("the secure sum does not ask this client")
+        if not facts.is_possible:
+            raise ProtocolError("too few of those whom the secure sum asks are enrolled: it could not be opened")
         if facts.number <= self.state.get("answered", -1):
             raise ProtocolError("this client took part in that sum, or in a later one, already")
         layers = self._layers(facts, inbox, own, position)
         values = np.array(wire.read_vector(vector(), facts.length))
-        self.state["answered"] = facts.number
+        self.state["answered"], self.state["masked"] = facts.number, facts.digest.hex()
         nonce = os.urandom(NONCE)
         apply_masks(values, [mask_key(facts, layer, nonce) for layer in layers], ())
         return [values, np.frombuffer(nonce, np.uint8)]
@@ -180,7 +187,7 @@ class CommitteeClient:
         signed = committee.setup.is_malicious
         wire.count_arrays(inbox, 2 if signed else 1)
         keys = wire.rows(wire.read_bytes(inbox[0], len(seats), KEY))
-        context = (committee.digest + facts.dealt + b"".join(keys)).hex() + f":{facts.epoch}"
+        context = (facts.transcript + facts.dealt + b"".join(keys)).hex() + f":{facts.epoch}"
         if self.state.get("context") == context:
             return _parts(_bytes(self.state["layers"]), KEY)
         check_keys(keys)
@@ -190,10 +197,10 @@ class CommitteeClient:
             for seat, public, signature in zip(seats, keys, signatures, strict=True):
                 assert self._roster is not None
                 identity = self._roster[committee.setup.clients[committee.members[seat]]]
-                if not signed_by(identity, signature, epoch_keys(committee, seat, facts.epoch, public)):
+                if not signed_by(identity, signature, epoch_keys(facts.transcript, seat, facts.epoch, public)):
                     raise ProtocolError("the key of a member of the committee does not bear its signature")
         layers = [
-            layer_key(committee, seat, facts.epoch, position, own.agree(public), public, own.public)
+            layer_key(facts.transcript, seat, facts.epoch, position, own.agree(public), public, own.public)
             for seat, public in zip(seats, keys, strict=True)
         ]
         self.state["context"], self.state["layers"] = context, _text(b"".join(layers))
@@ -216,8 +223,10 @@ class CommitteeClient:
         """
         committee = facts.committee
         seat = self._seat(committee)
-        if self.state.get("committee") != committee.digest.hex():
+        if self.state.get("transcript") != facts.transcript.hex():
             raise ProtocolError("this member has dealt no keys for that committee")
+        if self.state.get("answered") == facts.number and self.state["masked"] != facts.digest.hex():
+            raise ProtocolError("this member has taken part in another sum of that number")
         if facts.number <= self.state.get("opened", -1):
             raise ProtocolError("this member has answered that sum, or a later one, already")
         if facts.epoch < self.state.get("epoch", 0):
@@ -265,7 +274,7 @@ class CommitteeClient:
             at = slice(KEY * here[place], KEY * here[place] + KEY)
             if pairs[at] == empty:
                 other = publics[here[place]]
-                pairs[at] = layer_key(committee, seat, epoch, place, pair.agree(other), public, other)
+                pairs[at] = layer_key(facts.transcript, seat, epoch, place, pair.agree(other), public, other)
             found.append(bytes(pairs[at]))
         self.state["pairs"] = _text(bytes(pairs))
         return found
@@ -291,7 +300,7 @@ class CommitteeClient:
         shares: list[bytes | None] = []
         for other, key, text in zip(seats, keys, sealed, strict=True):
             public = publics[here[committee.members[other]]]
-            place = SharePlace(committee, epoch, other, seat, key)
+            place = SharePlace(facts.transcript, epoch, other, seat, key)
             shares.append(unseal_share(own.agree(public), public, own.public, place, text))
         if seats:
             self.state.setdefault("revealed", {})[str(epoch)] = after

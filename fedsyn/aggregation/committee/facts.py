@@ -18,6 +18,7 @@ from fedsyn.aggregation.secagg.session import MALICIOUS, SEMI_HONEST
 from fedsyn.errors import ConfigError, ProtocolError
 
 EPOCHS = 16  # of a setup; each has keys of its own, and ends when one of them was revealed
+LONGEST = 2**26  # entries of a sum: half a gigabyte, before anybody makes room for it
 ENROL, DEAL, MASKED, UNMASK, RECOVER = "enrol", "deal", "masked", "unmask", "recover"
 
 
@@ -141,6 +142,15 @@ class Committee:
         place = bisect_left(self.members, position)
         return place if place < len(self.members) and self.members[place] == position else -1
 
+    def transcript(self, publics: bytes) -> bytes:
+        """SHA-256 of the committee and of the enrolled clients' public keys, as one party has seen them.
+
+        The server repeats names and numbers as it likes. Each client's key is fresh, so a transcript belongs to one
+        memory of each client; shares and keys that are bound to it are of no use to any other setup, and members that
+        were shown different keys do not sign for each other.
+        """
+        return hashlib.sha256(b"fedsyn transcript\0" + self.digest + publics).digest()
+
     def check_dealt(self, dealt: wire.Flags) -> None:
         """ProtocolError if too few members have dealt keys; a malicious server may not leave out any."""
         needed = len(self.members) if self.setup.is_malicious else len(self.members) - self.size.lost
@@ -162,9 +172,10 @@ class SumFacts:
 
     Attributes:
         committee: whose layers mask it.
+        transcript: of the setup's keys, as this party has seen them or was told.
         dealt: bitmap of the members whose layers are used.
         epoch: whose keys are used.
-        identifier: binds request, layout, noise and cohort.
+        identifier: binds request, round, layout and noise.
         number: of the sum in its run.
         cohort: partition ids asked, ascending.
         length: entries of the summed vector, each in Z_2^64.
@@ -173,10 +184,11 @@ class SumFacts:
 
     Raises:
         ConfigError: where the sum would hide nothing.
-        ProtocolError: for an epoch that the setup does not have, or too few members.
+        ProtocolError: for an epoch that the setup does not have, too few members, or too long a vector.
     """
 
     committee: Committee
+    transcript: bytes
     dealt: bytes
     epoch: int
     identifier: bytes
@@ -190,6 +202,10 @@ class SumFacts:
         check_hides(len(self.cohort), self.fewest, self.corrupted)
         if not 0 <= self.epoch < EPOCHS:
             raise ProtocolError("the secure sum names an epoch that its setup does not have")
+        if not 0 < self.length <= LONGEST:
+            raise ProtocolError(f"a secure sum has between 1 and {LONGEST} entries")
+        if len(self.transcript) != hashlib.sha256().digest_size:
+            raise ProtocolError("the message does not say which keys the setup of secure sums has")
         self.committee.check_dealt(self.present)
 
     @cached_property
@@ -210,6 +226,11 @@ class SumFacts:
         return flags & np.isin(self.committee.setup.clients, self.cohort)
 
     @cached_property
+    def is_possible(self) -> bool:
+        """Whether enough of the cohort are enrolled."""
+        return int(self.asked.sum()) >= self.fewest
+
+    @cached_property
     def most_lost(self) -> int:
         """Keys of this epoch that may be revealed: members that have not dealt are lost already."""
         return self.committee.size.lost - (len(self.present) - len(self.seats))
@@ -218,7 +239,7 @@ class SumFacts:
     def digest(self) -> bytes:
         """SHA-256 of all facts; it separates this sum's masks from those of every other."""
         facts = [self.epoch, self.number, self.length, self.fewest, self.corrupted, self.identifier.hex()]
-        head = b"fedsyn masked sum\0" + self.committee.digest + self.dealt + json.dumps(facts).encode()
+        head = b"fedsyn masked sum\0" + self.transcript + self.dealt + json.dumps(facts).encode()
         return hashlib.sha256(head + b"\0" + np.asarray(self.cohort, "<i8").tobytes()).digest()
 
 
@@ -230,7 +251,7 @@ def enrolment(setup: Setup, position: int, public: bytes) -> bytes:
     return b"fedsyn secure sums: enrol\0" + setup.digest + position.to_bytes(8, "little") + public
 
 
-def epoch_keys(committee: Committee, seat: int, epoch: int, public: bytes) -> bytes:
+def epoch_keys(transcript: bytes, seat: int, epoch: int, public: bytes) -> bytes:
     """What a member signs for each epoch."""
     place = seat.to_bytes(8, "little") + epoch.to_bytes(8, "little")
-    return b"fedsyn secure sums: epoch\0" + committee.digest + place + public
+    return b"fedsyn secure sums: epoch\0" + transcript + place + public

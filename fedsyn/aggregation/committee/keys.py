@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 
-from fedsyn.aggregation.committee.facts import Committee, SumFacts
+from fedsyn.aggregation.committee.facts import SumFacts
 from fedsyn.aggregation.secagg.primitives import derive, seal, unseal
 
 NONCE = 16  # bytes, drawn anew for every answer
@@ -18,7 +18,7 @@ class SharePlace:
     Its key is bound to the public half of the shared key too. That one is fresh, so no key seals two messages.
     """
 
-    committee: Committee
+    transcript: bytes
     epoch: int
     sender: int
     receiver: int
@@ -26,28 +26,27 @@ class SharePlace:
 
     @property
     def bound(self) -> bytes:
-        return self.committee.digest + b"".join(
-            i.to_bytes(8, "little") for i in (self.epoch, self.sender, self.receiver)
-        )
+        return self.transcript + b"".join(i.to_bytes(8, "little") for i in (self.epoch, self.sender, self.receiver))
 
     def key(self, agreed: bytes, sender: bytes, receiver: bytes) -> bytes:
         ids, publics = (self.epoch, self.sender, self.receiver), (sender, receiver, self.epoch_public)
-        return derive(agreed, self.committee.digest, b"share", ids, publics)
+        return derive(agreed, self.transcript, b"share", ids, publics)
 
 
 def layer_key(
-    committee: Committee, seat: int, epoch: int, position: int, agreed: bytes, epoch_public: bytes, public: bytes
+    transcript: bytes, seat: int, epoch: int, position: int, agreed: bytes, epoch_public: bytes, public: bytes
 ) -> bytes:
     """The key of one client under the layer of one member, for an epoch.
 
     Args:
+        transcript: of the setup.
         seat: of the member.
         position: of the client.
         agreed: the X25519 secret of the client's key and the member's key of this epoch.
         epoch_public: that key's public half.
         public: the client's.
     """
-    return derive(agreed, committee.digest, b"layer", (seat, epoch, position), (epoch_public, public))
+    return derive(agreed, transcript, b"layer", (seat, epoch, position), (epoch_public, public))
 
 
 def mask_key(facts: SumFacts, layer: bytes, nonce: bytes) -> bytes:

@@ -67,13 +67,17 @@ class Established:
     unreachable: set[int] = field(default_factory=set)
 
     @property
+    def transcript(self) -> bytes:
+        return self.committee.transcript(self.publics.tobytes())
+
+    @property
     def is_spent(self) -> bool:
         """Whether every epoch has been used up."""
         return self.epoch >= EPOCHS
 
     def renew(self) -> None:
-        """Ends an epoch in which a key was revealed whose owner is back: it would count as lost for nothing."""
-        if not self.revealed.keys() <= self.unreachable:
+        """Ends an epoch in which a key was revealed: whoever was gone may be back while others go."""
+        if self.revealed:
             self.epoch, self.revealed = self.epoch + 1, {}
 
     def public_of(self, position: int) -> bytes:
@@ -167,6 +171,8 @@ class SetupServer:
         keys = np.zeros((EPOCHS, m, KEY), np.uint8)
         signatures = np.zeros((EPOCHS, m, SIGNATURE), np.uint8)
         sealed = np.zeros((EPOCHS, m, m, SEALED), np.uint8)
+        publics = wire.table([self._publics[int(i)] for i in committee.places], KEY)
+        transcript = committee.transcript(publics.tobytes())
         for seat, position in enumerate(committee.members):
             arrays = replies.get(clients[position])
             if arrays is None:
@@ -179,7 +185,7 @@ class SetupServer:
                 if self.setup.is_malicious:
                     signatures[:, seat] = wire.read_bytes(arrays[2], EPOCHS, SIGNATURE)
                     for epoch in range(EPOCHS):
-                        message = epoch_keys(committee, seat, epoch, own[epoch].tobytes())
+                        message = epoch_keys(transcript, seat, epoch, own[epoch].tobytes())
                         self._check_signature(position, signatures[epoch, seat].tobytes(), message)
             except ProtocolError as error:
                 drop(clients[position], str(error))
@@ -191,7 +197,6 @@ class SetupServer:
             committee.check_dealt(dealt)
         except ProtocolError:
             return missing
-        publics = wire.table([self._publics[int(i)] for i in committee.places], KEY)
         self.established = Established(committee, publics, dealt, keys, signatures, sealed)
         return []
 
@@ -205,9 +210,14 @@ class CommitteeSumServer:
 
     Attributes:
         done: whether the sum is open.
+
+    Raises:
+        SecureSumAborted: before anybody is asked, if too few of the cohort are enrolled.
     """
 
     def __init__(self, facts: SumFacts, established: Established) -> None:
+        if not facts.is_possible:
+            raise SecureSumAborted(f"{int(facts.asked.sum())} of its clients are enrolled, {facts.fewest} are needed")
         self.facts, self.established = facts, established
         self.done = False
         self._stage = MASKED
@@ -298,9 +308,10 @@ class CommitteeSumServer:
             self._nonces[position] = raw.tobytes()
         if len(self._nonces) < facts.fewest:
             raise SecureSumAborted(f"{len(self._nonces)} clients contributed, {facts.fewest} are needed")
-        kept = self.established
-        kept.unreachable -= {self._committee.seat(i) for i in self._nonces}  # who is back has contributed
-        self._gone = (kept.unreachable & set(facts.seats)) | set(kept.revealed)
+        # Who has sent no vector might be late, or unwilling: it is not asked if it did not answer the last time either.
+        members = self._committee.members
+        silent = {seat for seat in facts.seats if facts.asked[members[seat]] and members[seat] not in self._nonces}
+        self._gone = (silent & self.established.unreachable) | set(self.established.revealed)
         self._asked = set(facts.seats) - self._gone
         self._check_lost()
         self._stage = UNMASK
@@ -347,7 +358,7 @@ class CommitteeSumServer:
             keys = []
             for position, nonce in self._nonces.items():
                 other = kept.public_of(position)
-                layer = layer_key(self._committee, seat, facts.epoch, position, pair.agree(other), public, other)
+                layer = layer_key(facts.transcript, seat, facts.epoch, position, pair.agree(other), public, other)
                 keys.append(mask_key(facts, layer, nonce))
             apply_masks(self._total, (), keys)
         self.done = True

@@ -33,6 +33,7 @@ from fedsyn.aggregation.secagg.graph import hypergeometric_tail
 from fedsyn.errors import ConfigError
 
 FEWEST = 10  # members, or everybody: among few clients each one is then protected by its own layer too
+MOST = 512  # members: each seals a share for every other one
 TRIALS = 64  # bits of work that a malicious server is granted for choosing among committees
 
 
@@ -72,17 +73,23 @@ def derive(n: int, corrupted: int, dropouts: int, failure_bits: int, malicious: 
         malicious: whether server and corrupted clients may deviate.
 
     Raises:
-        ConfigError: if not even a committee of everybody protects.
+        ConfigError: if not even a committee of everybody, or of 512, protects.
     """
     drawn = Fraction(1, 2 ** (failure_bits + TRIALS * malicious))
     gone = Fraction(1, 2**failure_bits)
     bad = lost = 0  # neither falls with the size: whoever draws more draws no fewer marked ones
-    for members in range(min(n, FEWEST), n):
+    for members in range(min(n, FEWEST), min(n, MOST + 1)):
         bad = _least(n, corrupted, members, drawn, bad)
         lost = _least(n, dropouts, members, gone, lost)
         size = Size(members, bad, lost)
         if size.protects(malicious):
             return size
+    if n > MOST:
+        raise ConfigError(
+            f"no committee of {MOST} out of {n} clients protects if {corrupted} of them may collude with the server "
+            f"and {dropouts} may drop out: lower aggregation.corrupted or aggregation.dropout, or set "
+            "aggregation.setup: sum"
+        )
     everybody = Size(n, corrupted, dropouts)
     if not everybody.protects(malicious):
         times = "twice those that may drop out" if malicious else "those that may drop out"
