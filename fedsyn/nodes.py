@@ -90,8 +90,8 @@ class AggregationNode(Node):
             'distributed': each client adds a share, sized for the fewest honest clients that a sum may have. Of a
             store, 'distributed' are the shares of the three parties, one of which may be corrupted; with 'fhe' what the
             clients deal, encrypted.
-        corrupted: theta, the largest share that may collude with the server: of a sum's asked clients, and of those that
-            a setup of secure sums invites.
+        corrupted: theta, the largest share that may collude with the server: of a sum's asked clients, and of those
+            that a setup of secure sums invites.
         dropout: share of a sum's asked clients that may drop out of it; with more dropouts it is not opened.
         threat: 'semi_honest': everybody follows the protocol; 'malicious': the server and the corrupted clients may do
             anything (contributions stay confidential; the sum may be wrong).

@@ -369,6 +369,9 @@ def test_a_new_setup_does_not_forget_which_sums_were_answered(parties: Parties) 
     with pytest.raises(SecureSumAborted, match="0 clients contributed"):
         parties.sum(parties.facts(number=5))
     member = next(k for k in seated(parties) if k in before)
+    with pytest.raises(ProtocolError, match="taken part in another sum of that number"):
+        parties.reply(member, "unmask", parties.facts(number=5), [])
+    parties.states[member].pop("answered")
     with pytest.raises(ProtocolError, match="has answered that sum"):
         parties.reply(member, "unmask", parties.facts(number=5), [])
 
