@@ -1,7 +1,7 @@
 """The cryptography of a secure sum: key agreement, key derivation, masks, sealed shares, signatures.
 
 Everything random comes from the operating system. All keys are derived with HKDF-SHA256, salted with a digest of the
-public facts of a sum or setup and bound to a purpose, the two parties and their public keys, so no key serves two purposes.
+public facts of a sum or setup and bound to a purpose, both parties and their public keys: no key serves two purposes.
 """
 
 from __future__ import annotations
