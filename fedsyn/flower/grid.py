@@ -21,7 +21,8 @@ from fedsyn.flower.direct import Answered, Asked, ClientFn, TableApp, ask, chunk
 
 TRAIN = "train"
 _CHUNK = 64  # clients of one task of a worker
-_AT_ONCE = 1024
+_AT_ONCE = 1024  # clients whose messages are in memory
+_SHARED = 1024  # texts that further nodes may turn out to remember as well
 
 
 def new_message(grid: Grid, content: RecordDict, node: int, group: str, ttl: float) -> Message:
@@ -47,7 +48,7 @@ class Contexts(Mapping[int, Context]):
         self._nodes, self._run_config = nodes, dict(run_config)
         self._texts: dict[int, str] = {}
         self._records: dict[int, RecordDict] = {}  # beside the text, where there are any
-        self._shared: dict[str, str] = {}  # nodes that remember the same share one text
+        self._shared: dict[str, str] = {}  # the last texts: nodes that remember the same share one
 
     def __getitem__(self, node: int) -> NodeContext:
         if not 1 <= node <= len(self._nodes):
@@ -67,9 +68,9 @@ class Contexts(Mapping[int, Context]):
         """What this node's context holds from now on."""
         text, records = state
         if text is not None:
+            if len(self._shared) >= _SHARED:  # mostly of nodes that remember something else by now
+                self._shared.clear()
             self._texts[node] = self._shared.setdefault(text, text)
-            if len(self._shared) > 2 * len(self._nodes):  # texts that no node has any more
-                self._shared = {text: text for text in self._texts.values()}
         if records or node in self._records:
             self._records[node] = records
 
