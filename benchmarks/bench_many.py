@@ -112,11 +112,11 @@ def slope(clients: Sequence[int], seconds: Sequence[float]) -> float:
     return float(np.polyfit(np.log(clients), np.log(seconds), 1)[0])
 
 
-def compare(sizes: Sequence[int], most_by_message: int) -> None:
+def compare(sizes: Sequence[int], most_by_message: int, chosen: Sequence[str]) -> None:
     print(f"{ROWS} rows of 14 columns a client, all take part; CPU ms per client and round")
     print(f"{'work':>10} {'noise':>11} {'clients':>7} | {'direct':>7} {'messages':>8} {'ratio':>5} {'bare loop':>9} | "
           f"{'CPU s':>6} {'wall s':>6} | peak MB")  # fmt: skip
-    for work, noise in WORK:
+    for work, noise in (pair for pair in WORK if pair[0] in chosen):
         rounds = 1 if work == "one-way" else ROUNDS
         cpu = []
         for clients in sizes:
@@ -134,7 +134,8 @@ def compare(sizes: Sequence[int], most_by_message: int) -> None:
                 f"{ours['cpu']:>6.2f} {ours['wall']:>6.2f} | {ours['peak']:.0f}",
                 flush=True,
             )
-        print(f"{work:>10} {noise:>11}: CPU seconds grow as clients^{slope(sizes, cpu):.2f}", flush=True)
+        if len(sizes) > 1:
+            print(f"{work:>10} {noise:>11}: CPU seconds grow as clients^{slope(sizes, cpu):.2f}", flush=True)
 
 
 if __name__ == "__main__":
@@ -142,10 +143,11 @@ if __name__ == "__main__":
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 2000, 5000])
     parser.add_argument("--large", action="store_true", help="also 20,000 and 100,000 clients")
     parser.add_argument("--by-message", type=int, default=5000, help="most clients that are also asked by message")
+    parser.add_argument("--work", nargs="+", default=[work for work, _ in WORK], help="only these")
     parser.add_argument("--cell", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.cell:
         work, noise, clients, way = arguments.cell
         print(json.dumps(cell(work, noise, int(clients), way)))
     else:
-        compare(arguments.clients + [20_000, 100_000] * arguments.large, arguments.by_message)
+        compare(arguments.clients + [20_000, 100_000] * arguments.large, arguments.by_message, arguments.work)

@@ -21,6 +21,8 @@ from fedsyn.flower.direct import Answered, Asked, ClientFn, TableApp, ask, chunk
 
 TRAIN = "train"
 _CHUNK = 64  # clients of one task of a worker
+_AT_ONCE = 1024  # clients whose messages are in memory
+_SHARED = 1024  # texts that further nodes may turn out to remember as well
 
 
 def new_message(grid: Grid, content: RecordDict, node: int, group: str, ttl: float) -> Message:
@@ -46,7 +48,7 @@ class Contexts(Mapping[int, Context]):
         self._nodes, self._run_config = nodes, dict(run_config)
         self._texts: dict[int, str] = {}
         self._records: dict[int, RecordDict] = {}  # beside the text, where there are any
-        self._shared: dict[str, str] = {}  # nodes that remember the same share one text
+        self._shared: dict[str, str] = {}  # the last texts: nodes that remember the same share one
 
     def __getitem__(self, node: int) -> NodeContext:
         if not 1 <= node <= len(self._nodes):
@@ -66,9 +68,9 @@ class Contexts(Mapping[int, Context]):
         """What this node's context holds from now on."""
         text, records = state
         if text is not None:
+            if len(self._shared) >= _SHARED:  # mostly of nodes that remember something else by now
+                self._shared.clear()
             self._texts[node] = self._shared.setdefault(text, text)
-            if len(self._shared) > 2 * len(self._nodes):  # texts that no node has any more
-                self._shared = {text: text for text in self._texts.values()}
         if records or node in self._records:
             self._records[node] = records
 
@@ -100,9 +102,6 @@ class InProcessGrid(Grid):
         direct: whether an app that allows it is called without messages.
     """
 
-    #: Clients whose messages may be in memory at once.
-    at_once = 1024
-
     def __init__(
         self,
         app: ClientApp,
@@ -133,6 +132,11 @@ class InProcessGrid(Grid):
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def at_once(self) -> int | None:
+        """Clients whose messages are in memory at once; None where a subclass delivers them in its own way."""
+        return _AT_ONCE if type(self).send_and_receive is InProcessGrid.send_and_receive else None
 
     @property
     def is_direct(self) -> bool:
@@ -240,9 +244,9 @@ class InProcessGrid(Grid):
         return replies
 
     def _handle(self, message: Message) -> Message:
-        node = message.metadata.dst_node_id
-        reply, state = _call(self._app, _copy(message), self._contexts[node])
-        self._contexts.keep(node, state)
+        context = self._contexts[message.metadata.dst_node_id]
+        reply, _ = _call(self._app, _copy(message), context)
+        self._contexts.keep(context.node_id, _state_of(context))
         return reply
 
     def _in_pool(self, pool: ProcessPoolExecutor, messages: list[Message], timeout: float | None) -> Iterator[Message]:
@@ -273,13 +277,13 @@ def _copy(message: Message) -> Message:
     return Message(content=content, metadata=message.metadata)
 
 
-def _call(app: ClientApp, message: Message, context: Context) -> tuple[Message, State]:
+def _call(app: ClientApp, message: Message, context: Context) -> tuple[Message, RecordDict]:
     """One node's work: its reply, or an error reply, and its state afterwards."""
     try:
         reply = app(message, context)
     except Exception as error:
         reply = Message(error=Error(code=0, reason=type(error).__name__), metadata=_reply_metadata(message))
-    return reply, _state_of(context)
+    return reply, context.state
 
 
 def _reply_metadata(message: Message) -> Metadata:
@@ -312,8 +316,8 @@ def _work(message: Message, context: Context) -> tuple[Message, State, float]:
     """One node's work in a worker, which got copies of message and context, and its seconds."""
     assert _worker_app is not None
     start = time.monotonic()
-    reply, state = _call(_worker_app, message, context)
-    return reply, state, time.monotonic() - start
+    reply, _ = _call(_worker_app, message, context)
+    return reply, _state_of(context), time.monotonic() - start
 
 
 def _ask_many(requests: Sequence[tuple[Context, Asked]]) -> list[tuple[Answered, State]]:

@@ -73,9 +73,10 @@ class Exchange:
         grid = self.grid
         if isinstance(grid, DirectGrid) and grid.is_direct:
             return self._directly(grid, arrays, each)
-        if not isinstance(grid, InProcessGrid):
+        at_once = grid.at_once if isinstance(grid, InProcessGrid) else None
+        if at_once is None:
             return self._together(arrays, each)
-        blocks = chunks(sorted(self.nodes), grid.at_once)
+        blocks = chunks(sorted(self.nodes), at_once)
         return (reply for block in blocks for reply in self.among(block)._together(arrays, each))
 
     def _directly(self, grid: DirectGrid, arrays: Arrays, each: Each | None) -> Iterator[Reply]:

@@ -7,7 +7,7 @@ import json
 import os
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +16,8 @@ import pytest
 from flwr.compat.client.client import Client
 from flwr.compat.client.numpy_client import NumPyClient
 
+from clients.sketch_aim import SketchAimClient
+from fedsyn.domain import Domain
 from fedsyn.errors import NodeError, RunError
 from fedsyn.flower import ClientApp, Context, Message
 from fedsyn.flower.bridge import FitClient, bridge, read_state, write_state
@@ -25,8 +27,10 @@ from fedsyn.loading import parse_config
 from fedsyn.protocol import exchange
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.record import RoundCosts
+from fedsyn.randomness import Randomness
 from fedsyn.runs.engines import run
 from fedsyn.wire.envelope import ANSWER, Envelope, Reply, to_json
+from fedsyn.wire.holder import Holder
 
 SECRET = "4711-diagnosis"
 KEPT: list[np.ndarray] = []  # what a client that outlives its message holds on to
@@ -269,9 +273,9 @@ def test_nodes_that_remember_the_same_share_it() -> None:
         write_state(context, "".join(["same ", "text"]))
         contexts.keep(node, (context.text, context.state))
     assert read_state(contexts[1]) is read_state(contexts[2]) and read_state(contexts[3]) is None
-    for round in range(100):  # nobody remembers the old ones any more
+    for round in range(3000):  # nobody remembers the old ones any more
         contexts.keep(1, (str(round), contexts[1].state))
-    assert len(contexts._shared) <= 7
+    assert len(contexts._shared) <= 1024
     assert list(contexts) == [1, 2, 3] and contexts[2].node_config == {"n": 1}
     with pytest.raises(KeyError):
         contexts[4]
@@ -329,6 +333,16 @@ def test_a_sum_holds_few_replies_at_a_time(
     run(configuration(clients=60, aggregation=aggregation, privacy=privacy), tmp_path / "out")
     assert seen.pop("join") == 60 and seen.keys() == {"one-way", "sketch", "measure"}
     assert max(seen.values()) <= (3 if direct else 12)
+
+
+def test_clients_of_one_configuration_share_its_contract() -> None:
+    one, other = configuration(), configuration()
+    domain = Domain(("a", "b"), (2, 3))
+    holders = [Holder(k, np.zeros((1, 2), np.uint8), domain, "", Randomness(0)) for k in range(2)]
+    first, second = (SketchAimClient(one, holder) for holder in holders)
+    assert first.contract is second.contract and first.candidates is second.candidates
+    assert SketchAimClient(other, holders[0]).contract is not first.contract
+    assert SketchAimClient(one, replace(holders[0], domain=Domain(("a", "b"), (2, 4)))).domain["b"] == 4
 
 
 # Whole runs -----------------------------------------------------------------------------------------------------------
