@@ -242,7 +242,11 @@ class RunConfig(Node):
     def to_dict(self) -> dict[str, Any]:
         """JSON values. Keys younger than the first format are left out where unset: an older run keeps its hash."""
         document = self.model_dump(mode="json", by_alias=True)
-        younger = {"aggregation": ("parties", "crypto", "fhe"), "federation": ("columns",), "runtime": ("operator", "ray")}
+        younger = {
+            "aggregation": ("parties", "crypto", "fhe"),
+            "federation": ("columns",),
+            "runtime": ("operator", "ray"),
+        }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):
             if document[node][key] is None:
                 del document[node][key]

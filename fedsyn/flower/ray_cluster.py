@@ -9,13 +9,40 @@ import importlib
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.version import __version__
 
 _GB = 10**9
+_LOOK_EVERY = 5.0  # seconds without any result after which somebody looks at the machines
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a task asks of a cluster.
+
+    Attributes:
+        cpus: that its machine must have free.
+        memory: gigabytes, likewise; None for whatever there is.
+        retries: how often it may be lost, with its machine or its process.
+        wait: seconds that the cluster may be without any machine that is large enough.
+    """
+
+    cpus: float
+    memory: float | None
+    retries: int
+    wait: float
+
+    def __str__(self) -> str:
+        return f"{self.cpus:g} CPUs" + (f" and {self.memory:g} GB of memory" if self.memory else "")
+
+    def how_many(self, machine: Mapping[str, float]) -> int:
+        """How many such tasks a machine with these resources can run at a time."""
+        number = machine.get("CPU", 0.0) / self.cpus
+        return int(number if self.memory is None else min(number, machine.get("memory", 0.0) / (self.memory * _GB)))
 
 
 class Cluster:
@@ -32,9 +59,7 @@ class Cluster:
         ConfigError: Ray is not installed, or the address cannot be reached.
     """
 
-    def __init__(
-        self, address: str | None, where: str, runtime_env: Mapping[str, Any] | None = None, patience: float = 300.0
-    ) -> None:
+    def __init__(self, address: str | None, where: str, runtime_env: Mapping[str, Any] | None = None) -> None:
         # Ray reads these when it is imported: nothing phones home, and no advice about accelerators is printed.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -42,8 +67,8 @@ class Cluster:
             self.ray: Any = importlib.import_module("ray")
         except ImportError:
             raise ConfigError(f"{where} needs Ray, which is not installed: pip install 'fedsyn[simulation]'") from None
-        self.where, self.patience, self.started = where, patience, False
-        self._unfit_since: float | None = None
+        self.where, self.started = where, False
+        self._too_small_since: float | None = None
         self._own = not self.ray.is_initialized()
         if self._own:
             self._connect(address, dict(runtime_env or {}))
@@ -66,21 +91,30 @@ class Cluster:
             raise ConfigError(f"{self.where}: {what}: {_one_line(error)}") from None
         self.started = address is None
 
-    def remote(self, path: str, *, cpus: float, memory: float | None) -> Any:
+    def remote(self, path: str, needs: Needs) -> Any:
         """The function 'module:name' as a Ray task that is tried once; its result is for `result` to read.
 
-        Args:
-            path: of a function of an importable module.
-            cpus: that a machine must have free for it.
-            memory: gigabytes, likewise.
+        Raises:
+            ConfigError: a Ray that was started here has less than it needs, and always will.
+        """
+        if self.started and not any(needs.how_many(machine) for machine in self._machines()):
+            raise ConfigError(f"{self.where}: a task needs {needs}, and this machine has less")
+        options = {} if needs.memory is None else {"memory": round(needs.memory * _GB)}
+        return self.ray.remote(_shipped(path, __version__)).options(num_cpus=needs.cpus, max_retries=0, **options)
+
+    def some_of(self, references: Iterable[Any], needs: Iterable[Needs]) -> list[Any]:
+        """Waits until some of the tasks have ended, and says which; `needs`: what they asked for.
 
         Raises:
-            ConfigError: a Ray that was started here has less than that, and always will.
+            RunError: for too long there has been no machine on which any of them could run.
         """
-        if self.started and not self._fits(cpus, memory):
-            raise ConfigError(f"{self.where}: this machine has less than the {_needs(cpus, memory)} that a task needs")
-        options = {} if memory is None else {"memory": round(memory * _GB)}
-        return self.ray.remote(_shipped(path, __version__)).options(num_cpus=cpus, max_retries=0, **options)
+        waiting = list(references)
+        while True:
+            done: list[Any] = self.ray.wait(waiting, num_returns=1, timeout=_LOOK_EVERY)[0]
+            if done:
+                self._too_small_since = None
+                return done
+            self._require(set(needs))
 
     def result(self, reference: Any) -> Any:
         """What a task returned.
@@ -109,28 +143,22 @@ class Cluster:
             raise RunError(misfit)
         return value
 
-    def slots(self, cpus: float, memory: float | None) -> int:
+    def slots(self, needs: Needs) -> int:
         """How many such tasks the machines of now can run at a time; at least 1."""
-        total = 0
-        for have in self._machines():
-            number = have.get("CPU", 0.0) / cpus
-            total += int(number if memory is None else min(number, have.get("memory", 0.0) / (memory * _GB)))
-        return max(1, total)
+        return max(1, sum(needs.how_many(machine) for machine in self._machines()))
 
-    def require(self, cpus: float, memory: float | None) -> None:
-        """Asked now and then by somebody who waits for tasks: no machine may come for `patience` seconds, not longer.
-
-        Raises:
-            RunError: for so long there has been no machine on which such a task could ever run.
-        """
-        if self._fits(cpus, memory):
-            self._unfit_since = None
+    def _require(self, wanted: set[Needs]) -> None:
+        machines = self._machines()
+        if any(needs.how_many(machine) for needs in wanted for machine in machines):
+            self._too_small_since = None
             return
-        self._unfit_since = self._unfit_since or time.monotonic()
-        if time.monotonic() - self._unfit_since > self.patience:
+        self._too_small_since = self._too_small_since or time.monotonic()
+        patience = max(needs.wait for needs in wanted)
+        if time.monotonic() - self._too_small_since > patience:
+            smallest = min(wanted, key=lambda needs: (needs.cpus, needs.memory or 0.0))
             raise RunError(
-                f"the Ray cluster has had no machine with {_needs(cpus, memory)} for {self.patience:g} s: its machines "
-                "died, or never were as large as a task needs"
+                f"the Ray cluster has had no machine with {smallest} for {patience:g} s: its machines died, or never "
+                "were as large as a task needs"
             )
 
     def cancel(self, references: list[Any]) -> None:
@@ -142,10 +170,6 @@ class Cluster:
     def close(self) -> None:
         if self._own:
             self.ray.shutdown()
-
-    def _fits(self, cpus: float, memory: float | None) -> bool:
-        need = 0.0 if memory is None else memory * _GB
-        return any(have.get("CPU", 0.0) >= cpus and have.get("memory", 0.0) >= need for have in self._machines())
 
     def _machines(self) -> list[dict[str, float]]:
         """The resources of each machine that is alive."""
@@ -192,10 +216,6 @@ def _knock(address: str, where: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10.0).close()
     except (OSError, OverflowError) as error:
         raise ConfigError(f"{where}: no Ray cluster answers at '{address}': {_one_line(error)}") from None
-
-
-def _needs(cpus: float, memory: float | None) -> str:
-    return f"{cpus:g} CPUs" if memory is None else f"{cpus:g} CPUs and {memory:g} GB of memory"
 
 
 def _one_line(error: BaseException) -> str:

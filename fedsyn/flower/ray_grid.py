@@ -27,9 +27,8 @@ from flwr.clientapp import ClientApp
 
 from fedsyn.errors import RunError
 from fedsyn.flower.grid import InProcessGrid
-from fedsyn.flower.ray_cluster import Cluster, Lost
+from fedsyn.flower.ray_cluster import Cluster, Lost, Needs
 from fedsyn.flower.ray_worker import Answer, Ask, Job
-from fedsyn.nodes import RayNode
 
 _log = logging.getLogger("fedsyn")
 
@@ -37,7 +36,6 @@ _log = logging.getLogger("fedsyn")
 _MOST_CLIENTS, _TASKS_PER_SLOT = 256, 4
 #: Bytes of a content from which it goes into the object store once, instead of into every task.
 _LARGE = 64 * 1024
-_LOOK_EVERY = 5.0  # seconds without any result after which somebody looks at the machines
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +57,8 @@ class RayGrid(InProcessGrid):
         nodes: node configuration of each node; node ids are 1, 2, ...
         run_config: the run's configuration as the clients' contexts show it.
         cluster: the connection, which the grid closes in the end.
-        settings: what a task needs, and how often one may be lost.
-        cpus: that a task reserves.
+        needs: what a task asks of the cluster.
+        clients_per_task: whose messages one task answers; None: at most 256, and four tasks for each CPU.
         setup: 'module:function' that every worker calls with `given` before its clients.
         given: put into Ray's object store once; arrays in it are read in place by every process of a machine.
     """
@@ -73,16 +71,16 @@ class RayGrid(InProcessGrid):
         run_config: Mapping[str, Any],
         *,
         cluster: Cluster,
-        settings: RayNode,
-        cpus: float,
+        needs: Needs,
+        clients_per_task: int | None = None,
         setup: str = "",
         given: Any = None,
     ) -> None:
         super().__init__(app, nodes, run_config)
-        self._cluster, self._settings, self._cpus = cluster, settings, cpus
+        self._cluster, self._needs, self._size = cluster, needs, clients_per_task
         self._states: dict[int, bytes] = {}
         self._running: dict[Any, _Chunk] = {}
-        self._task = cluster.remote("fedsyn.flower.ray_worker:work", cpus=cpus, memory=settings.memory)
+        self._task = cluster.remote("fedsyn.flower.ray_worker:work", needs)
         put = cluster.ray.put
         self._job = put(pickle.dumps(Job(app_path, setup, dict(run_config)), pickle.HIGHEST_PROTOCOL))
         self._given = put(given)
@@ -111,10 +109,7 @@ class RayGrid(InProcessGrid):
         for start in range(0, len(messages), size):
             self._submit(_Chunk(messages[start : start + size]), shared)
         while self._running:
-            done, _ = self._cluster.ray.wait(list(self._running), num_returns=1, timeout=_LOOK_EVERY)
-            if not done:
-                self._cluster.require(self._cpus, self._settings.memory)
-            for reference in done:
+            for reference in self._cluster.some_of(self._running, [self._needs]):
                 chunk = self._running.pop(reference)
                 try:
                     answers: list[Answer] = pickle.loads(self._cluster.result(reference))
@@ -131,10 +126,8 @@ class RayGrid(InProcessGrid):
                         yield answer.reply
 
     def _clients_per_task(self, messages: int) -> int:
-        if self._settings.clients_per_task is not None:
-            return self._settings.clients_per_task
-        tasks = _TASKS_PER_SLOT * self._cluster.slots(self._cpus, self._settings.memory)
-        return min(_MOST_CLIENTS, -(-messages // tasks))
+        tasks = _TASKS_PER_SLOT * self._cluster.slots(self._needs)  # machines may have come since the last exchange
+        return self._size or min(_MOST_CLIENTS, -(-messages // tasks))
 
     def _shared(self, messages: Sequence[Message]) -> Any:
         """The content that all messages have in common, as a task takes it; None where each has its own."""
@@ -161,10 +154,10 @@ class RayGrid(InProcessGrid):
             RunError: it was lost too often.
         """
         losses, clients = chunk.losses + 1, len(chunk.messages)
-        if losses > self._settings.retries:
+        if losses > self._needs.retries:
             raise RunError(
-                f"{lost}, and with it the task of {clients} clients for the {losses}. time (runtime.ray: memory reserves "
-                "more for a task, clients_per_task makes it smaller, retries allows more losses)"
+                f"{lost}, and with it the task of {clients} clients; lost {losses} times (runtime.ray: memory "
+                "reserves more for a task, clients_per_task makes it smaller, retries allows more losses)"
             )
         _log.warning("fedsyn: %s; %d clients are asked again", lost, clients)
         return _Chunk(chunk.messages, losses)

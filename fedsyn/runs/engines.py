@@ -91,12 +91,13 @@ def _grid(config: RunConfig, prepared: Prepared) -> Iterator[InProcessGrid]:
 def _ray_grid(
     config: RunConfig, prepared: Prepared, nodes: Sequence[Mapping[str, Any]], run_config: Mapping[str, str]
 ) -> InProcessGrid:
-    from fedsyn.flower.ray_cluster import Cluster
+    from fedsyn.flower.ray_cluster import Cluster, Needs
     from fedsyn.flower.ray_grid import RayGrid
     from fedsyn.runs.holders import app, packed_store
 
     settings = config.runtime.ray or RayNode()
-    cluster = Cluster(settings.address, "runtime.ray", settings.runtime_env, settings.wait)
+    needs = Needs(settings.cpus or config.runtime.client_cpus, settings.memory, settings.retries, settings.wait)
+    cluster = Cluster(settings.address, "runtime.ray", settings.runtime_env)
     try:
         return RayGrid(
             app,
@@ -104,8 +105,8 @@ def _ray_grid(
             nodes,
             run_config,
             cluster=cluster,
-            settings=settings,
-            cpus=settings.cpus or config.runtime.client_cpus,
+            needs=needs,
+            clients_per_task=settings.clients_per_task,
             setup="fedsyn.runs.holders:take_store",
             given=packed_store(prepared.folder),
         )
