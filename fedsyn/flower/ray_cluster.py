@@ -85,11 +85,18 @@ class Cluster:
             options["address"] = address
         try:
             self.ray.init(**options, runtime_env=runtime_env or None)
+            self._hush()
         except (ConnectionError, OSError, ValueError, RuntimeError) as error:
             self.ray.shutdown()
             what = "cannot start Ray" if address is None else f"cannot connect to the Ray cluster '{address}'"
             raise ConfigError(f"{self.where}: {what}: {_one_line(error)}") from None
         self.started = address is None
+
+    def _hush(self) -> None:
+        """Stops Ray from printing the last twenty lines of a dead machine's log, which no option turns off."""
+        printer = importlib.import_module("ray._private.worker")
+        if hasattr(printer, "print_to_stdstream"):
+            printer.print_to_stdstream = lambda *arguments, **options: None
 
     def remote(self, path: str, needs: Needs) -> Any:
         """The function 'module:name' as a Ray task that is tried once; its result is for `result` to read.
@@ -128,6 +135,12 @@ class Cluster:
         process = (errors.WorkerCrashedError, errors.OutOfMemoryError)
         try:
             misfit, value = self.ray.get(reference)
+        except errors.OwnerDiedError:
+            # What a task is given stays in this process until it is fetched, from the address that Ray told everybody.
+            raise RunError(
+                f"{self.where}: the machines of the Ray cluster cannot reach this process; it must run on a machine of "
+                "the cluster, under the address by which the others know it"
+            ) from None
         except (*machine, errors.ObjectFetchTimedOutError) as error:
             raise Lost(f"Ray lost a machine ({type(error).__name__})") from None
         except process as error:

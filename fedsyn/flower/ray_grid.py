@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -104,6 +105,7 @@ class RayGrid(InProcessGrid):
     def _answers(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         if not messages:
             return
+        again: Counter[str] = Counter()
         shared = self._shared(messages)
         size = self._clients_per_task(len(messages))
         for start in range(0, len(messages), size):
@@ -114,6 +116,7 @@ class RayGrid(InProcessGrid):
                 try:
                     answers: list[Answer] = pickle.loads(self._cluster.result(reference))
                 except Lost as lost:
+                    again[str(lost)] += len(chunk.messages)
                     self._submit(self._once_more(chunk, lost), shared)
                     continue
                 if len(answers) < len(chunk.messages):
@@ -124,6 +127,8 @@ class RayGrid(InProcessGrid):
                         self._states[message.metadata.dst_node_id] = answer.state
                     if timeout is None or answer.seconds <= timeout:
                         yield answer.reply
+        for cause, clients in again.items():
+            _log.warning("fedsyn: %s; %d clients were asked again, and answered", cause, clients)
 
     def _clients_per_task(self, messages: int) -> int:
         tasks = _TASKS_PER_SLOT * self._cluster.slots(self._needs)  # machines may have come since the last exchange
@@ -159,5 +164,4 @@ class RayGrid(InProcessGrid):
                 f"{lost}, and with it the task of {clients} clients; lost {losses} times (runtime.ray: memory "
                 "reserves more for a task, clients_per_task makes it smaller, retries allows more losses)"
             )
-        _log.warning("fedsyn: %s; %d clients are asked again", lost, clients)
         return _Chunk(chunk.messages, losses)

@@ -1,0 +1,255 @@
+"""A Ray cluster of two machines: no disk in common, machines that die, come late, or have another fedsyn.
+
+The machines are network namespaces. On the second one, the folders of the first are hidden under an empty file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback import BIN, ROOT, environment
+from namespaces import Namespaces
+from test_engines import assert_same_result, read_lines
+
+from fedsyn.loading import load_config
+from fedsyn.runs.engines import run
+from fedsyn.sweep.results import read_cell
+
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
+
+CONFIG = """\
+mechanism: {name: augflaim, rounds: 60}
+data: {source: synthfs, bins: 8, options: {beta: 1.0, clients: 40, rows: 4000, features: 6}}
+federation: {clients: 40, partition: native}
+privacy: {epsilon: 1.0, delta: 1.0e-5}
+workload: {degree: 2, size: null}
+evaluation: [workload_error]
+runtime: {engine: inprocess, seed: 0}
+"""
+PORT = 6399
+
+
+class TwoMachines:
+    """A Ray cluster: a first machine with one CPU, which runs the server half, and a second with two, when it joins."""
+
+    def __init__(self, folder: Path, namespaces: Namespaces) -> None:
+        self.namespaces, self.folder, self.logs = namespaces, folder, 0
+        self.address = f"{namespaces.hosts[0]}:{PORT}"
+        self.session = Path(tempfile.mkdtemp(prefix="fsr", dir="/tmp"))  # a socket's path may have 107 letters
+        self.hidden = folder / "hidden"  # from the second machine
+        self.hidden.mkdir()
+        head = ["--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.session}"]
+        self._start(0, [], *head, "--num-cpus=1")
+        self.wait_for(1)
+
+    def join(self, *, hide: bool = True, pythonpath: Path = ROOT) -> None:
+        """The second machine joins the cluster."""
+        alive = self.alive()
+        hiding = " && ".join(f"mount -t tmpfs none {path}" for path in (self.hidden, self.session))
+        hidden = ["sh", "-c", f'{hiding} && exec "$@"', "sh"] if hide else []
+        self._start(1, hidden, f"--address={self.address}", "--num-cpus=2", pythonpath=pythonpath)
+        self.wait_for(alive + 1)
+
+    def kill(self) -> None:
+        """The second machine dies at once and with everything on it."""
+        raylets = [process for process in self._processes(1) if self._program(process) == "raylet"]
+        assert len(raylets) == 1
+        os.kill(raylets[0], signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while any(self._program(process) == "raylet" for process in self._processes(1)):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """A command of fedsyn, on the first machine."""
+        return subprocess.Popen(
+            [*self.namespaces.prefix(0), str(BIN / "fedsyn"), *arguments],
+            env=self._environment(ROOT),
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def alive(self) -> int:
+        """How many machines the cluster has; 0 while it does not answer."""
+        asking = (
+            "import sys; from ray._raylet import GcsClient;"
+            "print(sum(node.state == 0 for node in GcsClient(address=sys.argv[1]).get_all_node_info().values()))"
+        )
+        done = subprocess.run(
+            [*self.namespaces.prefix(0), sys.executable, "-c", asking, self.address],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return int(done.stdout) if done.returncode == 0 else 0
+
+    def wait_for(self, machines: int) -> None:
+        deadline = time.monotonic() + 90
+        while self.alive() < machines:
+            assert time.monotonic() < deadline, "\n".join(p.read_text() for p in self.folder.glob("ray*.log"))[-3000:]
+            time.sleep(0.5)
+
+    def close(self) -> None:
+        for index in (1, 0):
+            for process in self._processes(index):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+        shutil.rmtree(self.session, ignore_errors=True)
+
+    def _start(self, index: int, before: list[str], *arguments: str, pythonpath: Path = ROOT) -> None:
+        self.logs += 1
+        command = [*self.namespaces.prefix(index), *before, str(BIN / "ray"), "start", "--block", *arguments]
+        with (self.folder / f"ray{self.logs}.log").open("wb") as log:
+            subprocess.Popen(
+                [*command, f"--node-ip-address={self.namespaces.hosts[index]}", "--disable-usage-stats"],
+                env=self._environment(pythonpath),
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _environment(self, pythonpath: Path) -> dict[str, str]:
+        return environment(self.folder / "home") | {"PYTHONPATH": str(pythonpath)}
+
+    def _processes(self, index: int) -> list[int]:
+        command = ["ip", "netns", "pids", self.namespaces.name(index)]
+        return [int(word) for word in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()]
+
+    @staticmethod
+    def _program(process: int) -> str:
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{process}/exe").readlink().name
+        return ""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[TwoMachines]:
+    try:
+        namespaces = Namespaces(2)
+    except OSError as error:
+        pytest.skip(f"no network namespaces here: {error}")
+    made = TwoMachines.__new__(TwoMachines)
+    try:
+        made.__init__(tmp_path, namespaces)  # type: ignore[misc]
+        yield made
+    finally:
+        made.close()
+        namespaces.close()
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the run leaves in process."""
+    folder = tmp_path_factory.mktemp("expected")
+    (folder / "run.yaml").write_text(CONFIG, encoding="utf-8")
+    run(load_config(folder / "run.yaml"), folder / "out")
+    return folder / "out"
+
+
+def a_run(cluster: TwoMachines, **ray: Any) -> tuple[subprocess.Popen[str], Path]:
+    """The run, started on the cluster, with its folder."""
+    file, out = cluster.folder / "run.yaml", cluster.hidden / "out"
+    file.write_text(CONFIG, encoding="utf-8")
+    sets = {"engine": "ray", "ray.address": cluster.address} | {f"ray.{key}": value for key, value in ray.items()}
+    options = [text for key, value in sets.items() for text in ("--set", f"runtime.{key}={value}")]
+    return cluster.start("run", str(file), "--out", str(out), *options), out
+
+
+def reached(what: Callable[[], bool], process: subprocess.Popen[str], patience: float = 120.0) -> None:
+    """Waits until something holds, while the process goes on."""
+    deadline = time.monotonic() + patience
+    while not what():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def rounds(out: Path, at_least: int) -> Callable[[], bool]:
+    return lambda: (out / "rounds.jsonl").is_file() and len(read_lines(out / "rounds.jsonl")) >= at_least
+
+
+def test_machines_share_no_disk(cluster: TwoMachines, expected: Path) -> None:
+    """A task needs two CPUs, which the second machine alone has: no client works where the server's files are."""
+    process, out = a_run(cluster, cpus=2)
+    reached(rounds(out, 0), process)
+    cluster.join()  # and it may come late
+    text = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, text
+    assert_same_result(out, expected)
+
+
+def test_a_machine_that_dies_is_noticed_and_its_clients_are_asked_again(cluster: TwoMachines, expected: Path) -> None:
+    cluster.join()
+    process, out = a_run(cluster, clients_per_task=5)
+    reached(rounds(out, 10), process)
+    cluster.kill()
+    text = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, text
+    assert "Ray lost a machine" in text and "clients were asked again, and answered" in text
+    assert "Raylet is terminated" not in text
+    assert_same_result(out, expected)
+    assert all(record["dropped"] == {} for record in read_lines(out / "rounds.jsonl"))
+
+
+def test_without_a_machine_the_run_fails_and_says_why(cluster: TwoMachines) -> None:
+    cluster.join()
+    process, out = a_run(cluster, cpus=2, wait=5)
+    reached(rounds(out, 5), process)
+    cluster.kill()
+    text = " ".join(process.communicate(timeout=300)[0].split())
+    assert process.returncode == 1, text
+    assert "the Ray cluster has had no machine with 2 CPUs for 5 s" in text and "Traceback" not in text
+    assert not (out / "synthetic.csv").exists()
+
+
+def test_a_machine_with_another_fedsyn_is_named(cluster: TwoMachines) -> None:
+    other = cluster.folder / "other" / "fedsyn"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("", encoding="utf-8")
+    (other / "version.py").write_text('__version__ = "0.0.1"\n', encoding="utf-8")
+    cluster.join(pythonpath=other.parent)
+    process, _ = a_run(cluster, cpus=2)
+    text = " ".join(process.communicate(timeout=300)[0].split())
+    assert process.returncode == 1, text
+    assert "has fedsyn 0.0.1, the run has" in text and "install the same version on every machine" in text
+    assert "Traceback" not in text
+
+
+def test_a_sweep_outlives_its_machines(cluster: TwoMachines) -> None:
+    """All cells are demanded at once, a machine that comes late works, and a cell may lose two machines."""
+    base = CONFIG.replace("inprocess, seed: 0", f"inprocess, ray: {{cpus: 2, address: '{cluster.address}'}}")
+    (cluster.folder / "base.yaml").write_text(base, encoding="utf-8")
+    sweep, out = cluster.folder / "sweep.yaml", cluster.folder / "out"
+    sweep.write_text("base: base.yaml\nseeds: [0, 1, 2]\n", encoding="utf-8")
+    process = cluster.start("sweep", str(sweep), "--out", str(out), "--ray", cluster.address)
+
+    def under_way() -> bool:
+        return any(not (path.parent / "cell.json").exists() for path in out.glob("cells/*/rounds.jsonl"))
+
+    for _ in range(2):
+        cluster.join(hide=False)
+        reached(under_way, process)
+        cluster.kill()
+        for path in out.glob("cells/*"):
+            if not (path / "cell.json").exists():
+                shutil.rmtree(path)  # what the lost machine began
+    cluster.join(hide=False)
+    text = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, text
+    cells = [read_cell(path) for path in out.glob("cells/*")]
+    assert [cell and cell["status"] for cell in cells] == ["done"] * 3
