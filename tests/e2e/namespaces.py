@@ -44,7 +44,9 @@ class Namespaces:
         self._ip(f"link set {self.tag}v{index} {state}")
 
     def close(self) -> None:
-        for command in (*(f"netns del {self.name(index)}" for index in range(len(self.hosts))), f"link del {self.tag}b"):
+        places = range(len(self.hosts))
+        links = (f"link del {self.tag}v{index}" for index in places)  # at once; with its namespace it would go later
+        for command in (*links, *(f"netns del {self.name(index)}" for index in places), f"link del {self.tag}b"):
             with contextlib.suppress(OSError):
                 self._ip(command)
 

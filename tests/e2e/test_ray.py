@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,9 @@ class TwoMachines:
         self.session = Path(tempfile.mkdtemp(prefix="fsr", dir="/tmp"))  # a socket's path may have 107 letters
         self.hidden = folder / "hidden"  # from the second machine
         self.hidden.mkdir()
+
+    def begin(self) -> None:
+        """The first machine starts the cluster."""
         head = ["--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.session}"]
         self._start(0, [], *head, "--num-cpus=1")
         self.wait_for(1)
@@ -66,11 +69,15 @@ class TwoMachines:
         """The second machine dies at once and with everything on it."""
         raylets = [process for process in self._processes(1) if self._program(process) == "raylet"]
         assert len(raylets) == 1
-        os.kill(raylets[0], signal.SIGKILL)
-        deadline = time.monotonic() + 30
-        while any(self._program(process) == "raylet" for process in self._processes(1)):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        self._kill(raylets)
+        self._empty(1)
+
+    def freeze(self) -> None:
+        """The second machine's workers stop in the middle of whatever they do."""
+        for process in self._processes(1):
+            with contextlib.suppress(OSError):
+                if (Path("/proc") / str(process) / "cmdline").read_bytes().startswith(b"ray::call"):
+                    os.kill(process, signal.SIGSTOP)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A command of fedsyn, on the first machine."""
@@ -104,11 +111,22 @@ class TwoMachines:
             time.sleep(0.5)
 
     def close(self) -> None:
-        for index in (1, 0):
-            for process in self._processes(index):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+        self._empty(1)
+        self._empty(0)
         shutil.rmtree(self.session, ignore_errors=True)
+
+    def _empty(self, index: int) -> None:
+        deadline = time.monotonic() + 30
+        while processes := self._processes(index):
+            self._kill(processes)
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    @staticmethod
+    def _kill(processes: Iterable[int]) -> None:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
     def _start(self, index: int, before: list[str], *arguments: str, pythonpath: Path = ROOT) -> None:
         self.logs += 1
@@ -128,7 +146,9 @@ class TwoMachines:
 
     def _processes(self, index: int) -> list[int]:
         command = ["ip", "netns", "pids", self.namespaces.name(index)]
-        return [int(word) for word in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()]
+        return [
+            int(word) for word in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        ]
 
     @staticmethod
     def _program(process: int) -> str:
@@ -143,9 +163,9 @@ def cluster(tmp_path: Path) -> Iterator[TwoMachines]:
         namespaces = Namespaces(2)
     except OSError as error:
         pytest.skip(f"no network namespaces here: {error}")
-    made = TwoMachines.__new__(TwoMachines)
+    made = TwoMachines(tmp_path, namespaces)
     try:
-        made.__init__(tmp_path, namespaces)  # type: ignore[misc]
+        made.begin()
         yield made
     finally:
         made.close()
@@ -197,6 +217,12 @@ def test_a_machine_that_dies_is_noticed_and_its_clients_are_asked_again(cluster:
     cluster.join()
     process, out = a_run(cluster, clients_per_task=5)
     reached(rounds(out, 10), process)
+    answered = 0
+    while answered < (now := len(read_lines(out / "rounds.jsonl"))):  # until the server waits for that machine
+        assert process.poll() is None
+        cluster.freeze()
+        time.sleep(5.0)
+        answered = now if len(read_lines(out / "rounds.jsonl")) == now else 0
     cluster.kill()
     text = process.communicate(timeout=300)[0]
     assert process.returncode == 0, text
