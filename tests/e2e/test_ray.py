@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -103,6 +104,11 @@ class TwoMachines:
             check=False,
         )
         return int(done.stdout) if done.returncode == 0 else 0
+
+    def status(self) -> str:
+        """What Ray says of the machines that it has and of those that it would want; the autoscaler reads the same."""
+        command = [*self.namespaces.prefix(0), str(BIN / "ray"), "status", "--address", self.address]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
     def wait_for(self, machines: int) -> None:
         deadline = time.monotonic() + 90
@@ -267,6 +273,7 @@ def test_a_sweep_outlives_its_machines(cluster: TwoMachines) -> None:
     def under_way() -> bool:
         return any(not (path.parent / "cell.json").exists() for path in out.glob("cells/*/rounds.jsonl"))
 
+    reached(lambda: re.search(r"\{'CPU': 2\.0\}: 3\+? pending tasks", cluster.status()) is not None, process)
     for _ in range(2):
         cluster.join(hide=False)
         reached(under_way, process)
