@@ -56,15 +56,15 @@ class TwoMachines:
         """The first machine starts the cluster."""
         head = ["--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.session}"]
         self._start(0, [], *head, "--num-cpus=1")
-        self.wait_for(1)
+        self._wait_for_another(set())
 
     def join(self, *, hide: bool = True, pythonpath: Path = ROOT) -> None:
         """The second machine joins the cluster."""
-        alive = self.alive()
+        before = self.alive()
         hiding = " && ".join(f"mount -t tmpfs none {path}" for path in (self.hidden, self.session))
         hidden = ["sh", "-c", f'{hiding} && exec "$@"', "sh"] if hide else []
         self._start(1, hidden, f"--address={self.address}", "--num-cpus=2", pythonpath=pythonpath)
-        self.wait_for(alive + 1)
+        self._wait_for_another(before)
 
     def kill(self) -> None:
         """The second machine dies at once and with everything on it."""
@@ -91,29 +91,28 @@ class TwoMachines:
             text=True,
         )
 
-    def alive(self) -> int:
-        """How many machines the cluster has; 0 while it does not answer."""
+    def alive(self) -> set[str]:
+        """The machines that the cluster believes to have; none while it does not answer."""
         asking = (
             "import sys; from ray._raylet import GcsClient;"
-            "print(sum(node.state == 0 for node in GcsClient(address=sys.argv[1]).get_all_node_info().values()))"
+            "nodes = GcsClient(address=sys.argv[1]).get_all_node_info();"
+            "print(*(key.hex() for key, node in nodes.items() if node.state == 0))"
         )
-        done = subprocess.run(
-            [*self.namespaces.prefix(0), sys.executable, "-c", asking, self.address],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return int(done.stdout) if done.returncode == 0 else 0
+        command = [*self.namespaces.prefix(0), sys.executable, "-c", asking, self.address]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return set(done.stdout.split()) if done.returncode == 0 else set()
 
     def status(self) -> str:
         """What Ray says of the machines that it has and of those that it would want; the autoscaler reads the same."""
         command = [*self.namespaces.prefix(0), str(BIN / "ray"), "status", "--address", self.address]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
-    def wait_for(self, machines: int) -> None:
-        deadline = time.monotonic() + 90
-        while self.alive() < machines:
-            assert time.monotonic() < deadline, "\n".join(p.read_text() for p in self.folder.glob("ray*.log"))[-3000:]
+    def _wait_for_another(self, before: set[str]) -> None:
+        """A machine that died may be believed in for a while: what counts is that there is a new one."""
+        deadline = time.monotonic() + 180
+        while not self.alive() - before:
+            logs = sorted(self.folder.glob("ray*.log"))
+            assert time.monotonic() < deadline, logs[-1].read_text(encoding="utf-8")[-3000:]
             time.sleep(0.5)
 
     def close(self) -> None:
@@ -196,7 +195,7 @@ def a_run(cluster: TwoMachines, **ray: Any) -> tuple[subprocess.Popen[str], Path
     return cluster.start("run", str(file), "--out", str(out), *options), out
 
 
-def reached(what: Callable[[], bool], process: subprocess.Popen[str], patience: float = 120.0) -> None:
+def reached(what: Callable[[], bool], process: subprocess.Popen[str], patience: float = 240.0) -> None:
     """Waits until something holds, while the process goes on."""
     deadline = time.monotonic() + patience
     while not what():
@@ -214,7 +213,7 @@ def test_machines_share_no_disk(cluster: TwoMachines, expected: Path) -> None:
     process, out = a_run(cluster, cpus=2)
     reached(rounds(out, 0), process)
     cluster.join()  # and it may come late
-    text = process.communicate(timeout=300)[0]
+    text = process.communicate(timeout=600)[0]
     assert process.returncode == 0, text
     assert_same_result(out, expected)
 
@@ -230,7 +229,7 @@ def test_a_machine_that_dies_is_noticed_and_its_clients_are_asked_again(cluster:
         time.sleep(5.0)
         answered = now if len(read_lines(out / "rounds.jsonl")) == now else 0
     cluster.kill()
-    text = process.communicate(timeout=300)[0]
+    text = process.communicate(timeout=600)[0]
     assert process.returncode == 0, text
     assert "Ray lost a machine" in text and "clients were asked again, and answered" in text
     assert "Raylet is terminated" not in text
@@ -243,7 +242,7 @@ def test_without_a_machine_the_run_fails_and_says_why(cluster: TwoMachines) -> N
     process, out = a_run(cluster, cpus=2, wait=5)
     reached(rounds(out, 5), process)
     cluster.kill()
-    text = " ".join(process.communicate(timeout=300)[0].split())
+    text = " ".join(process.communicate(timeout=600)[0].split())
     assert process.returncode == 1, text
     assert "the Ray cluster has had no machine with 2 CPUs for 5 s" in text and "Traceback" not in text
     assert not (out / "synthetic.csv").exists()
@@ -256,7 +255,7 @@ def test_a_machine_with_another_fedsyn_is_named(cluster: TwoMachines) -> None:
     (other / "version.py").write_text('__version__ = "0.0.1"\n', encoding="utf-8")
     cluster.join(pythonpath=other.parent)
     process, _ = a_run(cluster, cpus=2)
-    text = " ".join(process.communicate(timeout=300)[0].split())
+    text = " ".join(process.communicate(timeout=600)[0].split())
     assert process.returncode == 1, text
     assert "has fedsyn 0.0.1, the run has" in text and "install the same version on every machine" in text
     assert "Traceback" not in text
@@ -282,7 +281,7 @@ def test_a_sweep_outlives_its_machines(cluster: TwoMachines) -> None:
             if not (path / "cell.json").exists():
                 shutil.rmtree(path)  # what the lost machine began
     cluster.join(hide=False)
-    text = process.communicate(timeout=300)[0]
+    text = process.communicate(timeout=600)[0]
     assert process.returncode == 0, text
     cells = [read_cell(path) for path in out.glob("cells/*")]
     assert [cell and cell["status"] for cell in cells] == ["done"] * 3
