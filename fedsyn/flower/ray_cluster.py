@@ -94,7 +94,7 @@ class Cluster:
 
     def _hush(self) -> None:
         """Stops Ray from printing the last twenty lines of a dead machine's log, which no option turns off."""
-        printer = importlib.import_module("ray._private.worker")
+        printer: Any = importlib.import_module("ray._private.worker")
         if hasattr(printer, "print_to_stdstream"):
             printer.print_to_stdstream = lambda *arguments, **options: None
 
