@@ -29,6 +29,7 @@ sys.path.insert(0, str(CONTEST))
 
 from contest.client_app import app  # noqa: E402
 from contest.vector import Clock, Facts, Taken, make_strategy, read_results, to_text  # noqa: E402
+from flower_engine import run_simulation  # noqa: E402
 
 from fedsyn.aggregation import SecureAggregation  # noqa: E402
 from fedsyn.aggregation.secagg import Session  # noqa: E402
@@ -36,7 +37,6 @@ from fedsyn.config import RunConfig  # noqa: E402
 from fedsyn.errors import FedsynError  # noqa: E402
 from fedsyn.flower import Message  # noqa: E402
 from fedsyn.flower.grid import InProcessGrid  # noqa: E402
-from fedsyn.flower.launch import run_simulation  # noqa: E402
 from fedsyn.loading import parse_config  # noqa: E402
 from fedsyn.registry import MECHANISMS  # noqa: E402
 from fedsyn.runs.engines import run  # noqa: E402

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest
-from fedsyn.nodes import AggregationNode, FheNode
+from fedsyn.nodes import AggregationNode, FheNode, RayNode
 from fedsyn.nodes import Node as Node  # plug-ins import it from here
 
 #: Version of the files of a run. Each names it; a file without it is of the time before there were versions.
@@ -194,14 +194,15 @@ class RuntimeNode(Node):
     """Where the run happens; nothing here changes its result.
 
     Attributes:
-        engine: 'inprocess', 'ray' (Flower's simulation) or 'deployment' (real SuperNodes).
+        engine: 'inprocess', 'ray' (tasks of a Ray cluster) or 'deployment' (real SuperNodes).
         seed: makes the run a reproducible simulation, which is then not private. Refused by a deployment.
         workers: processes of the in-process engine; 1 is serial.
-        client_cpus: CPUs that Ray reserves for one client.
+        client_cpus: CPUs that a task on Ray reserves, unless `ray` says.
         error_by_round: a simulation also writes the workload error after every round into measured.jsonl, which is as
             little for publication as metrics.json.
         superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
         operator: folder with the key by which the computing parties know this server (`fedsyn party keygen`).
+        ray: which Ray cluster, and what a task needs; null: Ray is started on this machine.
     """
 
     engine: Literal["inprocess", "ray", "deployment"] = "inprocess"
@@ -211,6 +212,7 @@ class RuntimeNode(Node):
     error_by_round: bool = False
     superlink: str | None = None
     operator: str | None = None
+    ray: RayNode | None = None
 
     @model_validator(mode="after")
     def _no_seeded_deployment(self) -> RuntimeNode:
@@ -249,7 +251,7 @@ class RunConfig(Node):
         younger = {
             "aggregation": ("parties", "crypto", "fhe", "setup"),
             "federation": ("columns",),
-            "runtime": ("operator",),
+            "runtime": ("operator", "ray"),
             "synthesis": ("format",),
         }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):

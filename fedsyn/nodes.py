@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -59,6 +59,44 @@ class PartyNode(Node):
         text = json.dumps([self.name, self.address, self.key, self.certificate.strip()])
         digest = hashlib.sha256(text.encode()).hexdigest()[:20]
         return "-".join(digest[i : i + 4] for i in range(0, 20, 4))
+
+
+class RayNode(Node):
+    """How `runtime.engine: ray` uses Ray. A sweep on Ray reserves `cpus` and `memory` for each of its cells, too.
+
+    Attributes:
+        address: of a cluster that runs already and of which this machine is a node: HOST:PORT, or 'auto' to find it;
+            null starts Ray on this machine for the run.
+        cpus: that a task reserves, of which it uses one; null: runtime.client_cpus.
+        memory: gigabytes that a task reserves; null: none, so that as many run at a time as there are CPUs.
+        clients_per_task: clients whose messages one task answers; null: at most 256, and four tasks for each CPU.
+        retries: how often a task may be lost, with its machine or its process, before the run fails.
+        wait: seconds to wait for a machine that is large enough for a task, while the cluster has none.
+        runtime_env: what Ray sets up on the machines for the run, as Ray's documentation describes it.
+    """
+
+    address: str | None = None
+    cpus: float | None = Field(default=None, gt=0)
+    memory: float | None = Field(default=None, gt=0)
+    clients_per_task: int | None = Field(default=None, ge=1)
+    retries: int = Field(default=5, ge=0)
+    wait: float = Field(default=300.0, gt=0)
+    runtime_env: dict[str, Any] | None = None
+
+    @field_validator("address")
+    @classmethod
+    def _a_cluster(cls, address: str | None) -> str | None:
+        host, _, port = (address or "").rpartition(":")
+        if address not in (None, "auto") and not (host and "/" not in host and port.isascii() and port.isdigit()):
+            raise ValueError("expected HOST:PORT of a Ray cluster, 'auto' to find the one of this machine, or null")
+        return address
+
+    @field_validator("cpus")
+    @classmethod
+    def _as_ray_counts(cls, cpus: float | None) -> float | None:
+        if cpus is not None and cpus > 1 and cpus != int(cpus):
+            raise ValueError("a task of Ray reserves a share of one CPU, or a whole number of CPUs")
+        return cpus
 
 
 class FheNode(Node):

@@ -1,4 +1,4 @@
-"""Flower entry point of the server side: the same for a simulation on Ray and for a deployment."""
+"""Flower entry point of the server side: the same for Flower's simulation engine and for a deployment."""
 
 from __future__ import annotations
 

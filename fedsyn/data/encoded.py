@@ -59,6 +59,14 @@ class EncodedTable:
         self._codes = codes.view(np.ndarray)  # slicing a memmap is ten times slower than a plain view
         self._codes.flags.writeable = False
 
+    @classmethod
+    def of_arrays(cls, codes: np.ndarray, offsets: np.ndarray, domain: Domain) -> EncodedTable:
+        """A table that came another way than by its folder: (n, d) codes, client after client, and their offsets."""
+        table = cls.__new__(cls)
+        table.domain, table.offsets, table._codes = domain, offsets, codes.view(np.ndarray)
+        table._codes.flags.writeable = False
+        return table
+
     @property
     def clients(self) -> int:
         """Number of clients K."""

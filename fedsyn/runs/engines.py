@@ -6,13 +6,16 @@ import json
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.flower.grid import InProcessGrid
-from fedsyn.flower.launch import app_folder, run_on_superlink, run_simulation
+from fedsyn.flower.launch import app_folder, run_on_superlink
+from fedsyn.nodes import RayNode
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.runs.directory import RESULTS, load_metrics, raise_recorded_error
 from fedsyn.runs.finish import finish
@@ -22,6 +25,8 @@ from fedsyn.runs.serve import Progress, serve
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_APP = "fedsyn.runs.holders:app"
 
 
 def run(
@@ -48,58 +53,82 @@ def run(
     store = Path(tempfile.mkdtemp(prefix=".store-", dir=out))
     try:
         prepared = prepare(config, store, table)
-        for name in RESULTS:  # not before: a typo in the configuration must not cost an earlier run its results
-            (out / name).unlink(missing_ok=True)
-        config.save(out / "config.yaml")
-        if config.runtime.engine == "inprocess":
-            return _run_in_process(config, prepared, out, progress, started)
-        return _run_elsewhere(config, prepared, out, progress)
+        if config.runtime.engine == "deployment":
+            _clear(config, out)
+            return _run_elsewhere(config, prepared, out, progress)
+        with _grid(config, prepared) as grid:
+            _clear(config, out)
+            strategy = serve(config, prepared, grid, out, progress)
+        return finish(config, prepared, strategy, out, started)
     finally:
         shutil.rmtree(store, ignore_errors=True)
         if not any(out.iterdir()):
             out.rmdir()
 
 
-def _run_in_process(
-    config: RunConfig, prepared: Prepared, out: Path, progress: Progress | None, started: float
-) -> dict[str, float]:
+def _clear(config: RunConfig, out: Path) -> None:
+    """Makes the run directory this run's. Not before it starts: a typo must not cost an earlier run its results."""
+    for name in RESULTS:
+        (out / name).unlink(missing_ok=True)
+    config.save(out / "config.yaml")
+
+
+@contextmanager
+def _grid(config: RunConfig, prepared: Prepared) -> Iterator[InProcessGrid]:
+    """The Grid of a simulation, closed in the end with all that it started."""
     from fedsyn.runs.holders import app
 
     nodes = [{"partition-id": k, "num-partitions": prepared.clients} for k in range(prepared.clients)]
-    grid = InProcessGrid(
-        app,
-        nodes,
-        run_config_of(config, store=prepared.folder),
-        workers=config.runtime.workers,
-        app_path="fedsyn.runs.holders:app",
-    )
+    run_config = run_config_of(config, store=prepared.folder)
+    if config.runtime.engine == "ray":
+        grid = _ray_grid(config, prepared, nodes, run_config)
+    else:
+        grid = InProcessGrid(app, nodes, run_config, workers=config.runtime.workers, app_path=_APP)
+    with closing(grid):
+        yield grid
+
+
+def _ray_grid(
+    config: RunConfig, prepared: Prepared, nodes: Sequence[Mapping[str, Any]], run_config: Mapping[str, str]
+) -> InProcessGrid:
+    from fedsyn.flower.ray_cluster import Cluster, Needs
+    from fedsyn.flower.ray_grid import RayGrid
+    from fedsyn.runs.holders import app, packed_store
+
+    settings = config.runtime.ray or RayNode()
+    needs = Needs(settings.cpus or config.runtime.client_cpus, settings.memory, settings.retries, settings.wait)
+    cluster = Cluster(settings.address, "runtime.ray", settings.runtime_env)
     try:
-        strategy = serve(config, prepared, grid, out, progress)
-    finally:
-        grid.close()
-    return finish(config, prepared, strategy, out, started)
+        return RayGrid(
+            app,
+            _APP,
+            nodes,
+            run_config,
+            cluster=cluster,
+            needs=needs,
+            clients_per_task=settings.clients_per_task,
+            setup="fedsyn.runs.holders:take_store",
+            given=packed_store(prepared.folder),
+        )
+    except BaseException:
+        cluster.close()
+        raise
 
 
 def _run_elsewhere(config: RunConfig, prepared: Prepared, out: Path, progress: Progress | None) -> dict[str, float]:
-    """Ray and deployments: `flwr run` starts the ServerApp, which serves and finishes; this process watches."""
+    """A deployment: Flower starts the ServerApp, which serves and finishes; this process watches."""
     watch = _Watch(out / "rounds.jsonl", progress)
     with app_folder() as app:
-        if config.runtime.engine == "ray":
-            overrides = run_config_of(config, store=prepared.folder, out=out)
-            log = run_simulation(
-                app, overrides, nodes=prepared.clients, client_cpus=config.runtime.client_cpus, poll=watch
-            )
-        else:
-            if config.runtime.superlink is None:
-                raise ConfigError("runtime.superlink: a deployment needs the name of a SuperLink connection of Flower")
-            # The SuperLink may be another machine: what its ServerApp needs travels with the run, not by path.
-            overrides = run_config_of(config, schema=prepared.schema, out=out)
-            log = run_on_superlink(app, overrides, superlink=config.runtime.superlink, poll=watch)
+        if config.runtime.superlink is None:
+            raise ConfigError("runtime.superlink: a deployment needs the name of a SuperLink connection of Flower")
+        # The SuperLink may be another machine: what its ServerApp needs travels with the run, not by path.
+        overrides = run_config_of(config, schema=prepared.schema, out=out)
+        log = run_on_superlink(app, overrides, superlink=config.runtime.superlink, poll=watch)
     watch()
     raise_recorded_error(out)
     if not (out / "metrics.json").is_file():
-        elsewhere = " (or it is on the SuperLink's machine, under the same path)" if prepared.simulated is False else ""
-        raise RunError(f"the run left no result in {out}{elsewhere}; its log: {log}")
+        elsewhere = "(or it is on the SuperLink's machine, under the same path)"
+        raise RunError(f"the run left no result in {out} {elsewhere}; its log: {log}")
     return load_metrics(out)
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,8 +73,7 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
     if config.runtime.engine == "deployment":
         raise NodeError("a deployment's node needs 'data' and 'schema' in its node configuration")
     partition = int(context.node_config["partition-id"])
-    folder = str(context.run_config.get("store") or store_of(context.run_config))
-    table, schema_hash = _open_store(folder, os.stat(f"{folder}/prepared.json").st_mtime_ns)  # noqa: PTH116 - a Path costs as much as a client's counts
+    table, schema_hash = _store(str(context.run_config.get("store") or store_of(context.run_config)))
     codes = table.rows(partition) if config.federation.columns is None else own_columns(config, table, partition)
     return Holder(
         partition,
@@ -111,6 +111,38 @@ def _spread(own: npt.NDArray[np.integer], places: list[int], columns: int) -> np
     codes = np.full((len(own), columns), -1, np.int64)
     codes[:, places] = own
     return codes
+
+
+def _store(folder: str) -> tuple[EncodedTable, str]:
+    """The clients' shared table and the hash of its schema: as they were given to this process, or from the folder."""
+    given = _given.get(folder)
+    return given or _open_store(folder, os.stat(f"{folder}/prepared.json").st_mtime_ns)  # noqa: PTH116 - a Path costs as much as a client's counts
+
+
+_given: dict[str, tuple[EncodedTable, str]] = {}
+
+
+def packed_store(folder: Path) -> dict[str, Any]:
+    """What `take_store` takes, for processes that do not see the folder."""
+    table, schema_hash = _open_store(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
+    return {
+        "folder": str(folder),
+        "codes": table.pooled(),
+        "offsets": table.offsets,
+        "attributes": table.domain.attributes,
+        "shape": table.domain.shape,
+        "schema": schema_hash,
+    }
+
+
+def take_store(packed: Mapping[str, Any]) -> None:
+    """Lets this process' clients use the given table wherever their run names its folder. The last one is kept."""
+    from fedsyn.data.encoded import EncodedTable
+
+    if packed["folder"] not in _given:
+        domain = Domain(tuple(packed["attributes"]), tuple(packed["shape"]))
+        _given.clear()
+        _given[packed["folder"]] = EncodedTable.of_arrays(packed["codes"], packed["offsets"], domain), packed["schema"]
 
 
 @lru_cache(maxsize=4)

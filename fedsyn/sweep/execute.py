@@ -18,12 +18,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedsyn.config import FORMAT, RunConfig
-from fedsyn.errors import ConfigError, FedsynError, InputError
+from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
+from fedsyn.flower.ray_cluster import Cluster, Lost, Needs
+from fedsyn.nodes import RayNode
 from fedsyn.registry import contract_class, partitioner
 from fedsyn.sweep.results import CELL_FILE, SWEEP_FILE, Facts, read_cell
 from fedsyn.sweep.spec import Cell, Sweep
@@ -193,44 +195,72 @@ def _die_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+@dataclass(frozen=True, eq=False)
+class _Submitted:
+    """A cell on Ray, what a machine must have free for it, and how often it was lost with its machine."""
+
+    task: Task
+    needs: Needs
+    losses: int = 0
+
+    @classmethod
+    def of(cls, task: Task) -> _Submitted:
+        """As `runtime.ray` of its configuration says; else a CPU for each process that it starts."""
+        runtime = RunConfig(**task.config).runtime
+        settings = runtime.ray or RayNode()
+        cpus = settings.cpus or max(runtime.workers, runtime.client_cpus)
+        return cls(task, Needs(cpus, settings.memory, settings.retries, settings.wait))
+
+
 class RayTasks:
-    """Ray tasks, one CPU each. On a cluster, every machine needs fedsyn and sees the sweep's folder and the data."""
+    """Tasks of a Ray cluster. Every machine of it needs fedsyn, and sees the sweep's folder and the data.
+
+    All cells are submitted at once (up to a thousand at a time), each with the CPUs and the memory that it needs: Ray
+    queues them, an autoscaler sees the demand, and a machine that joins late gets its share.
+    """
+
+    capacity = 1000
 
     def __init__(self, address: str) -> None:
-        try:
-            ray = importlib.import_module("ray")
-        except ImportError:
-            raise ConfigError("--ray needs Ray, which is not installed: pip install 'fedsyn[simulation]'") from None
-        self._ray = ray
-        local = address == "local"
-        # Machines of a cluster do not share this one's environment; a Ray started here inherits it.
-        shared = {name: os.environ[name] for name in ("FEDSYN_DATA", "FEDSYN_CACHE") if name in os.environ}
-        options: dict[str, Any] = {"include_dashboard": False} if local else {"runtime_env": {"env_vars": shared}}
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level="error", **options)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise ConfigError(f"--ray {address}: cannot connect: {type(error).__name__}: {error}") from None
-        self.capacity = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self._run = ray.remote(run_cell).options(num_cpus=1, max_retries=1)
-        self._running: dict[Any, Task] = {}
+        self._cluster = Cluster(None if address == "local" else address, f"--ray {address}")
+        self._running: dict[Any, _Submitted] = {}
 
     def submit(self, task: Task) -> None:
-        self._running[self._run.remote(task)] = task
+        self._submit(_Submitted.of(task))
+
+    def _submit(self, cell: _Submitted) -> None:
+        run = self._cluster.remote("fedsyn.sweep.execute:run_cell", cell.needs)
+        self._running[run.remote(cell.task)] = cell
 
     def finished(self) -> list[tuple[str, Facts]]:
-        done, _ = self._ray.wait(list(self._running), num_returns=1)
-        ended = []
-        for reference in done:
-            task = self._running.pop(reference)
-            try:
-                facts = self._ray.get(reference)
-            except self._ray.exceptions.RayError as error:
-                facts = record_death(task, f"Ray lost its process ({type(error).__name__})")
-            ended.append((task.id, facts))
+        ended: list[tuple[str, Facts]] = []
+        while not ended:
+            for reference in self._cluster.some_of(self._running, [cell.needs for cell in self._running.values()]):
+                cell = self._running.pop(reference)
+                facts = self._facts(reference, cell)
+                if facts is not None:
+                    ended.append((cell.task.id, facts))
         return ended
 
+    def _facts(self, reference: Any, cell: _Submitted) -> Facts | None:
+        """What a cell left; None where it was lost and is asked for again."""
+        try:
+            found: Facts = self._cluster.result(reference)
+        except Lost as lost:
+            ended = read_cell(Path(cell.task.folder))  # perhaps just before its machine did
+            if ended is not None:
+                return ended
+            if cell.losses < cell.needs.retries:
+                self._submit(replace(cell, losses=cell.losses + 1))
+                return None
+            return record_death(cell.task, f"{lost}; this cell was lost {cell.losses + 1} times")
+        except RunError as error:
+            return record_death(cell.task, str(error))
+        return found
+
     def close(self) -> None:
-        self._ray.shutdown()
+        self._cluster.cancel(list(self._running))
+        self._cluster.close()
 
 
 def record_death(task: Task, message: str) -> Facts:

@@ -104,6 +104,36 @@ def test_ray_gives_the_serial_result(config: Path, serial: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_interrupted_run_leaves_no_ray_behind(config: Path, tmp_path: Path) -> None:
+    if not Path("/proc/self/environ").exists():
+        pytest.skip("finding the processes of Ray needs /proc")
+    home, out = tmp_path / "home", tmp_path / "out"
+    command = [str(BIN / "fedsyn"), "run", str(config), "--out", str(out), "--set", "mechanism.rounds=5000"]
+    process = subprocess.Popen(
+        [*command, "--set", "runtime.engine=ray"],
+        env=environment(home),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        while not (out / "rounds.jsonl").is_file() or len(read_lines(out / "rounds.jsonl")) < 2:
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.2)
+        assert len(processes_with(home)) > 3  # it, and Ray's
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) != 0
+        deadline = time.monotonic() + 30
+        while processes_with(home) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert not processes_with(home)
+        assert not [path for path in out.iterdir() if path.name.startswith(".")]
+    finally:
+        for left in processes_with(home):
+            os.kill(left, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.slow
 def test_a_thousand_clients_on_ray(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(CONFIG, encoding="utf-8")

@@ -5,10 +5,6 @@ Each party has a network of its own, joined by a bridge: addresses differ, nothi
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,56 +12,10 @@ from typing import Any
 
 import pytest
 import test_parties_services as base
+from namespaces import Namespaces
 from test_parties_services import Driven, Services, at, one_sentence, spent
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
-
-
-class Namespaces:
-    """Three network namespaces on a bridge; `close` removes them.
-
-    Raises:
-        OSError: this machine or this user cannot make them; the text says why.
-    """
-
-    def __init__(self) -> None:
-        self.tag, self.net = f"fs{os.getpid() % 100_000}", f"10.{100 + os.getpid() % 100}.{os.getpid() % 250}"
-        self.hosts = tuple(f"{self.net}.{10 + index}" for index in range(3))
-        if shutil.which("ip") is None or os.geteuid() != 0:
-            raise OSError("network namespaces need root and the command 'ip'")
-        try:
-            self._ip(f"link add {self.tag}b type bridge", f"addr add {self.net}.1/24 dev {self.tag}b")
-            self._ip(f"link set {self.tag}b up")
-            for index, host in enumerate(self.hosts):
-                name, link = self.name(index), f"{self.tag}v{index}"
-                self._ip(f"netns add {name}", f"link add {link} type veth peer name eth0 netns {name}")
-                self._ip(f"link set {link} master {self.tag}b up", f"-n {name} addr add {host}/24 dev eth0")
-                self._ip(f"-n {name} link set eth0 up", f"-n {name} link set lo up")
-        except OSError:
-            self.close()
-            raise
-
-    def name(self, index: int) -> str:
-        return f"{self.tag}n{index}"
-
-    def prefix(self, index: int) -> list[str]:
-        """What to put before a command that is to run there."""
-        return ["ip", "netns", "exec", self.name(index)]
-
-    def cut(self, index: int, state: str = "down") -> None:
-        """Takes a party's cable out, or puts it back (`up`)."""
-        self._ip(f"link set {self.tag}v{index} {state}")
-
-    def close(self) -> None:
-        for command in (*(f"netns del {self.name(index)}" for index in range(3)), f"link del {self.tag}b"):
-            with contextlib.suppress(OSError):
-                self._ip(command)
-
-    def _ip(self, *commands: str) -> None:
-        for command in commands:
-            done = subprocess.run(["ip", *command.split()], capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise OSError(f"ip {command}: {done.stderr.strip()}")
 
 
 @pytest.fixture(scope="module")

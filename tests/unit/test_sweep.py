@@ -19,8 +19,9 @@ import yaml
 from fedsyn import cli
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
+from fedsyn.flower.ray_cluster import Needs
 from fedsyn.sweep import load_results, load_sweep, run_sweep, write_tables
-from fedsyn.sweep.execute import Task, run_cell, shared_partition
+from fedsyn.sweep.execute import RayTasks, Task, _Submitted, run_cell, shared_partition
 from fedsyn.sweep.results import CELL_FILE, read_cell
 
 BASE: dict[str, Any] = {
@@ -398,14 +399,26 @@ def test_tables_of_an_unfinished_sweep_leave_gaps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ray_gives_what_one_process_gives(tmp_path: Path) -> None:
+def test_ray_gives_what_one_process_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
-    sweep = load_sweep(write(tmp_path, seeds=[0, 1]))
+    sweep = load_sweep(write(tmp_path, seeds=list(range(5)), grid={"runtime.engine": ["inprocess", "ray"]}))
     assert run_sweep(sweep, tmp_path / "here") == 0
+    most, finished = [0], RayTasks.finished
+    monkeypatch.setattr(
+        RayTasks, "finished", lambda self: most.__setitem__(0, max(most[0], len(self._running))) or finished(self)
+    )
     assert run_sweep(sweep, tmp_path / "ray", ray="local") == 0
+    assert most == [len(sweep.cells)] == [10]  # all of them at once, however few processors there are
     for cell in sweep.cells:
         here, there = (tmp_path / place / "cells" / cell.id / "synthetic.csv" for place in ("here", "ray"))
         assert here.read_bytes() == there.read_bytes()
+
+
+def test_what_a_cell_needs_of_ray(tmp_path: Path) -> None:
+    axes = [{"runtime.workers": 3}, {"runtime.ray": {"cpus": 2, "memory": 4.5, "retries": 1, "wait": 9}}]
+    cells = load_sweep(write(tmp_path, list=axes)).cells
+    found = [_Submitted.of(Task(cell.id, cell.config.to_dict(), cell.axes, "")).needs for cell in cells]
+    assert found == [Needs(3, None, 5, 300.0), Needs(2, 4.5, 1, 9.0)]
 
 
 def test_shipped_sweeps_are_usable(tmp_path: Path) -> None:
