@@ -24,11 +24,14 @@ Settings = dict[str, Any]
 
 
 def workload_error(head: Settings, real: np.ndarray, made: np.ndarray) -> float:
-    """Mean over the workload of ||M_q(real)/n - M_q(made)/m||_1, between 0 and 2."""
+    """Mean over the workload of ||M_q(real)/n - M_q(made)/m||_1, between 0 and 2.
+
+    A column may hold one value more than it has, `shape`, for made rows without a value: no real row agrees with them.
+    """
     errors = []
     for clique in head["workload"]:
         columns = [head["attributes"].index(name) for name in clique]
-        shape = tuple(head["shape"][column] for column in columns)
+        shape = tuple(head["shape"][column] + 1 for column in columns)
         shares = []
         for rows in (real, made):
             cells = np.ravel_multi_index([rows[:, column].astype(np.int64) for column in columns], shape)
@@ -114,7 +117,10 @@ def opendp_run(head: Settings, codes: np.ndarray, settings: Settings) -> Callabl
         )
         keys = {name: list(range(size)) for name, size in zip(names, head["shape"], strict=True)}
         table = context.query(rho=settings["rho"]).select(*names).contingency_table(keys=keys, algorithm=algorithm)
-        return np.asarray(table.release().synthesize(rows=len(codes)).select(names).to_numpy())
+        made = table.release().synthesize(rows=len(codes)).select(names)
+        # OpenDP adds "no value" to every column's keys.
+        filled = [made[name].fill_null(size).to_numpy() for name, size in zip(names, head["shape"], strict=True)]
+        return np.stack(filled, axis=1)
 
     return job
 

@@ -10,8 +10,8 @@ model; each run is a process of its own, one at a time. The libraries:
                 model limits its cliques, as in the others; by default the cost of a pass does, too)
   fedsyn_mbi    the same with mbi 2.0 as the engine of its fits (`inference.engine: mbi`)
   mbi           AIM on mbi 2.0 alone (mbi_aim.py), mirror descent with `--iterations` a round, mbi's default
-  opendp        OpenDP's AIM; wants mbi 1.1, so an environment of its own: `pip install 'opendp[mbi,polars]'`, then
-                `--python opendp=...`. It anneals: `rounds` is the most that it makes, and it often makes fewer
+  opendp        OpenDP's AIM; wants mbi 1.1, so an environment of its own: `pip install 'opendp[mbi,polars]' pandas`,
+                then `--python opendp=...`. It anneals: `rounds` is the most that it makes, and it often makes fewer
   dpsynth       Google's dpsynth, where it is installed; the adapter has never been run
 
 A library that is not there prints "not installed". The column `x` is its CPU seconds over those of fedsyn's first row.

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 # Rows are short, and turned, up to this width. Sums of more are pairwise in a row, but not down a column.
-_WIDEST = {np.maximum: 63, np.add: 7}
+_WIDEST: dict[np.ufunc, int] = {np.maximum: 63, np.add: 7}
 # A table with fewer cells takes less time than a second call.
 _FEWEST_CELLS = 2048
 #: Cells that are turned at once: in the second-level cache.
