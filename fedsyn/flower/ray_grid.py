@@ -20,7 +20,6 @@ import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from flwr.app import Context, Message, RecordDict
@@ -93,8 +92,8 @@ class RayGrid(InProcessGrid):
     @property
     def contexts(self) -> Mapping[int, Context]:
         for node, state in self._states.items():
-            self._contexts[node].state = pickle.loads(state)
-        return MappingProxyType(self._contexts)
+            self._contexts.keep(node, (None, pickle.loads(state)))
+        return self._contexts
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return list(self._answers([self._waiting.pop(i) for i in message_ids if i in self._waiting], None))
