@@ -77,6 +77,7 @@ class RayGrid(InProcessGrid):
         given: Any = None,
     ) -> None:
         super().__init__(app, nodes, run_config)
+        self._nodes, self._run_config = nodes, run_config
         self._cluster, self._needs, self._size = cluster, needs, clients_per_task
         self._states: dict[int, bytes] = {}
         self._running: dict[Any, _Chunk] = {}
@@ -91,9 +92,18 @@ class RayGrid(InProcessGrid):
 
     @property
     def contexts(self) -> Mapping[int, Context]:
-        for node, state in self._states.items():
-            self._contexts.keep(node, (None, pickle.loads(state)))
-        return self._contexts
+        """Each node's Context as a worker would get it now; to look at, not to change."""
+        return {node: self._context(node) for node in range(1, len(self._nodes) + 1)}
+
+    def _context(self, node: int) -> Context:
+        state = self._states.get(node)
+        return Context(
+            run_id=1,
+            node_id=node,
+            node_config=dict(self._nodes[node - 1]),
+            state=RecordDict() if state is None else pickle.loads(state),
+            run_config=dict(self._run_config),
+        )
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return list(self._answers([self._waiting.pop(i) for i in message_ids if i in self._waiting], None))
@@ -149,7 +159,7 @@ class RayGrid(InProcessGrid):
     def _ask(self, message: Message, own: bool) -> Ask:
         content: RecordDict | None = message.content if own else None
         node = message.metadata.dst_node_id
-        return Ask(message.metadata, content, self._contexts[node].node_config, self._states.get(node))
+        return Ask(message.metadata, content, self._nodes[node - 1], self._states.get(node))
 
     def _once_more(self, chunk: _Chunk, lost: Lost) -> _Chunk:
         """The same chunk, to be asked again.

@@ -109,9 +109,9 @@ def _answer(app: ClientApp, job: Job, ask: Ask, shared: RecordDict | None) -> An
         run_config=dict(job.run_config),
     )
     start = time.monotonic()
-    reply, state = _call(app, _copy(Message(content=content, metadata=ask.metadata)), context)
+    reply = _call(app, _copy(Message(content=content, metadata=ask.metadata)), context)[0]
     seconds = time.monotonic() - start
-    left = pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
+    left = pickle.dumps(context.state, pickle.HIGHEST_PROTOCOL)
     return Answer(reply, None if left == ask.state else left, seconds)
 
 
