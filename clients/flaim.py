@@ -7,6 +7,7 @@ The server half is `strategies/flaim.py`; Table 1's baselines are in `flaim_base
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -236,7 +237,8 @@ class FlaimClient(TableClient):
             raise ProtocolError("parameter 'model_arrays' must count arrays of the request")
         view = self.view(call.arrays[: asked.model_arrays])
         past = asked.past(call.arrays, self.domain)
-        check_model_size(self.domain, [m.clique for m in past], self.config.inference)
+        if past:  # the model alone was checked when it was read
+            check_model_size(self.domain, [m.clique for m in past], self.config.inference)
         chosen: list[int] = []
         steps = min(self.options.local_rounds, len(asked.eligible))
         for step in range(steps):
@@ -310,8 +312,7 @@ class AugFlaimClient(FlaimClient):
         """Line 7, Private: tau_k(q) = mean over j in q of ||M_j(D_k) - n_k p_j||_1; one row moves it by at most 1."""
         attributes = list(self.domain)
         distances = l1_distances(self.codes, self.domain, [(name,) for name in attributes], view, self.size)
-        by_name = dict(zip(attributes, distances, strict=True))
-        return np.array([np.mean([by_name[name] for name in q]) for q in cliques])
+        return _means(distances, self.domain, tuple(cliques))
 
 
 class AugFlaimOracleClient(FlaimClient):
@@ -324,3 +325,24 @@ class AugFlaimOracleClient(FlaimClient):
         if self.holder.pooled is None:
             raise ProtocolError("the oracle needs the pooled table, which only a simulation has")
         return l1_distances(self.codes, self.domain, cliques, self.holder.pooled(), self.size)
+
+
+def _means(values: npt.NDArray[np.float64], domain: Domain, cliques: tuple[Clique, ...]) -> npt.NDArray[np.float64]:
+    """(m,) mean over each clique's attributes of (d,) values, the same to the last bit as clique by clique."""
+    means = np.empty(len(cliques))
+    for places, axes in _by_length(domain, cliques):
+        means[places] = values[axes].mean(axis=1)
+    return means
+
+
+@lru_cache(maxsize=8)  # clients of a simulation that share a process are asked about the same ones
+def _by_length(
+    domain: Domain, cliques: tuple[Clique, ...]
+) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """For each length of a clique: positions of such cliques, and their attributes, (m, length)."""
+    lengths = np.array([len(clique) for clique in cliques], np.int64)
+    groups = []
+    for length in sorted(set(lengths.tolist())):
+        places = np.flatnonzero(lengths == length)
+        groups.append((places, np.array([domain.axes(cliques[i]) for i in places], np.int64).reshape(-1, length)))
+    return groups

@@ -106,6 +106,7 @@ class SketchAimOptions(Node):
 class SketchAimContract(Contract):
     Options = SketchAimOptions
     accountant = "gaussian"
+    _weighed: tuple[tuple[Clique, ...], tuple[int, ...]] = ((), ())
     statement = PrivacyStatement(
         public="{public}",
         trust="{trust}",
@@ -127,15 +128,19 @@ class SketchAimContract(Contract):
             cliques: each with a weight.
             arrays: the packed groups, for sketches by groups; else none.
         """
-        ablation = self.options.ablation
-        weights = tuple(self.options.weight_of(q) for q in cliques)
+        ablation, cliques = self.options.ablation, tuple(cliques)
+        weights = self.weights_of(cliques)
         if not cliques or not all(weights):
             raise ProtocolError("parameter 'cliques' names a clique that these options do not sketch, or none")
         if len(arrays) != (ablation.sketch == "groups"):
             raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
-        return make_sketcher(
-            self.domain, tuple(cliques), ablation.sketch, self.options.width, weights, ablation.seed, *arrays
-        )
+        return make_sketcher(self.domain, cliques, ablation.sketch, self.options.width, weights, ablation.seed, *arrays)
+
+    def weights_of(self, cliques: tuple[Clique, ...]) -> tuple[int, ...]:
+        """c_q of each clique; the clients of a round ask for the same ones, one after the other."""
+        if self._weighed[0] != cliques:
+            self._weighed = (cliques, tuple(self.options.weight_of(q) for q in cliques))
+        return self._weighed[1]
 
 
 class Sketches(SumRequest):

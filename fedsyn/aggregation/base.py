@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -84,7 +84,7 @@ class Contribution:
     @property
     def length(self) -> int:
         """L, positions of the summed vector."""
-        return sum(math.prod(shape) for shape in self.layout.shapes)
+        return self.layout.length
 
     def dense(self) -> npt.NDArray[np.int64]:
         """(L,) int64."""
@@ -223,6 +223,7 @@ class ServerSum:
         drop: records that a client's reply was refused, and why.
         note: records why a sum was given up.
         crypto: adds up ciphertexts and has them opened, under a protocol that has a crypto party.
+        stream: as `send`, one reply after the other in partition order; through `replies`.
     """
 
     name: str
@@ -239,6 +240,15 @@ class ServerSum:
     drop: Callable[[int, str], None]
     note: Callable[[str], None]
     crypto: Ciphertexts | None = None
+    stream: Callable[[Sequence[int], Arrays], Iterator[Reply]] | None = None
+
+    def replies(self, cohort: Sequence[int], arrays: Arrays) -> Iterator[tuple[int, Reply]]:
+        """The replies to one message, in partition order. Whoever adds them up as they come holds one at a time."""
+        if self.stream is None:
+            yield from sorted(self.send(cohort, arrays).items())
+            return
+        for reply in self.stream(cohort, arrays):
+            yield reply.partition, reply
 
     def with_server_noise(self, total: npt.NDArray[Any], contributors: Sequence[int]) -> Summed:
         """Charges, and adds the server's noise to an exact total."""

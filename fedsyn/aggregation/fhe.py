@@ -80,8 +80,7 @@ class FheAggregation(Aggregation):
         at_once = max(1, _AT_ONCE // (_SLOT * whole.spec.length + _LEAST))
         for first in range(0, len(whole.cohort), at_once):
             asked = whole.cohort[first : first + at_once]
-            replies = whole.send(asked, [*whole.arrays, *crypto.invitation])
-            for partition, reply in sorted(replies.items()):
+            for partition, reply in whole.replies(asked, [*whole.arrays, *crypto.invitation]):
                 try:
                     total = crypto.added(total, reply.arrays, whole.spec.length)
                 except ProtocolError as error:

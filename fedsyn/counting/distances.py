@@ -61,7 +61,7 @@ def _of_cells(
     begins = np.ones((m, n), bool)
     np.not_equal(cells[:, 1:], cells[:, :-1], out=begins[:, 1:])
     first = np.flatnonzero(begins)
-    counts = np.diff(first, append=m * n)
+    counts = _gaps(first, m * n)
     distinct = cells.ravel()[first]
     starts = np.searchsorted(first, np.arange(m) * n)
     bounds = [*starts.tolist(), len(first)]
@@ -69,6 +69,14 @@ def _of_cells(
     inside = np.add.reduceat(np.abs(counts - size * touched), starts)
     outside = np.maximum(0.0, 1.0 - np.add.reduceat(touched, starts))
     return np.asarray(inside + size * outside)
+
+
+def _gaps(first: npt.NDArray[np.int64], end: int) -> npt.NDArray[np.int64]:
+    """Lengths of runs that begin at `first` and fill up to `end`; np.diff costs a few runs several times as much."""
+    lengths = np.empty_like(first)
+    np.subtract(first[1:], first[:-1], out=lengths[:-1])
+    lengths[-1:] = end - first[-1:]
+    return lengths
 
 
 @lru_cache(maxsize=8)

@@ -30,12 +30,16 @@ def bridge(message: Message, context: Context, call_next: Callable[[Message, Con
         result = reply.content
         reply.content = RecordDict({"arrays": result["fitres.parameters"], "config": result["fitres.metrics"]})
     except Exception as error:
-        # Flower would send the exception's text to the server, and that of a reader or parser may quote a value.
-        _log.exception("fedsyn: this node could not answer; the server is told the kind of error only")
-        answer = to_json({"ok": False, "error": "client", "message": _told(error)})
-        content = {"arrays": ArrayRecord(), "config": ConfigRecord({ANSWER: answer})}
+        content = {"arrays": ArrayRecord(), "config": ConfigRecord(dict(refusal(error)))}
         return Message(RecordDict(content), reply_to=message)
     return reply
+
+
+def refusal(error: Exception) -> dict[str, str]:
+    """Scalars of the reply of a node that could not answer."""
+    # Flower would send the exception's text to the server, and that of a reader or parser may quote a value.
+    _log.error("fedsyn: this node could not answer; the server is told the kind of error only", exc_info=error)
+    return {ANSWER: to_json({"ok": False, "error": "client", "message": _told(error)})}
 
 
 def _told(error: Exception) -> str:
@@ -58,15 +62,29 @@ class FitClient(Client):
         self.numpy_client = numpy_client
 
     def fit(self, ins: FitIns) -> FitRes:
-        arrays, examples, metrics = self.numpy_client.fit(parameters_to_ndarrays(ins.parameters), ins.config)
+        received = parameters_to_ndarrays(ins.parameters)
+        for array in received:  # on every engine: one process of clients shares what it received
+            array.flags.writeable = False
+        arrays, examples, metrics = self.numpy_client.fit(received, ins.config)
         return FitRes(Status(Code.OK, ""), ndarrays_to_parameters(arrays), examples, metrics)
+
+
+class NodeContext(Context):
+    """A context of the in-process engine, which keeps the client's text as it is: records cost as much as a client."""
+
+    text: str | None = None
 
 
 def read_state(context: Context) -> str | None:
     """The JSON text that a client left in its node's context, or None."""
+    if isinstance(context, NodeContext) and context.text is not None:
+        return context.text
     record = context.state.get("fedsyn")
     return str(record["state"]) if record is not None and "state" in record else None
 
 
 def write_state(context: Context, text: str) -> None:
+    if isinstance(context, NodeContext):
+        context.text = text
+        return
     context.state["fedsyn"] = ConfigRecord({"state": text})

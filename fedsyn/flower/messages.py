@@ -11,7 +11,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedsyn.errors import ProtocolError
 
-_EMPTY = "_empty"  # the key by which Flower's legacy conversion marks "no arrays"
+EMPTY = "_empty"  # the key by which Flower's legacy conversion marks "no arrays"
+NUMERIC = "uifb"  # kinds of NumPy types that a reply may hold
 
 
 def pack(arrays: ArrayRecord, scalars: Mapping[str, Any]) -> RecordDict:
@@ -37,7 +38,7 @@ def read_reply(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Any]
         raise ProtocolError(f"the client's node answered with error code {message.error.code}")
     try:
         records = message.content
-        arrays = [_read_array(a) for key, a in records["arrays"].items() if key != _EMPTY]
+        arrays = [_read_array(a) for key, a in records["arrays"].items() if key != EMPTY]
         return arrays, dict(records["config"])
     except Exception as error:
         raise ProtocolError(f"the reply does not decode ({type(error).__name__})") from None
@@ -47,7 +48,7 @@ def _read_array(array: Array) -> npt.NDArray[Any]:
     if array.stype not in ("numpy.ndarray",):
         raise ProtocolError("an array of the reply is not in NumPy's format")
     decoded: npt.NDArray[Any] = array.numpy()  # np.load(allow_pickle=False)
-    if decoded.dtype.kind not in "uifb":
+    if decoded.dtype.kind not in NUMERIC:
         raise ProtocolError("an array of the reply is not numeric")
     return decoded
 

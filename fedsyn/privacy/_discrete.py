@@ -38,7 +38,7 @@ TABLE_VARIANCE = 2**20
 _HEAD_BITS, _LOW_BITS = 63, 128
 _WORK_BITS = 320
 _BUCKET_BITS = 16
-_CHUNK = 1 << 16  # words at a time: all of a chunk's arrays fit into the processor's cache
+_CHUNK = 1 << 13  # words at a time: a chunk's arrays fit into the nearest caches
 
 
 def discrete_gaussian(s: float, size: int, source: RandomSource) -> NDArray[np.int64]:

@@ -60,7 +60,9 @@ def discrete(values: NDArray[np.int64], s: float, source: RandomSource) -> NDArr
         s: parameter, from 0.25 to 2^40.
         source: of 64-bit words.
     """
-    return values + _discrete.discrete_gaussian(s, values.size, source)
+    noisy = _discrete.discrete_gaussian(s, values.size, source)
+    noisy += values
+    return noisy
 
 
 def exponential(scores: NDArray[np.float64], epsilon: float, sensitivity: float, source: RandomSource) -> int:

@@ -297,7 +297,7 @@ class Ledger:
             self.charge(replace(entry, sigma=sigma, sensitivity=sensitivity))
         # After the charge: whether it fits is a fact about the values. Who can pay for a sigma has values that do.
         _check_room(values, noise)
-        return _noise.discrete(noise.resolution * values.astype(np.int64), noise.share, source)
+        return _noise.discrete(noise.resolution * values.astype(np.int64, copy=False), noise.share, source)
 
     def exponential(
         self,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import Any
 
 from fedsyn.domain import Clique
@@ -79,7 +81,7 @@ class Release:
         if not 0.0 <= self.extra < math.inf or (self.extra and self.mechanism != GAUSSIAN):
             raise ValueError("extra must be at least 0 and finite, and belongs to a gaussian release")
 
-    @property
+    @cached_property
     def rho(self) -> float:
         """zCDP of the entry: `count Δ² / (2 sigma²) + extra` or `count epsilon² / 8`."""
         if self.sigma is not None:
@@ -118,23 +120,36 @@ class Release:
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Release:
         known = {key: value for key, value in entry.items() if key != "rho"}
-        known["cliques"] = tuple(tuple(clique) for clique in known.get("cliques", ()))
-        return cls(**known)
+        if "cliques" in known:
+            known["cliques"] = tuple(tuple(clique) for clique in known["cliques"])
+        return _read(**known)
+
+
+@lru_cache(maxsize=256, typed=True)  # clients of a simulation that share a process have entered the same ones
+def _read(**known: Any) -> Release:
+    return Release(**known)
+
+
+#: What merged entries have in common.
+_alike = attrgetter(*(f.name for f in fields(Release) if f.name not in ("round", "until", "count", "cliques", "extra")))
 
 
 def merged(releases: Sequence[Release]) -> list[Release]:
     """Entries that differ only in round, cliques and extra become one with the sum of the counts and of the extras."""
-    groups: dict[Release, list[Release]] = {}
+    groups: dict[tuple[object, ...], list[Release]] = {}
     for release in releases:
-        key = replace(release, round=0, until=None, count=1, cliques=(), extra=0.0)
-        groups.setdefault(key, []).append(release)
+        groups.setdefault(_alike(release), []).append(release)
     result = []
-    for key, members in groups.items():
+    for members in groups.values():
+        if len(members) == 1 and not members[0].cliques:  # a client's, between two of its messages
+            result.append(members[0])
+            continue
         first = min(r.round for r in members)
         last = max(r.round if r.until is None else r.until for r in members)
         count = sum(r.count for r in members)
         extra = math.fsum(r.extra for r in members)
-        result.append(replace(key, round=first, until=None if last == first else last, count=count, extra=extra))
+        until = None if last == first else last
+        result.append(replace(members[0], round=first, until=until, count=count, cliques=(), extra=extra))
     return result
 
 

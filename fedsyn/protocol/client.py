@@ -9,6 +9,7 @@ error leaves the client as a kind and a sentence about columns and counts, never
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -131,7 +132,7 @@ class TableClient(NumPyClient):
 
     def __init__(self, config: RunConfig, holder: Holder) -> None:
         self.config = config
-        self.contract = self.Contract(config, holder.domain)
+        self.contract = _shared(self.Contract, config, holder.domain)
         self.options = self.contract.options
         self.holder = holder
         self.domain = holder.domain
@@ -169,7 +170,7 @@ class TableClient(NumPyClient):
             active: indices of the cliques that this client contributes to, ascending; all of them when omitted.
         """
         chosen = tuple(range(len(layout.cliques)) if active is None else active)
-        cells, counts = _counts(self.codes, self.domain, layout.cliques, chosen)
+        cells, counts = _counts(self.codes, self.domain, layout, chosen)
         return Contribution(cells, counts, chosen, layout)
 
     def to_client(self) -> FitClient:
@@ -345,27 +346,41 @@ def _told(error: Exception) -> dict[str, str]:
     return {"error": "client", "message": f"unexpected {type(error).__name__}"}
 
 
+_contracts: OrderedDict[tuple[type[BaseContract], int, int], BaseContract] = OrderedDict()
+
+
+def _shared(made: type[BaseContract], config: RunConfig, domain: Domain) -> BaseContract:
+    """The contract of a configuration, one for all clients of a process; it keeps both, so their ids stay theirs."""
+    key = (made, id(config), id(domain))
+    contract = _contracts.get(key)
+    if contract is None or contract.config is not config or contract.domain is not domain:
+        contract = _contracts[key] = made(config, domain)
+        while len(_contracts) > 4:
+            _contracts.popitem(last=False)
+    return contract
+
+
 @lru_cache(maxsize=8)
 def _one_way_first(domain: Domain, cliques: tuple[Clique, ...]) -> bool:
     return cliques[: len(domain)] == tuple((name,) for name in domain)
 
 
 def _counts(
-    codes: npt.NDArray[np.integer], domain: Domain, cliques: Sequence[Clique], active: Sequence[int]
+    codes: npt.NDArray[np.integer], domain: Domain, layout: Layout, active: Sequence[int]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Non-empty cells and counts of some marginals, laid out one after the other.
 
     Args:
         codes: (n, d) the client's rows.
         domain: its domain.
-        cliques: layout of the sum.
+        layout: of the sum, of marginals.
         active: indices of the cliques to count, ascending.
     """
-    offsets = np.cumsum([0, *(domain.size(q) for q in cliques)], dtype=np.int64)
+    cliques, offsets = layout.cliques, layout.offsets
     cells, counts = [], []
     rest = list(active)
     d = len(domain)
-    if rest[:d] == list(range(d)) and _one_way_first(domain, tuple(cliques)):
+    if rest[:d] == list(range(d)) and _one_way_first(domain, cliques):
         # All one-way marginals come first, as in most sums: one histogram counts them together.
         one_way = count_one_way(codes, domain)
         cells.append(np.flatnonzero(one_way))

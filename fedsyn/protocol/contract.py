@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
@@ -37,6 +37,8 @@ class Contract:
     Args:
         config: the run's configuration.
         domain: the schema's domain.
+
+    Clients of a simulation that share a process share one contract: it is made of public facts and never changes.
     """
 
     Options: ClassVar[type[Node]] = Node
@@ -54,7 +56,7 @@ class Contract:
         self.workload = build_workload(config.workload, domain)
         check_columns(config, domain, self.workload)
 
-    @property
+    @cached_property
     def candidates(self) -> Candidates:
         """What may be selected, in one order that every party shares."""
         return Candidates.of(self.workload, self.domain)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from fedsyn.errors import ProtocolError
 from fedsyn.flower import Grid, Message
-from fedsyn.flower.grid import new_message
+from fedsyn.flower.direct import Asked, DirectGrid, chunks
+from fedsyn.flower.grid import InProcessGrid, new_message
 from fedsyn.flower.messages import array_record, content_bytes, extended, pack, read_reply
-from fedsyn.protocol.record import RoundCosts, Timer
+from fedsyn.protocol.record import RoundCosts
 from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, Reply, from_json
+
+Each = Mapping[int, Arrays]
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Exchange:
     costs: RoundCosts
     drop: Callable[[int, str], None]
 
-    def __call__(self, arrays: Arrays, each: Mapping[int, Arrays] | None = None) -> dict[int, Reply]:
+    def __call__(self, arrays: Arrays, each: Each | None = None) -> dict[int, Reply]:
         """Sends, waits and reads.
 
         Args:
@@ -43,16 +49,67 @@ class Exchange:
         Returns:
             The usable replies, by partition, ascending.
         """
-        with Timer(self.costs, self.envelope.request):
-            replies = self.grid.send_and_receive(list(self.messages(arrays, each)), timeout=self.timeout)
-            return self.read(replies)
+        return {reply.partition: reply for reply in self.stream(arrays, each)}
+
+    def stream(self, arrays: Arrays, each: Each | None = None) -> Iterator[Reply]:
+        """The same, one reply after the other: an in-process federation holds few of them at a time.
+
+        Yields:
+            The usable replies, in partition order.
+        """
+        seconds, source = 0.0, self._source(arrays, each)
+        try:
+            while True:
+                start = time.perf_counter()
+                reply = next(source, None)
+                seconds += time.perf_counter() - start  # without what becomes of the reply
+                if reply is None:
+                    break
+                yield reply
+        finally:
+            self.costs.add_seconds(self.envelope.request, seconds)
+
+    def _source(self, arrays: Arrays, each: Each | None) -> Iterator[Reply]:
+        grid = self.grid
+        if isinstance(grid, DirectGrid) and grid.is_direct:
+            return self._directly(grid, arrays, each)
+        at_once = grid.at_once if isinstance(grid, InProcessGrid) else None
+        if at_once is None:
+            return self._together(arrays, each)
+        blocks = chunks(sorted(self.nodes), at_once)
+        return (reply for block in blocks for reply in self.among(block)._together(arrays, each))
+
+    def _directly(self, grid: DirectGrid, arrays: Arrays, each: Each | None) -> Iterator[Reply]:
+        """Without messages, client by client."""
+        common = Asked.of(arrays, self.envelope.to_scalars())
+
+        def requests() -> Iterator[tuple[int, Asked]]:
+            for partition, node in sorted(self.nodes.items()):
+                asked = common if each is None else common.extended(each[partition])
+                self.costs.bytes_down += asked.size
+                yield node, asked
+
+        for partition, answered in zip(sorted(self.nodes), grid.ask(requests(), self.timeout), strict=True):
+            if answered is None:
+                self._late(partition)
+                continue
+            self.costs.bytes_up += answered.size
+            reply = self._used(partition, answered.read)
+            if reply is not None:
+                yield reply
+
+    def _together(self, arrays: Arrays, each: Each | None) -> Iterator[Reply]:
+        """One message for each client, all of them under way at once."""
+        received = self.read(self.grid.send_and_receive(list(self.messages(arrays, each)), timeout=self.timeout))
+        for partition in list(received):
+            yield received.pop(partition)
 
     def among(self, partitions: Iterable[int]) -> Exchange:
         """The same with some of the clients."""
         nodes = {k: self.nodes[k] for k in partitions}
         return Exchange(self.grid, nodes, self.envelope, self.timeout, self.costs, self.drop)
 
-    def messages(self, arrays: Arrays, each: Mapping[int, Arrays] | None = None) -> Iterator[Message]:
+    def messages(self, arrays: Arrays, each: Each | None = None) -> Iterator[Message]:
         """One message per client; what all of them get is encoded once."""
         scalars = self.envelope.to_scalars()
         common = array_record(arrays)
@@ -76,19 +133,29 @@ class Exchange:
             if partition is None or partition in received:
                 continue
             self.costs.bytes_up += content_bytes(message.content) if message.has_content() else 0
-            try:
-                received[partition] = _read(partition, self.envelope.request, message)
-            except ProtocolError as error:
+            reply = self._used(partition, partial(read_reply, message))
+            if reply is None:
                 refused.add(partition)
-                self.drop(partition, str(error))
+            else:
+                received[partition] = reply
         for partition in self.nodes:
             if partition not in received and partition not in refused:
-                self.drop(partition, f"no reply to '{self.envelope.request}' within {self.timeout:g} s")
+                self._late(partition)
         return dict(sorted(received.items()))
 
+    def _used(self, partition: int, read: Callable[[], tuple[Arrays, Mapping[str, Any]]]) -> Reply | None:
+        """A checked reply; None, and its client dropped, if it cannot be used."""
+        try:
+            return _checked(partition, self.envelope.request, *read())
+        except ProtocolError as error:
+            self.drop(partition, str(error))
+            return None
 
-def _read(partition: int, name: str, message: Message) -> Reply:
-    arrays, scalars = read_reply(message)
+    def _late(self, partition: int) -> None:
+        self.drop(partition, f"no reply to '{self.envelope.request}' within {self.timeout:g} s")
+
+
+def _checked(partition: int, name: str, arrays: Arrays, scalars: Mapping[str, Any]) -> Reply:
     answer = from_json(scalars.get(ANSWER), "answer")
     if answer.get("ok") is not True:
         kind, text = answer.get("error"), answer.get("message")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsyn.flower.direct import chunks
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange
@@ -84,6 +85,10 @@ class Marginals(OpenRequest):
 STORE_REQUESTS: tuple[type[Request], ...] = (Answers, Select, OneWay, Marginals)
 
 
+# Deals that a store is handed at a time: an in-process federation has no more of them in memory.
+_BLOCK = 1024
+
+
 class Keeper:
     """The server's side of `Deal`, `Choose` and `Open`.
 
@@ -135,7 +140,9 @@ class Keeper:
         before, cohort = len(self.server.dealt), list(asked.cohort)
         for first in range(0, len(cohort), self.server.at_once):
             own = {k: [np.array([k], np.int64)] for k in cohort[first : first + self.server.at_once]}
-            self.server.deal(exchange.among(own)(self.server.invitation(asked.request.rho), own))
+            replies = exchange.among(own).stream(self.server.invitation(asked.request.rho), own)
+            for block in chunks(replies, _BLOCK):
+                self.server.deal({reply.partition: reply for reply in block})
         return tuple(self.server.dealt[before:])
 
     def choose(self, asked: Choose, record: RoundRecord) -> int | None:

@@ -8,7 +8,7 @@ answer back into the generator. A reply that is late, missing or malformed costs
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -317,6 +317,9 @@ class MechanismStrategy(OwnLoop):
             message = replace(envelope, stage=stage, params=envelope.params if exact else {})
             return self._exchange(grid, timeout, cohort, message)(arrays, each)
 
+        def stream(cohort: Sequence[int], arrays: Arrays) -> Iterator[Reply]:
+            return self._exchange(grid, timeout, cohort, envelope).stream(arrays)
+
         public = self.config.privacy.client_sizes == "public"
         assert isinstance(self.aggregation, Aggregation)
         return self.aggregation.run(
@@ -335,6 +338,7 @@ class MechanismStrategy(OwnLoop):
                 self.drop,
                 self.record.notes.append,
                 self.crypto,
+                stream,
             )
         )
 
@@ -349,6 +353,7 @@ class MechanismStrategy(OwnLoop):
     def _close_round(self) -> None:
         if self.keeper is not None:
             self.keeper.measure(self.costs[-1])
+        self.record.dropped = dict(sorted(self.record.dropped.items()))  # not in the order in which replies came
         if self._observer is not None:
             self._observer(self.record, self.costs[-1])
 
@@ -362,7 +367,7 @@ class MechanismStrategy(OwnLoop):
         self.clients = joining.provisional(nodes)
         replies = self.answer(Ask(list(self.clients), Join(schema_hash=self.schema_hash)), grid, timeout)
         assert isinstance(replies, dict)
-        reasons = list(self.record.dropped.values())
+        reasons = [reason for _, reason in sorted(self.record.dropped.items(), reverse=True)]  # node by node
         self.record.dropped = {}  # under provisional ids
         self.clients, refused = joining.joined(self.clients, replies, public)
         reasons += refused

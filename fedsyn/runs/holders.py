@@ -21,6 +21,7 @@ running trusted apps alone (docs/deployment.md).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from functools import lru_cache, partial
 from pathlib import Path
@@ -33,8 +34,9 @@ from fedsyn.aggregation.identities import load_identities, simulated_identities
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, NodeError
-from fedsyn.flower import ClientApp, Context
-from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.flower import Context
+from fedsyn.flower.bridge import read_state, write_state
+from fedsyn.flower.direct import TableApp
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from fedsyn.data.encoded import EncodedTable
 
 
+_compact = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def client_fn(context: Context) -> Client:
     """The mechanism's client half for this node's data holder."""
     node = context.node_config
@@ -58,7 +63,7 @@ def client_fn(context: Context) -> Client:
     text = read_state(context)
     state: dict[str, Any] = json.loads(text) if text else {}
     holder = _real_holder(config, node, state) if "data" in node else _simulated_holder(config, context, state)
-    holder.save = lambda kept: write_state(context, json.dumps(kept, separators=(",", ":")))
+    holder.save = lambda kept: write_state(context, _compact(kept))
     return client_class(config.mechanism.name)(config, holder).to_client()
 
 
@@ -68,7 +73,7 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
     if config.runtime.engine == "deployment":
         raise NodeError("a deployment's node needs 'data' and 'schema' in its node configuration")
     partition = int(context.node_config["partition-id"])
-    table, schema_hash = _store(store_of(context.run_config))
+    table, schema_hash = _store(str(context.run_config.get("store") or store_of(context.run_config)))
     codes = table.rows(partition) if config.federation.columns is None else own_columns(config, table, partition)
     return Holder(
         partition,
@@ -108,10 +113,9 @@ def _spread(own: npt.NDArray[np.integer], places: list[int], columns: int) -> np
     return codes
 
 
-def _store(folder: Path) -> tuple[EncodedTable, str]:
+def _store(folder: str) -> tuple[EncodedTable, str]:
     """The clients' shared table and the hash of its schema: as they were given to this process, or from the folder."""
-    given = _given.get(str(folder))
-    return given or _open_store(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
+    return _given.get(folder) or _open_store(folder, os.stat(f"{folder}/prepared.json").st_mtime_ns)  # noqa: PTH116 - a Path costs as much as a client's counts
 
 
 _given: dict[str, tuple[EncodedTable, str]] = {}
@@ -119,7 +123,7 @@ _given: dict[str, tuple[EncodedTable, str]] = {}
 
 def packed_store(folder: Path) -> dict[str, Any]:
     """What `take_store` takes, for processes that do not see the folder."""
-    table, schema_hash = _open_store(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
+    table, schema_hash = _store(str(folder))
     return {
         "folder": str(folder),
         "codes": table.pooled(),
@@ -243,4 +247,4 @@ def _load_rows(
     return _spread(part.encode(frame), places, len(schema.columns)), schema.domain, schema.sha256
 
 
-app = ClientApp(client_fn=client_fn, mods=[bridge])
+app = TableApp(client_fn)

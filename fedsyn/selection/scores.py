@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import pi, sqrt
 from typing import Literal
 
@@ -43,7 +44,7 @@ def l1_distances(
         (m,) float64.
     """
     distances = np.empty(len(cliques))
-    small = [i for i, q in enumerate(cliques) if domain.size(q) <= views.DENSE_CELLS]
+    small = _small(domain, tuple(cliques), views.DENSE_CELLS)
     marginals = dict(zip(small, view.probabilities([cliques[i] for i in small]), strict=True))
     if len(codes) <= _FEW_ROWS:
         distances[small] = touched_distances(codes, domain, [cliques[i] for i in small], list(marginals.values()), size)
@@ -65,6 +66,12 @@ def l1_distances(
         outside = max(0.0, 1.0 - float(touched.sum()))
         distances[i] = np.abs(counts - size * touched).sum() + size * outside
     return distances
+
+
+@lru_cache(maxsize=8)  # clients of a simulation that share a process are asked about the same ones
+def _small(domain: Domain, cliques: tuple[Clique, ...], most: int) -> list[int]:
+    """Positions of the cliques of at most so many cells."""
+    return [i for i, q in enumerate(cliques) if domain.size(q) <= most]
 
 
 def expected_noise(sigma: float, cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

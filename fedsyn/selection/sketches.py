@@ -33,12 +33,14 @@ from fedsyn.counting.marginals import count_sparse_many
 from fedsyn.counting.reductions import dot
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
+from fedsyn.selection.lookups import Lookups
 
 KINDS = ("groups", "count", "signs")
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 # Cells whose signs are expanded at the same time: 64 of them fill 8 MB.
 _CELLS_AT_ONCE = 1 << 14
 _ROWS_AT_ONCE = 1 << 16
+_FEW_BUCKETS = 1 << 14  # up to so many, array calls cost more than what they compute
 
 Grouping = Mapping[tuple[str, int], npt.NDArray[np.integer]]
 
@@ -317,7 +319,16 @@ class Sketcher:
             found.append(flat)
         return found
 
+    @cached_property
+    def _shared_lookups(self) -> Lookups:
+        first = max(self.domain.shape[:1], default=1)
+        return Lookups([self.domain.axes(q) for q in self.cliques], self._lookups, first)
+
     def _add_groups(self, codes: npt.NDArray[np.integer], out: npt.NDArray[np.int64]) -> None:
+        if len(codes) * len(self.cliques) <= _FEW_BUCKETS:
+            buckets = self._shared_lookups.sums(codes) + self.offsets[:-1]
+            out += np.bincount(buckets.ravel(), minlength=len(out))
+            return
         for i, (clique, own) in enumerate(zip(self.cliques, self._lookups, strict=True)):
             bucket = np.zeros(len(codes), np.int64)
             for axis, lookup in zip(self.domain.axes(clique), own, strict=True):

@@ -24,8 +24,11 @@ Scalar = bool | int | float | str | bytes
 Arrays = list[npt.NDArray[Any]]
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
+
+
 def to_json(fields: Mapping[str, Any]) -> str:
-    return json.dumps(fields, separators=(",", ":"), sort_keys=True)
+    return _encode(fields)
 
 
 def from_json(text: Any, what: str) -> dict[str, Any]:

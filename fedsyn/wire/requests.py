@@ -18,11 +18,14 @@ what is chosen and opened of its rows afterwards is the store's business, within
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, ClassVar, Self
 
+import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
@@ -47,7 +50,7 @@ class _Below:
             raise ValueError("repeats an entry")
         if info.context is not None:
             length = len(getattr(info.context, self.what))
-            if any(i >= length for i in values):
+            if max(values, default=-1) >= length:
                 raise ValueError(f"must be a list of integers from 0 to {length - 1}")
         return values
 
@@ -197,9 +200,7 @@ class Layout:
         cls, domain: Domain, cliques: Sequence[Clique], *, count: int | None = None, argument: str = ""
     ) -> Layout:
         """Marginals as counts: one row is in one cell of each, so each has sensitivity 1."""
-        shapes = tuple(domain.shape_of(clique) for clique in cliques)
-        count = max(1, len(cliques)) if count is None else count
-        return cls(shapes, count, replaced=COUNTS, argument=argument, cliques=tuple(cliques))
+        return _of_marginals(domain, tuple(cliques), max(1, len(cliques)) if count is None else count, argument)
 
     @classmethod
     def of_vector(
@@ -208,10 +209,28 @@ class Layout:
         """ONE vector that a row moves by at most `sensitivity`."""
         return cls(((length,),), 1, sensitivity, signed, magnitude, replaced)
 
+    @cached_property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """(arrays + 1,) where each array begins in a contribution, and where the last one ends."""
+        offsets = np.cumsum([0, *(math.prod(shape) for shape in self.shapes)], dtype=np.int64)
+        offsets.flags.writeable = False
+        return offsets
+
+    @property
+    def length(self) -> int:
+        """L, positions of a contribution."""
+        return int(self.offsets[-1])
+
     def spec(self, sigma: float, asked: int, number: int) -> SumSpec:
         """What the clients are told of a sum of this layout."""
         facts = (self.shapes, sigma, self.sensitivity, self.count, self.signed, self.magnitude)
         return SumSpec(*facts, max(1, asked), number)
+
+
+@lru_cache(maxsize=8)  # clients of a simulation that share a process are asked for the same ones
+def _of_marginals(domain: Domain, cliques: tuple[Clique, ...], count: int, argument: str) -> Layout:
+    shapes = tuple(domain.shape_of(clique) for clique in cliques)
+    return Layout(shapes, count, replaced=COUNTS, argument=argument, cliques=cliques)
 
 
 # What a mechanism yields ---------------------------------------------------------------------------------------------

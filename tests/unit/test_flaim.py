@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from math import sqrt
 from typing import Any
 
 import numpy as np
 import pytest
 
+from clients.flaim import _means
 from fedsyn.config import RunConfig
 from fedsyn.counting.candidates import Candidates
 from fedsyn.counting.marginals import count
@@ -25,6 +27,15 @@ TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain
 PARTS = (TABLE.encode()[:10], TABLE.encode()[10:35], TABLE.encode()[35:])
 D = len(DOMAIN)
+
+
+def test_means_over_cliques_are_those_of_each_clique_to_the_last_bit() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(D) * 10.0 ** rng.integers(-8, 9, D)
+    cliques = tuple(itertools.chain(*(itertools.combinations(DOMAIN, n) for n in range(1, min(D, 5)))))[::-1]
+    axes = [list(DOMAIN.axes(clique)) for clique in cliques]
+    assert _means(values, DOMAIN, cliques).tolist() == [float(np.mean(values[own])) for own in axes]
+    assert _means(values, DOMAIN, ()).shape == (0,)
 
 
 def config(

@@ -141,6 +141,15 @@ def test_tables_larger_than_a_block_are_counted_in_full(monkeypatch):
         assert np.array_equal(sketcher(kind, 40).of_rows(codes), vector)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 40])
+def test_few_rows_are_looked_up_together_with_the_same_result(rows, monkeypatch):
+    codes = table(rows)
+    together = sketcher("groups", 40).of_rows(codes)
+    monkeypatch.setattr("fedsyn.selection.sketches._FEW_BUCKETS", -1)
+    assert np.array_equal(sketcher("groups", 40).of_rows(codes), together)
+    assert together.sum() == rows * sum(WEIGHTS)
+
+
 def test_lengths_and_signs():
     groups, counted, signs = (sketcher(kind, 10) for kind in KINDS)
     assert counted.lengths == (10, 10, 10) and signs.lengths == (10, 10, 10)
