@@ -20,15 +20,16 @@ import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedsyn.errors import RunError
+from fedsyn.flower.direct import Answered, Asked, TableApp
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.ray_cluster import Cluster, Lost, Needs
-from fedsyn.flower.ray_worker import Answer, Ask, Job
+from fedsyn.flower.ray_worker import Answer, Ask, Call, Job
 
 _log = logging.getLogger("fedsyn")
 
@@ -38,11 +39,18 @@ _MOST_CLIENTS, _TASKS_PER_SLOT = 256, 4
 _LARGE = 64 * 1024
 
 
+Request: TypeAlias = Message | tuple[int, Asked]
+
+
 @dataclass(frozen=True, eq=False)
 class _Chunk:
-    """Messages that one task answers, and how often such a task was lost."""
+    """Requests that one task answers (messages, or node ids and what to ask without one), and the place of the first.
 
-    messages: Sequence[Message]
+    `losses`: how often such a task was lost.
+    """
+
+    requests: Sequence[Request]
+    first: int
     losses: int = 0
 
 
@@ -77,13 +85,11 @@ class RayGrid(InProcessGrid):
         given: Any = None,
     ) -> None:
         super().__init__(app, nodes, run_config)
-        self._nodes, self._run_config = nodes, run_config
         self._cluster, self._needs, self._size = cluster, needs, clients_per_task
-        self._states: dict[int, bytes] = {}
         self._running: dict[Any, _Chunk] = {}
         self._task = cluster.remote("fedsyn.flower.ray_worker:work", needs)
         put = cluster.ray.put
-        self._job = put(pickle.dumps(Job(app_path, setup, dict(run_config)), pickle.HIGHEST_PROTOCOL))
+        self._job = put(pickle.dumps(Job(app_path, setup), pickle.HIGHEST_PROTOCOL))
         self._given = put(given)
 
     def close(self) -> None:
@@ -91,75 +97,80 @@ class RayGrid(InProcessGrid):
         self._cluster.close()
 
     @property
-    def contexts(self) -> Mapping[int, Context]:
-        """Each node's Context as a worker would get it now; to look at, not to change."""
-        return {node: self._context(node) for node in range(1, len(self._nodes) + 1)}
+    def is_direct(self) -> bool:
+        """Whether messages can be left out: the app allows it, and nobody looks at them."""
+        watched = type(self).send_and_receive is not RayGrid.send_and_receive or "send_and_receive" in vars(self)
+        return self._direct and not watched and isinstance(self._app, TableApp) and self._app.direct is not None
 
-    def _context(self, node: int) -> Context:
-        state = self._states.get(node)
-        return Context(
-            run_id=1,
-            node_id=node,
-            node_config=dict(self._nodes[node - 1]),
-            state=RecordDict() if state is None else pickle.loads(state),
-            run_config=dict(self._run_config),
-        )
+    def ask(self, requests: Iterable[tuple[int, Asked]], timeout: float | None) -> Iterator[Answered | None]:
+        """As `InProcessGrid.ask`; the requests are taken all at once."""
+        early: dict[int, Answered | None] = {}
+        following = 0
+        for place, answer in self._answers(list(requests)):
+            assert isinstance(answer.reply, Answered)
+            early[place] = answer.reply if timeout is None or answer.seconds <= timeout else None
+            while following in early:
+                yield early.pop(following)
+                following += 1
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        return list(self._answers([self._waiting.pop(i) for i in message_ids if i in self._waiting], None))
+        return self._replies([self._waiting.pop(i) for i in message_ids if i in self._waiting], None)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        return list(self._answers([self._waiting.pop(i) for i in self.push_messages(messages)], timeout))
+        return self._replies([self._waiting.pop(i) for i in self.push_messages(messages)], timeout)
 
-    def _answers(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
-        if not messages:
+    def _replies(self, messages: list[Message], timeout: float | None) -> list[Message]:
+        return [a.reply for _, a in self._answers(messages) if timeout is None or a.seconds <= timeout]
+
+    def _answers(self, requests: Sequence[Request]) -> Iterator[tuple[int, Answer]]:
+        """The place of a request and its answer, as they come; what each node remembers is kept, also of a late one."""
+        if not requests:
             return
         again: Counter[str] = Counter()
-        shared = self._shared(messages)
-        size = self._clients_per_task(len(messages))
-        for start in range(0, len(messages), size):
-            self._submit(_Chunk(messages[start : start + size]), shared)
+        shared = self._shared(requests)
+        size = self._clients_per_task(len(requests))
+        for start in range(0, len(requests), size):
+            self._submit(_Chunk(requests[start : start + size], start), shared)
         while self._running:
             for reference in self._cluster.some_of(self._running, [self._needs]):
                 chunk = self._running.pop(reference)
                 try:
                     answers: list[Answer] = pickle.loads(self._cluster.result(reference))
                 except Lost as lost:
-                    again[str(lost)] += len(chunk.messages)
+                    again[str(lost)] += len(chunk.requests)
                     self._submit(self._once_more(chunk, lost), shared)
                     continue
-                if len(answers) < len(chunk.messages):
-                    self._submit(_Chunk(chunk.messages[len(answers) :]), shared)
-                for message, answer in zip(chunk.messages, answers, strict=False):
-                    # Also a late client remembers what it did and what it spent.
-                    if answer.state is not None:
-                        self._states[message.metadata.dst_node_id] = answer.state
-                    if timeout is None or answer.seconds <= timeout:
-                        yield answer.reply
+                if len(answers) < len(chunk.requests):
+                    self._submit(_Chunk(chunk.requests[len(answers) :], chunk.first + len(answers)), shared)
+                for place, (request, answer) in enumerate(zip(chunk.requests, answers, strict=False), chunk.first):
+                    self._contexts.keep(_node_of(request), answer.state)
+                    yield place, answer
         for cause, clients in again.items():
             _log.warning("fedsyn: %s; %d clients were asked again, and answered", cause, clients)
 
-    def _clients_per_task(self, messages: int) -> int:
+    def _clients_per_task(self, requests: int) -> int:
         tasks = _TASKS_PER_SLOT * self._cluster.slots(self._needs)  # machines may have come since the last exchange
-        return self._size or min(_MOST_CLIENTS, -(-messages // tasks))
+        return self._size or min(_MOST_CLIENTS, -(-requests // tasks))
 
-    def _shared(self, messages: Sequence[Message]) -> Any:
+    def _shared(self, requests: Sequence[Request]) -> Any:
         """The content that all messages have in common, as a task takes it; None where each has its own."""
-        content = messages[0].content
-        if not all(message.content is content for message in messages):
+        messages = [request for request in requests if isinstance(request, Message)]
+        if not messages or not all(message.content is messages[0].content for message in messages):
             return None
-        packed = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
+        packed = pickle.dumps(messages[0].content, pickle.HIGHEST_PROTOCOL)
         return self._cluster.ray.put(packed) if len(packed) > _LARGE else packed
 
     def _submit(self, chunk: _Chunk, shared: Any) -> None:
-        asks = [self._ask(message, own=shared is None) for message in chunk.messages]
-        packed = pickle.dumps(asks, pickle.HIGHEST_PROTOCOL)  # an array that several of them share is in it once
+        asks = [self._packed(request, own=shared is None) for request in chunk.requests]
+        packed = pickle.dumps(asks, pickle.HIGHEST_PROTOCOL)  # what several of them share is in it once
         self._running[self._task.remote(self._job, self._given, shared, packed)] = chunk
 
-    def _ask(self, message: Message, own: bool) -> Ask:
-        content: RecordDict | None = message.content if own else None
-        node = message.metadata.dst_node_id
-        return Ask(message.metadata, content, self._nodes[node - 1], self._states.get(node))
+    def _packed(self, request: Request, own: bool) -> Ask | Call:
+        context = self._contexts[_node_of(request)]
+        if not isinstance(request, Message):
+            return Call(context, request[1])
+        content: RecordDict | None = request.content if own else None
+        return Ask(context, request.metadata, content)
 
     def _once_more(self, chunk: _Chunk, lost: Lost) -> _Chunk:
         """The same chunk, to be asked again.
@@ -167,10 +178,15 @@ class RayGrid(InProcessGrid):
         Raises:
             RunError: it was lost too often.
         """
-        losses, clients = chunk.losses + 1, len(chunk.messages)
+        losses, clients = chunk.losses + 1, len(chunk.requests)
         if losses > self._needs.retries:
             raise RunError(
                 f"{lost}, and with it the task of {clients} clients; lost {losses} times (runtime.ray: memory "
                 "reserves more for a task, clients_per_task makes it smaller, retries allows more losses)"
             )
-        return _Chunk(chunk.messages, losses)
+        return _Chunk(chunk.requests, chunk.first, losses)
+
+
+def _node_of(request: Request) -> int:
+    node: int = request.metadata.dst_node_id if isinstance(request, Message) else request[0]
+    return node

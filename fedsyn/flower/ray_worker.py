@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,7 +14,8 @@ from flwr.app import Context, Message, RecordDict
 from flwr.app.metadata import Metadata
 from flwr.clientapp import ClientApp
 
-from fedsyn.flower.grid import _call, _copy
+from fedsyn.flower.direct import Answered, Asked, ask
+from fedsyn.flower.grid import State, _call, _client_fn, _copy, _state_of
 from fedsyn.flower.messages import content_bytes
 
 #: A task ends after so many seconds, or bytes of replies, and leaves the rest of its chunk to be asked again: what a
@@ -29,12 +30,10 @@ class Job:
     Attributes:
         app: 'module:attribute' of the ClientApp.
         setup: 'module:function' that is called with `given` before any client, in every process; '' for none.
-        run_config: as the clients' contexts show it.
     """
 
     app: str
     setup: str
-    run_config: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -42,77 +41,92 @@ class Ask:
     """One message on its way to a worker.
 
     Attributes:
+        context: of its node.
         metadata: of the message.
         content: of the message; None for that of all messages of the exchange.
-        node_config: of its node.
-        state: what its node remembers, pickled; None for nothing.
     """
 
+    context: Context
     metadata: Metadata
     content: RecordDict | None
-    node_config: Mapping[str, Any]
-    state: bytes | None
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request that a worker makes of a client without a message.
+
+    Attributes:
+        context: of the node.
+        asked: of it.
+    """
+
+    context: Context
+    asked: Asked
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One reply on its way back.
+    """One answer on its way back.
 
     Attributes:
-        reply: to the message.
-        state: what the node remembers now, pickled; None where that is what it was.
+        reply: to the message, or the client's answer to a call.
+        state: what the node remembers now.
         seconds: that the node took.
     """
 
-    reply: Message
-    state: bytes | None
+    reply: Message | Answered
+    state: State
     seconds: float
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        if isinstance(self.reply, Answered):
+            own = self.reply.size
+        else:
+            own = content_bytes(self.reply.content) if self.reply.has_content() else 0
+        return own + len(self.state[0] or "")
 
 
 def work(job: bytes, given: Any, shared: bytes | None, chunk: bytes) -> bytes:
-    """Answers the messages of a chunk, in order, until it is enough.
+    """Answers the requests of a chunk, in order, until it is enough.
 
     Args:
         job: a pickled `Job`.
         given: for the job's setup; whatever was put into the object store.
         shared: pickled content of the messages that have none of their own.
-        chunk: a pickled list of `Ask`.
+        chunk: a pickled list of `Ask` or `Call`.
 
     Returns:
-        A pickled list of `Answer`s to the first messages of the chunk; at least one.
+        A pickled list of `Answer`s to the first requests of the chunk; at least one.
     """
     common, app = _prepared(job)
     if common.setup:
         _named(common.setup)(given)
-    asks: Sequence[Ask] = pickle.loads(chunk)
+    requests: Sequence[Ask | Call] = pickle.loads(chunk)
     content = None if shared is None else pickle.loads(shared)
     answers: list[Answer] = []
     begun, size = time.monotonic(), 0
-    for ask in asks:
-        answer = _answer(app, common, ask, content)
+    for request in requests:
+        answer = _called(app, request) if isinstance(request, Call) else _answer(app, request, content)
         answers.append(answer)
-        size += content_bytes(answer.reply.content) if answer.reply.has_content() else 0
-        size += len(answer.state or b"")
+        size += answer.size
         if size > ENOUGH_BYTES or time.monotonic() - begun > ENOUGH_SECONDS:
             break
     return pickle.dumps(answers, pickle.HIGHEST_PROTOCOL)
 
 
-def _answer(app: ClientApp, job: Job, ask: Ask, shared: RecordDict | None) -> Answer:
-    content = shared if ask.content is None else ask.content
+def _answer(app: ClientApp, request: Ask, shared: RecordDict | None) -> Answer:
+    content = shared if request.content is None else request.content
     assert content is not None
-    context = Context(
-        run_id=ask.metadata.run_id,
-        node_id=ask.metadata.dst_node_id,
-        node_config=dict(ask.node_config),
-        state=RecordDict() if ask.state is None else pickle.loads(ask.state),
-        run_config=dict(job.run_config),
-    )
     start = time.monotonic()
-    reply = _call(app, _copy(Message(content=content, metadata=ask.metadata)), context)[0]
-    seconds = time.monotonic() - start
-    left = pickle.dumps(context.state, pickle.HIGHEST_PROTOCOL)
-    return Answer(reply, None if left == ask.state else left, seconds)
+    reply = _call(app, _copy(Message(content=content, metadata=request.metadata)), request.context)[0]
+    return Answer(reply, _state_of(request.context), time.monotonic() - start)
+
+
+def _called(app: ClientApp, request: Call) -> Answer:
+    answered = ask(_client_fn(app), request.asked, request.context)
+    return Answer(answered, _state_of(request.context), answered.seconds)
 
 
 @lru_cache(maxsize=2)

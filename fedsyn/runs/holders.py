@@ -115,8 +115,7 @@ def _spread(own: npt.NDArray[np.integer], places: list[int], columns: int) -> np
 
 def _store(folder: str) -> tuple[EncodedTable, str]:
     """The clients' shared table and the hash of its schema: as they were given to this process, or from the folder."""
-    given = _given.get(folder)
-    return given or _open_store(folder, os.stat(f"{folder}/prepared.json").st_mtime_ns)  # noqa: PTH116 - a Path costs as much as a client's counts
+    return _given.get(folder) or _open_store(folder, os.stat(f"{folder}/prepared.json").st_mtime_ns)  # noqa: PTH116 - a Path costs as much as a client's counts
 
 
 _given: dict[str, tuple[EncodedTable, str]] = {}
@@ -124,7 +123,7 @@ _given: dict[str, tuple[EncodedTable, str]] = {}
 
 def packed_store(folder: Path) -> dict[str, Any]:
     """What `take_store` takes, for processes that do not see the folder."""
-    table, schema_hash = _open_store(str(folder), (folder / "prepared.json").stat().st_mtime_ns)
+    table, schema_hash = _store(str(folder))
     return {
         "folder": str(folder),
         "codes": table.pooled(),

@@ -19,7 +19,7 @@ from fedsyn.flower import ClientApp, ConfigRecord, Context, Message, RecordDict
 from fedsyn.flower import ray_worker as worker
 from fedsyn.flower.bridge import read_state, write_state
 from fedsyn.flower.grid import InProcessGrid, new_message
-from fedsyn.flower.messages import array_record, content_bytes, pack, read_reply
+from fedsyn.flower.messages import array_record, pack, read_reply
 from fedsyn.flower.ray_cluster import Cluster, Needs, _knock, _shipped
 from fedsyn.flower.ray_grid import RayGrid
 from fedsyn.version import __version__
@@ -46,21 +46,22 @@ def count(given: dict[str, int]) -> None:
     seen.update(given)
 
 
-def chunk(orders: list[str], states: list[bytes | None]) -> bytes:
+def chunk(orders: list[str], states: list[Any]) -> bytes:
     """A chunk of messages to nodes 1, 2, ..., which share nothing."""
-    grid = InProcessGrid(app, NODES, {})
+    grid = InProcessGrid(app, NODES, {"key": "value"})
     arrays = array_record([np.arange(6)])
     messages = [new_message(grid, pack(arrays, {"order": order}), i + 1, "7", 60.0) for i, order in enumerate(orders)]
     grid.push_messages(messages)
-    asks = [
-        worker.Ask(message.metadata, message.content, node, state)
-        for message, node, state in zip(messages, NODES, states, strict=False)
-    ]
+    for node, state in enumerate(states, 1):
+        if state is not None:
+            grid._contexts.keep(node, state)
+    contexts = [grid.contexts[message.metadata.dst_node_id] for message in messages]
+    asks = [worker.Ask(c, message.metadata, message.content) for c, message in zip(contexts, messages, strict=True)]
     return pickle.dumps(asks)
 
 
 def job(setup: str = "") -> bytes:
-    return pickle.dumps(worker.Job(f"{__name__}:app", setup, {"key": "value"}))
+    return pickle.dumps(worker.Job(f"{__name__}:app", setup))
 
 
 def answers(*arguments: Any) -> list[worker.Answer]:
@@ -82,7 +83,7 @@ def test_a_second_attempt_starts_from_the_same_state() -> None:
 def test_a_task_ends_when_it_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     three = chunk(["hello"] * 3, [None] * 3)
     one = answers(job(), None, None, three)[0]
-    monkeypatch.setattr(worker, "ENOUGH_BYTES", content_bytes(one.reply.content) + len(one.state or b"") + 1)
+    monkeypatch.setattr(worker, "ENOUGH_BYTES", one.size + 1)
     assert len(answers(job(), None, None, three)) == 2
     monkeypatch.setattr(worker, "ENOUGH_BYTES", 10**6)
     monkeypatch.setattr(worker, "ENOUGH_SECONDS", 0.0)
@@ -92,8 +93,7 @@ def test_a_task_ends_when_it_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_all_get_reaches_each_as_it_was_sent() -> None:
     content = pack(array_record([np.arange(6)]), {"order": "scribble"})
     asks = [
-        worker.Ask(ask.metadata, None, ask.node_config, None)
-        for ask in pickle.loads(chunk(["hello", "hello"], [None, None]))
+        worker.Ask(ask.context, ask.metadata, None) for ask in pickle.loads(chunk(["hello", "hello"], [None, None]))
     ]
     found = answers(job(), None, pickle.dumps(content), pickle.dumps(asks))
     assert [len(read_reply(answer.reply)[0]) for answer in found] == [1, 1]
