@@ -11,7 +11,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.inference.triangulation import Axes, axes_of, bits, maximal, triangulate
 
 # Passes over the cells of a tree clique that every calibration makes: maximum, subtraction, exp, sum, product.
-_FIXED_PASSES = 5
+FIXED_PASSES = 5
 # Where an attribute lies, seen from a node, when it is not behind a neighbour.
 HERE, ELSEWHERE = -1, -2
 
@@ -97,8 +97,7 @@ class JunctionTree:
         return out
 
 
-@lru_cache(maxsize=256)
-def _build(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
+def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
     """Maximum spanning forest of the clique graph by shared attributes (Prim), roots the largest cliques."""
     cells = [axes.cells(mask) for mask in cliques]
     left = sorted(range(len(cliques)), key=lambda i: (-cells[i], cliques[i]))
@@ -120,6 +119,9 @@ def _build(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
     return JunctionTree(axes, masks, tuple(parents), separators)
 
 
+_build = lru_cache(maxsize=256)(connect)
+
+
 def build_tree(axes: Axes, masks: Iterable[int]) -> JunctionTree:
     """Junction tree in which every mask is inside some node."""
     return _build(axes, triangulate(axes, masks))
@@ -131,6 +133,17 @@ def model_size(domain: Domain, cliques: Sequence[Clique]) -> int:
     return sum(axes.cells(mask) for mask in triangulate(axes, map(axes.mask, cliques)))
 
 
+def table_counts(tree: JunctionTree, measured: Iterable[int]) -> list[int]:
+    """Tables that a pass adds to each node and sums out of it: those of separators and of measured cliques."""
+    tables = [0] * len(tree.cliques)
+    for mask in measured:
+        tables[tree.containing(mask)] += 1
+    for parent in tree.parents:
+        if parent >= 0:
+            tables[parent] += 1
+    return tables
+
+
 def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
     """Cells that one calibration pass touches for a model with these cliques; about proportional to its time.
 
@@ -140,10 +153,5 @@ def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
     axes = axes_of(domain)
     measured = maximal(map(axes.mask, cliques))
     tree = build_tree(axes, measured)
-    tables = [0] * len(tree.cliques)
-    for mask in measured:
-        tables[tree.containing(mask)] += 1
-    for parent in tree.parents:
-        if parent >= 0:
-            tables[parent] += 1
-    return math.fsum(cells * (_FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, tables, strict=True))
+    counts = table_counts(tree, measured)
+    return math.fsum(cells * (FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, counts, strict=True))
