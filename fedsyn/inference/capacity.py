@@ -9,8 +9,8 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.inference.growth import Growth
 from fedsyn.inference.triangulation import axes_of
 
-# `which_fit` triangulates around a new clique as long as so many attributes, or fewer, are in cycles there.
-LARGEST_CORE = 48
+# `which_fit` triangulates anew what a clique may change as long as that concerns so many attributes, or fewer.
+MOST_ATTRIBUTES = 48
 
 
 class Capacity:
@@ -64,13 +64,13 @@ class Capacity:
     def which_fit(self, cliques: Sequence[Clique], share: float = 1.0) -> list[int]:
         """Indices of the cliques that could be added next, each on its own.
 
-        As `fits` says, but where more than `LARGEST_CORE` attributes would have to be triangulated anew: there the
+        As `fits` says, but where more than `MOST_ATTRIBUTES` attributes might have to be triangulated anew: there the
         tree as it is must have room for the clique, which is carried along it (`Extension`). In a table of so many
         columns a triangulation per candidate would take minutes a round.
         """
         cells, cost, fits = share * self.max_cells, share * self.max_pass_cost, self.growth.fits
         mask = self._axes.mask
-        return [i for i, clique in enumerate(cliques) if fits(mask(clique), cells, cost, LARGEST_CORE)]
+        return [i for i, clique in enumerate(cliques) if fits(mask(clique), cells, cost, MOST_ATTRIBUTES)]
 
     def add_while_fitting(self, cliques: Sequence[Clique]) -> list[int]:
         """Adds the cliques one after the other as long as the bounds hold; indices of those that were added."""

@@ -102,6 +102,21 @@ class Component:
         return tuple(_pass_cost(tree, self.measured) for tree in self.trees)
 
     @cached_property
+    def neighbours(self) -> tuple[dict[int, int], ...]:
+        """Of each clique, cells of the largest other one that shares an attribute with it (0: none), by order."""
+        return tuple(_largest_neighbours(self.axes, cliques) for cliques in self.by_order)
+
+    @cached_property
+    def pass_bound(self) -> tuple[int, ...]:
+        """The most that a pass costs in a tree of these cliques, also as a part of a larger tree."""
+        out = []
+        for order in ORDERS:
+            tree, near = self.trees[order], self.neighbours[order]
+            tables = sum(tree.cells[tree.containing(mask)] for mask in self.measured)
+            out.append(FIXED_PASSES * self.cells[order] + 2 * (tables + sum(near.values())))
+        return tuple(out)
+
+    @cached_property
     def fringe_cells(self) -> int:
         return sum(cells for _, cells in self.fringe.values())
 
@@ -126,11 +141,13 @@ class Change:
     Attributes:
         make: the new cliques under an order, and the old ones that stay, as (their cells, the largest, a list of them).
         same: both orders give the same.
+        bound: the most that a pass costs there, under an order; None: as many tables as there can be, each the largest.
     """
 
     make: Callable[[bool], tuple[Sequence[int], int, int, Callable[[], list[int]]]]
     same: bool
     axes: Axes
+    bound: Callable[[bool], int] | None = None
     _made: dict[bool, tuple[Sequence[int], int, int, Callable[[], list[int]]]] = field(default_factory=dict)
 
     def _of(self, order: bool) -> tuple[Sequence[int], int, int, Callable[[], list[int]]]:
@@ -212,29 +229,27 @@ class Growth:
 
     # What fits --------------------------------------------------------------------------------------------------------
 
-    def fits(self, mask: int, max_cells: float, max_pass: float, largest_core: int | None = None) -> bool:
+    def fits(self, mask: int, max_cells: float, max_pass: float, most: int | None = None) -> bool:
         """Whether the tree with one more clique stays within both bounds.
 
         Args:
             mask: the clique.
             max_cells: bound on the cells of all its cliques (`model_size`).
             max_pass: bound on the cost of a pass (`pass_cost`).
-            largest_core: where more attributes than this would have to be triangulated anew, the tree as it is,
-                extended by the clique (`Extension`), is compared with the bounds in its place; None: never.
+            most: where more attributes than this might have to be triangulated anew, the tree as it is, extended by
+                the clique (`Extension`), is compared with the bounds in its place; None: never.
         """
         if self.holds(mask):
             return True
         if self.axes.cells(mask) > max_cells:
             return False
         touched = list(dict.fromkeys(self.component_of[rank] for rank in bits(mask)))
+        tangled = most is not None and sum(c.core.bit_count() for c in touched) > most
         change = self._joined(mask, touched)
-        if change is None:
-            cores = sum(c.core.bit_count() for c in touched)
-            if largest_core is None or cores <= largest_core:
-                change = self._recut(mask, touched, largest_core)
-            if change is None:
-                return self._extended_fits(mask, touched, max_cells, max_pass)
-        return self._within(mask, touched, change, max_cells, max_pass)
+        if change is None and not tangled:
+            change = self._recut(mask, touched, most)
+        answer = None if change is None else self._within(mask, touched, change, max_cells, max_pass, not tangled)
+        return self._extended_fits(mask, touched, max_cells, max_pass) if answer is None else answer
 
     def _joined(self, mask: int, touched: Sequence[Component]) -> Change | None:
         """The change where nothing is triangulated anew: parts that are cliques already, of components that it joins.
@@ -254,7 +269,19 @@ class Growth:
             largest = max(c.largest[order] for c in touched)
             return [mask], kept, largest, lambda: [q for c in touched for q in c.by_order[order] if q not in gone]
 
-        return Change(make, all(not c.core for c in touched), self.axes)
+        return Change(
+            make, all(not c.core for c in touched), self.axes, lambda order: self._bound(mask, touched, order)
+        )
+
+    def _bound(self, mask: int, touched: Sequence[Component], order: bool) -> int:
+        """The most that a pass costs in components that a clique joins: a node's parent is one of its neighbours."""
+        own, parent, more = self.axes.cells(mask), 0, 0
+        for component in touched:
+            for clique, largest in component.neighbours[order].items():
+                if clique & mask:
+                    parent = max(parent, self.axes.cells(clique))
+                    more += max(0, own - largest)
+        return sum(c.pass_bound[order] for c in touched) + (FIXED_PASSES + 2) * own + 2 * (parent + more)
 
     def _unchanged(self, component: Component) -> Change:
         def make(order: bool) -> tuple[Sequence[int], int, int, Callable[[], list[int]]]:
@@ -264,23 +291,23 @@ class Growth:
 
     def _connected(self, part: int) -> bool:
         """Whether every two attributes of it are in one measured clique."""
-        return all(not part & ~(1 << rank) & ~self.adjacency[rank] for rank in bits(part)) if part & (part - 1) else True
+        return part & (part - 1) == 0 or all(not part & ~(1 << rank) & ~self.adjacency[rank] for rank in bits(part))
 
-    def _recut(self, mask: int, touched: Sequence[Component], largest_core: int | None) -> Change | None:
-        """The change around the core; None if that would have more than so many attributes."""
+    def _recut(self, mask: int, touched: Sequence[Component], most: int | None) -> Change | None:
+        """The change, triangulated anew around the core; None if that concerns more than so many attributes."""
         around = 0
         for component in touched:
             around |= component.core
             for rank in bits(mask & component.mask & ~component.core):
                 around |= component.closure[rank]
+        if most is not None and around.bit_count() > most:
+            return None
         local = [0] * len(self.adjacency)
         for rank in bits(around):
             local[rank] = self.adjacency[rank] & around
         for rank in bits(mask):
             local[rank] |= mask & ~(1 << rank)
         first, core = eliminate_simplicial(local, around)
-        if largest_core is not None and core.bit_count() > largest_core:
-            return None
         kept = sum(
             c.fringe_cells - sum(c.fringe[rank][1] for rank in bits(around & c.mask) if rank in c.fringe)
             for c in touched
@@ -308,9 +335,18 @@ class Growth:
         )
 
     def _within(
-        self, mask: int, touched: Sequence[Component], change: Change, max_cells: float, max_pass: float
-    ) -> bool:
-        """Whether the changed tree respects both bounds. What it costs is bounded first, and computed if need be."""
+        self,
+        mask: int,
+        touched: Sequence[Component],
+        change: Change,
+        max_cells: float,
+        max_pass: float,
+        exactly: bool,
+    ) -> bool | None:
+        """Whether the changed tree respects both bounds; None: bounds on its cost do not tell, and it is not built.
+
+        What it costs is bounded first, and computed only if need be, and if `exactly`.
+        """
         cells = [self.cells[order] - sum(c.cells[order] for c in touched) for order in ORDERS]
         passes = [self.passes[order] - sum(c.passes[order] for c in touched) for order in ORDERS]
         measured = [m for m in (m for c in touched for m in c.measured) if m & mask != m] + [mask]
@@ -331,8 +367,11 @@ class Growth:
         own = change.cells(order)
         if passes[order] + own * FIXED_PASSES > max_pass:
             return False
-        if passes[order] + own * FIXED_PASSES + change.largest(order) * tables <= max_pass:
+        bound = own * FIXED_PASSES + change.largest(order) * tables if change.bound is None else change.bound(order)
+        if passes[order] + bound <= max_pass:
             return True
+        if not exactly:
+            return None
         tree = connect(self.axes, tuple(change.cliques(order)))
         return passes[order] + _pass_cost(tree, measured) <= max_pass
 
@@ -343,9 +382,7 @@ class Growth:
         others = [q for c in self.components if c not in touched for q in c.by_order[order]]
         return maximal([*others, *change.cliques(order)])
 
-    def _extended_fits(
-        self, mask: int, touched: Sequence[Component], max_cells: float, max_pass: float
-    ) -> bool:
+    def _extended_fits(self, mask: int, touched: Sequence[Component], max_cells: float, max_pass: float) -> bool:
         """The same for the tree as it is, attributes carried along it and components joined by the clique."""
         order = self.cells[1] < self.cells[0]
         cells, passes = float(self.cells[order]), float(self.passes[order])
@@ -365,3 +402,15 @@ class Growth:
 def _pass_cost(tree: JunctionTree, measured: Sequence[int]) -> int:
     counts = table_counts(tree, measured)
     return sum(cells * (FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, counts, strict=True))
+
+
+def _largest_neighbours(axes: Axes, cliques: Sequence[int]) -> dict[int, int]:
+    cells = {clique: axes.cells(clique) for clique in cliques}
+    best: dict[int, list[int]] = {}
+    for clique in sorted(cliques, key=lambda q: (-cells[q], q)):
+        for rank in bits(clique):
+            best.setdefault(rank, []).append(clique)
+    return {
+        clique: max((cells[q] for rank in bits(clique) for q in best[rank][:2] if q != clique), default=0)
+        for clique in cliques
+    }

@@ -99,22 +99,32 @@ class JunctionTree:
 
 def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
     """Maximum spanning forest of the clique graph by shared attributes (Prim), roots the largest cliques."""
-    cells = [axes.cells(mask) for mask in cliques]
-    left = sorted(range(len(cliques)), key=lambda i: (-cells[i], cliques[i]))
+    ordered = sorted(cliques, key=lambda mask: (-axes.cells(mask), mask))
+    holding: list[list[int]] = [[] for _ in axes.sizes]
+    for node, mask in enumerate(ordered):
+        for rank in bits(mask):
+            holding[rank].append(node)
     order: list[int] = []
     parents: list[int] = []
-    # Best link of each clique that is not in the tree yet: (attributes shared, -position of the parent in `order`).
-    link = dict.fromkeys(left, (0, 0))
-    while left:
-        node = max(left, key=lambda i: link[i])  # the first of equals: the largest
-        shared, minus_parent = link[node]
-        parents.append(-minus_parent if shared else -1)
-        order.append(node)
-        left.remove(node)
-        for other in left:
-            common = (cliques[node] & cliques[other]).bit_count()
-            link[other] = max(link[other], (common, 1 - len(order)))
-    masks = tuple(cliques[i] for i in order)
+    placed = [False] * len(ordered)
+    # Best link of each clique that touches the tree: (attributes shared, -position of the parent in `order`, -itself).
+    link: dict[int, tuple[int, int, int]] = {}
+    for start in range(len(ordered)):  # a root is the largest clique that no other root reached
+        if placed[start]:
+            continue
+        link[start] = (0, 0, -start)
+        while link:
+            shared, minus_parent, minus_node = max(link.values())  # of equals the largest
+            node = -minus_node
+            del link[node]
+            placed[node] = True
+            parents.append(-minus_parent if shared else -1)
+            order.append(node)
+            for other in {n for rank in bits(ordered[node]) for n in holding[rank]}:
+                if not placed[other]:
+                    found = ((ordered[node] & ordered[other]).bit_count(), 1 - len(order), -other)
+                    link[other] = max(link.get(other, found), found)
+    masks = tuple(ordered[i] for i in order)
     separators = tuple(masks[node] & masks[parent] if parent >= 0 else 0 for node, parent in enumerate(parents))
     return JunctionTree(axes, masks, tuple(parents), separators)
 

@@ -20,9 +20,7 @@ def by_whole_trees(domain: Domain, held: tuple[Clique, ...], clique: Clique, cel
     if any(set(clique) <= set(q) for q in held):
         return True
     cliques = [*held, clique]
-    return (
-        domain.size(clique) <= cells and model_size(domain, cliques) <= cells and pass_cost(domain, cliques) <= cost
-    )
+    return domain.size(clique) <= cells and model_size(domain, cliques) <= cells and pass_cost(domain, cliques) <= cost
 
 
 def tight_bounds(domain: Domain, held: tuple[Clique, ...], candidates: list[Clique], rng: np.random.Generator):
