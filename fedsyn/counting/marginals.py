@@ -21,11 +21,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsyn.counting.pairs import count_pairs, worth_multiplying
 from fedsyn.domain import Domain
 
 # Index arrays are built for this many rows at a time: an index of 2 bytes and its 8-byte copy inside bincount
 # stay in a level-2 cache of 1 MB together with the columns. Measured flat between 2**15 and 2**17.
 _CHUNK = 1 << 16
+# From so many cliques on it is considered to count pairs together (`fedsyn.counting.pairs`).
+_MANY = 64
+# Cell numbers that are held and sorted at a time, 8 bytes each.
+_SORTED_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,13 @@ def count(codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]) -
     sizes = [_prod(shape) for shape in shapes]
     results: list[np.ndarray | None] = [None] * len(axes)
     # Cliques in lexicographic order meet shared prefixes one after the other, so a prefix is computed once.
-    order = sorted(range(len(axes)), key=axes.__getitem__)
     n = codes.shape[0]
+    multiplied = worth_multiplying(domain.shape, axes, n) if len(axes) >= _MANY else []
+    if multiplied:
+        pairs = [(axes[which][0], axes[which][1]) for which in multiplied]
+        for which, flat in zip(multiplied, count_pairs(codes, domain, pairs), strict=True):
+            results[which] = flat
+    order = sorted(set(range(len(axes))).difference(multiplied), key=axes.__getitem__)
     # Chunks pay one pass over the cells each, so a clique of more cells than a chunk has rows is counted in
     # one go.
     for chunk, group in (
@@ -165,18 +175,36 @@ def count_sparse(codes: np.ndarray, domain: Domain, clique: Sequence[str]) -> Sp
 def count_sparse_many(codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]) -> list[SparseMarginal]:
     """The non-empty cells of many marginals; all cliques are counted together, so small tables cost little.
 
-    Memory grows with rows x cliques, never with the number of cells.
+    Where a table has more rows than a marginal has cells the marginal is counted whole, else its rows' cells are
+    sorted, some cliques at a time.
 
     Raises:
         ValueError: a clique has more cells than an int64 index can number, or see `count`.
     """
     _check_codes(codes, domain)
     axes = [_axes(domain, clique) for clique in cliques]
-    if not axes:
-        return []
+    n = codes.shape[0]
+    sizes = [_prod(tuple(domain.shape[i] for i in clique)) for clique in axes]
+    found: list[SparseMarginal | None] = [None] * len(axes)
+    dense = [which for which, cells in enumerate(sizes) if cells <= min(n, _CHUNK)]
+    names = domain.attributes
+    tables = count(codes, domain, [[names[i] for i in axes[which]] for which in dense])
+    for which, table in zip(dense, tables, strict=True):
+        found[which] = dense_to_sparse(table)
+    rest = [which for which, marginal in enumerate(found) if marginal is None]
+    step = max(1, _SORTED_AT_ONCE // max(1, n))
+    for begin in range(0, len(rest), step):
+        some = rest[begin : begin + step]
+        for which, marginal in zip(some, _sorted_runs(codes, domain, [axes[i] for i in some]), strict=True):
+            found[which] = marginal
+    return [marginal for marginal in found if marginal is not None]
+
+
+def _sorted_runs(codes: np.ndarray, domain: Domain, axes: list[tuple[int, ...]]) -> list[SparseMarginal]:
+    """The non-empty cells of some marginals, from the sorted cells of all rows."""
     n = codes.shape[0]
     index = np.empty((len(axes), n), dtype=np.int64)
-    # Blocks of cliques bound the work space of the matrix product for large tables.
+    # Blocks of rows bound the work space of the matrix product for large tables.
     strides = cell_strides(domain, axes)
     for start in range(0, n, _CHUNK):
         stop = min(n, start + _CHUNK)
