@@ -310,8 +310,12 @@ class AugFlaimClient(FlaimClient):
         """Line 7, Private: tau_k(q) = mean over j in q of ||M_j(D_k) - n_k p_j||_1; one row moves it by at most 1."""
         attributes = list(self.domain)
         distances = l1_distances(self.codes, self.domain, [(name,) for name in attributes], view, self.size)
-        by_name = dict(zip(attributes, distances, strict=True))
-        return np.array([np.mean([by_name[name] for name in q]) for q in cliques])
+        out = np.empty(len(cliques))
+        for size in {len(q) for q in cliques}:
+            which = [i for i, q in enumerate(cliques) if len(q) == size]
+            axes = np.array([self.domain.axes(cliques[i]) for i in which])
+            out[which] = distances[axes].mean(axis=1)
+        return out
 
 
 class AugFlaimOracleClient(FlaimClient):

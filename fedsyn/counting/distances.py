@@ -6,13 +6,15 @@ one set of them per clique; here the cliques share them.
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.marginals import cell_strides
+from fedsyn.counting.marginals import cell_strides, count
 from fedsyn.domain import Clique, Domain
 
 # Cell numbers that are held at a time, 8 bytes each.
@@ -69,6 +71,65 @@ def _of_cells(
     inside = np.add.reduceat(np.abs(counts - size * touched), starts)
     outside = np.maximum(0.0, 1.0 - np.add.reduceat(touched, starts))
     return np.asarray(inside + size * outside)
+
+
+# Distances of very many marginals ---------------------------------------------------------------------------------
+
+
+class FlatLayout:
+    """Where many marginals lie in one vector, one after the other, and which of them are equally long.
+
+    Attributes:
+        bounds: (m + 1,) first cell of each.
+        groups: (positions, (k, cells) places of their cells) for each number of cells.
+    """
+
+    def __init__(self, domain: Domain, cliques: tuple[Clique, ...]) -> None:
+        self.cliques = cliques
+        self.sizes = np.array([domain.size(q) for q in cliques], np.int64)
+        self.bounds = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+        self.groups = []
+        for cells in np.unique(self.sizes):
+            which = np.flatnonzero(self.sizes == cells)
+            self.groups.append((which, self.bounds[which][:, None] + np.arange(cells)))
+
+    def sums(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """(m,) sum of each marginal's cells: to the bit what summing each by itself gives."""
+        out = np.empty(len(self.sizes))
+        for which, places in self.groups:
+            out[which] = values[places].sum(axis=1)
+        return out
+
+
+@lru_cache(maxsize=4)
+def flat_layout(domain: Domain, cliques: tuple[Clique, ...]) -> FlatLayout:
+    return FlatLayout(domain, cliques)
+
+
+# Counts of tables of this process that may be asked for again: those of a simulation's clients, round after round.
+_KEPT_BYTES = 1 << 28
+_kept: OrderedDict[tuple[bytes, Domain, tuple[Clique, ...]], npt.NDArray[np.int32]] = OrderedDict()
+
+
+def flat_counts(codes: npt.NDArray[np.integer], domain: Domain, cliques: tuple[Clique, ...]) -> npt.NDArray[np.int32]:
+    """Counts of many marginals of a table as one vector, in the order of the cliques; kept for the next time.
+
+    A table does not change in a run, but is asked for the same counts in every round. They are found by a hash of the
+    rows, and the oldest are dropped.
+    """
+    if len(codes) >= 1 << 31:
+        raise ValueError("too many rows for counts of 32 bits")
+    digest = hashlib.blake2b(np.ascontiguousarray(codes).data, digest_size=32)
+    digest.update(repr((codes.dtype.str, codes.shape)).encode())
+    key = (digest.digest(), domain, cliques)
+    found = _kept.get(key)
+    if found is None:
+        parts = [counts.ravel() for counts in count(codes, domain, cliques)]
+        found = _kept[key] = np.concatenate(parts).astype(np.int32)
+        while sum(kept.nbytes for kept in _kept.values()) > _KEPT_BYTES and len(_kept) > 1:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return found
 
 
 @lru_cache(maxsize=8)

@@ -47,10 +47,27 @@ class JunctionTree:
     def containing(self, mask: int) -> int:
         """The node with the fewest cells whose clique contains `mask`; -1 where none does."""
         best = -1
-        for node, clique in enumerate(self.cliques):
-            if mask & clique == mask and (best < 0 or self.cells[node] < self.cells[best]):
+        for node in self.holding[(mask & -mask).bit_length() - 1] if mask else range(len(self.cliques)):
+            if mask & self.cliques[node] == mask and (best < 0 or self.cells[node] < self.cells[best]):
                 best = node
         return best
+
+    @cached_property
+    def holding(self) -> tuple[tuple[int, ...], ...]:
+        """The nodes that each rank is in, ascending."""
+        out: list[list[int]] = [[] for _ in self.axes.sizes]
+        for node, mask in enumerate(self.cliques):
+            for rank in bits(mask):
+                out[rank].append(node)
+        return tuple(map(tuple, out))
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """For each rank the root of its component."""
+        root: list[int] = []
+        for node, parent in enumerate(self.parents):
+            root.append(node if parent < 0 else root[parent])
+        return tuple(root[nodes[0]] for nodes in self.holding)
 
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.counting.candidates import Candidates
-from fedsyn.counting.distances import touched_distances
+from fedsyn.counting.distances import flat_counts, flat_layout, touched_distances
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.selection import views
@@ -20,6 +20,9 @@ Penalty = Literal["cells", "effective"]
 
 # Up to so many rows, array calls cost more than what they compute, and all cliques are done in one set of them.
 _FEW_ROWS = 512
+# From so many cliques on they are compared together, as long as they have no more cells than this in all.
+_MANY = 256
+_MOST_CELLS = 1 << 24
 # In records; see `expected_noise`.
 _LARGEST_PENALTY = 2.0**32
 
@@ -42,6 +45,11 @@ def l1_distances(
     Returns:
         (m,) float64.
     """
+    if len(cliques) >= _MANY and len(codes) > _FEW_ROWS:
+        layout = flat_layout(domain, tuple(cliques))
+        if int(layout.sizes.max()) <= min(views.DENSE_CELLS, 4 * len(codes)) and layout.bounds[-1] <= _MOST_CELLS:
+            differences = flat_counts(codes, domain, layout.cliques) - size * view.flat(layout.cliques)
+            return layout.sums(np.abs(differences, out=differences))
     distances = np.empty(len(cliques))
     small = [i for i, q in enumerate(cliques) if domain.size(q) <= views.DENSE_CELLS]
     marginals = dict(zip(small, view.probabilities([cliques[i] for i in small]), strict=True))
