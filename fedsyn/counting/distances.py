@@ -108,28 +108,46 @@ def flat_layout(domain: Domain, cliques: tuple[Clique, ...]) -> FlatLayout:
 
 # Counts of tables of this process that may be asked for again: those of a simulation's clients, round after round.
 _KEPT_BYTES = 1 << 28
-_kept: OrderedDict[tuple[bytes, Domain, tuple[Clique, ...]], npt.NDArray[np.int32]] = OrderedDict()
+_kept: OrderedDict[tuple[bytes, Domain], tuple[tuple[Clique, ...], npt.NDArray[np.int32]]] = OrderedDict()
 
 
 def flat_counts(codes: npt.NDArray[np.integer], domain: Domain, cliques: tuple[Clique, ...]) -> npt.NDArray[np.int32]:
     """Counts of many marginals of a table as one vector, in the order of the cliques; kept for the next time.
 
-    A table does not change in a run, but is asked for the same counts in every round. They are found by a hash of the
-    rows, and the oldest are dropped.
+    A table does not change in a run, but is asked for the same counts, or most of them, in every round. They are found
+    by a hash of the rows, and the oldest are dropped.
     """
     if len(codes) >= 1 << 31:
         raise ValueError("too many rows for counts of 32 bits")
     digest = hashlib.blake2b(np.ascontiguousarray(codes).data, digest_size=32)
     digest.update(repr((codes.dtype.str, codes.shape)).encode())
-    key = (digest.digest(), domain, cliques)
-    found = _kept.get(key)
-    if found is None:
-        parts = [counts.ravel() for counts in count(codes, domain, cliques)]
-        found = _kept[key] = np.concatenate(parts).astype(np.int32)
-        while sum(kept.nbytes for kept in _kept.values()) > _KEPT_BYTES and len(_kept) > 1:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return found
+    key = (digest.digest(), domain)
+    if key in _kept:
+        _kept.move_to_end(key)
+        places = _places(domain, _kept[key][0], cliques)
+        if places is not None:
+            return _kept[key][1][places]
+    flat = np.concatenate([counts.ravel() for counts in count(codes, domain, cliques)]).astype(np.int32)
+    _kept[key] = (cliques, flat)
+    while sum(kept.nbytes for _, kept in _kept.values()) > _KEPT_BYTES and len(_kept) > 1:
+        _kept.popitem(last=False)
+    return flat
+
+
+@lru_cache(maxsize=2)
+def _places(
+    domain: Domain, kept: tuple[Clique, ...], wanted: tuple[Clique, ...]
+) -> slice | npt.NDArray[np.int64] | None:
+    """Where the cells of some marginals are among those of others; None if one of them is missing."""
+    if kept == wanted:
+        return slice(None)
+    layout = flat_layout(domain, kept)
+    position = {clique: i for i, clique in enumerate(kept)}
+    if not all(clique in position for clique in wanted):
+        return None
+    which = np.array([position[clique] for clique in wanted])
+    sizes = layout.sizes[which]
+    return np.repeat(layout.bounds[which] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
 
 
 @lru_cache(maxsize=8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Clique, Domain
@@ -68,9 +68,13 @@ class Capacity:
         tree as it is must have room for the clique, which is carried along it (`Extension`). In a table of so many
         columns a triangulation per candidate would take minutes a round.
         """
-        cells, cost, fits = share * self.max_cells, share * self.max_pass_cost, self.growth.fits
-        mask = self._axes.mask
-        return [i for i, clique in enumerate(cliques) if fits(mask(clique), cells, cost, MOST_ATTRIBUTES)]
+        fits = self.test(share)
+        return [i for i, clique in enumerate(cliques) if fits(clique)]
+
+    def test(self, share: float = 1.0) -> Callable[[Clique], bool]:
+        """`which_fit` for one clique after the other, beside the cliques of now, whatever is added later."""
+        cells, cost, growth, mask = share * self.max_cells, share * self.max_pass_cost, self.growth, self._axes.mask
+        return lambda clique: growth.fits(mask(clique), cells, cost, MOST_ATTRIBUTES)
 
     def add_while_fitting(self, cliques: Sequence[Clique]) -> list[int]:
         """Adds the cliques one after the other as long as the bounds hold; indices of those that were added."""

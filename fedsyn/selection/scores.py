@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import pi, sqrt
 from typing import Literal
 
@@ -82,6 +82,15 @@ def expected_noise(sigma: float, cells: npt.NDArray[np.float64]) -> npt.NDArray[
     128, so that one row could move a score by 128 times what it is charged.
     """
     return np.minimum(sqrt(2.0 / pi) * sigma * cells, _LARGEST_PENALTY)
+
+
+def contained_in(cliques: Iterable[Clique]) -> Callable[[Clique], bool]:
+    """A test whether some clique lies inside one of these."""
+    holding: dict[str, list[frozenset[str]]] = {}
+    for clique in cliques:
+        for name in clique:
+            holding.setdefault(name, []).append(frozenset(clique))
+    return lambda clique: any(other.issuperset(clique) for other in holding.get(clique[0], ()))
 
 
 def penalised_cells(
