@@ -15,6 +15,7 @@ from pydantic import Field
 
 from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
+from fedsyn.counting.distances import flat_layout
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
@@ -311,9 +312,7 @@ class AugFlaimClient(FlaimClient):
         attributes = list(self.domain)
         distances = l1_distances(self.codes, self.domain, [(name,) for name in attributes], view, self.size)
         out = np.empty(len(cliques))
-        for size in {len(q) for q in cliques}:
-            which = [i for i, q in enumerate(cliques) if len(q) == size]
-            axes = np.array([self.domain.axes(cliques[i]) for i in which])
+        for which, axes in flat_layout(self.domain, cliques).by_length:
             out[which] = distances[axes].mean(axis=1)
         return out
 

@@ -46,9 +46,9 @@ def l1_distances(
         (m,) float64.
     """
     if len(cliques) >= _MANY and len(codes) > _FEW_ROWS:
-        layout = flat_layout(domain, tuple(cliques))
+        layout = flat_layout(domain, cliques)
         if int(layout.sizes.max()) <= min(views.DENSE_CELLS, 4 * len(codes)) and layout.bounds[-1] <= _MOST_CELLS:
-            differences = flat_counts(codes, domain, layout.cliques) - size * view.flat(layout.cliques)
+            differences = flat_counts(codes, layout) - size * view.flat(layout)
             return layout.sums(np.abs(differences, out=differences))
     distances = np.empty(len(cliques))
     small = [i for i, q in enumerate(cliques) if domain.size(q) <= views.DENSE_CELLS]
