@@ -3,9 +3,9 @@
     python benchmarks/bench_wide.py [--columns 30 60 200] [--mechanisms aim augflaim ...] [--widest]
 
 The table: 50,000 rows in 20 clients (central mechanisms: one). A column has 2 to 8 values, every twentieth 16 to 32;
-four in five follow the sum of one or two of the ten columns before them with probability 0.6. All pairs are the workload, of
-500 columns 20,000 random ones (docs/mechanisms.md, "Wide tables"). Each run is a process of its own with one thread:
-its CPU seconds and peak memory are those of `fedsyn run` from reading the CSV to the report.
+four in five follow the sum of one or two of the ten columns before them with probability 0.6. All pairs are the
+workload, of 500 columns 20,000 random ones (docs/mechanisms.md, "Wide tables"). Each run is a process of its own with
+one thread: its CPU seconds and peak memory are those of `fedsyn run` from reading the CSV to the report.
 
 The alternative of the same run is the rule that `Capacity.which_fit` replaces: one junction tree per candidate. It is
 asked for one round with as many measured pairs as a run ends with, about every candidate or, of more than 2,000, about

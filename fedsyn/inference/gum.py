@@ -185,15 +185,9 @@ def _project(targets: Mapping[Axes, np.ndarray], wanted: Axes) -> np.ndarray:
 
 def _maximal(targets: Mapping[Axes, np.ndarray]) -> dict[Axes, np.ndarray]:
     """The marginals of at least two attributes that no other one contains."""
-    larger: dict[int, list[set[int]]] = {}
-    for axes in targets:
-        for axis in axes:
-            larger.setdefault(axis, []).append(set(axes))
-    return {
-        axes: table
-        for axes, table in targets.items()
-        if len(axes) > 1 and not any(set(axes) < other for other in larger[axes[0]])
-    }
+    wide = {axes: table for axes, table in targets.items() if len(axes) > 1}
+    holding = {axis: [set(axes) for axes in wide if axis in axes] for axis in {axis for axes in wide for axis in axes}}
+    return {axes: table for axes, table in wide.items() if not any(set(axes) < other for other in holding[axes[0]])}
 
 
 def _peel(core: dict[Axes, np.ndarray]) -> tuple[dict[Axes, np.ndarray], list[tuple[int, Axes]]]:
@@ -384,15 +378,13 @@ def _apportion(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.
 def _rows_by_cell(cell: np.ndarray, marked: np.ndarray, have: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The rows of some cells, cell after cell and each in its order, and where each of those cells begins."""
     rows = np.flatnonzero(marked[cell])
-    rows = rows[np.argsort(cell[rows], kind="stable")]
-    return rows, np.cumsum(np.where(marked, have, 0)) - have
+    return rows[np.argsort(cell[rows], kind="stable")], np.cumsum(np.where(marked, have, 0)) - have
 
 
 def _free(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The first `wanted[c]` rows of each cell c (all of them if it has fewer), in random order."""
-    marked = wanted > 0
-    rows, starts = _rows_by_cell(cell, marked, have)
-    some = np.flatnonzero(marked)
+    some = np.flatnonzero(wanted)
+    rows, starts = _rows_by_cell(cell, wanted > 0, have)
     taken = np.minimum(wanted[some], have[some])
     places = np.repeat(starts[some] - (np.cumsum(taken) - taken), taken) + np.arange(int(taken.sum()))
     return rng.permutation(rows[places])
