@@ -7,7 +7,6 @@ The server half is `strategies/flaim.py`; Table 1's baselines are in `flaim_base
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -16,6 +15,7 @@ from pydantic import Field
 
 from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
+from fedsyn.counting.distances import flat_layout
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
@@ -330,19 +330,6 @@ class AugFlaimOracleClient(FlaimClient):
 def _means(values: npt.NDArray[np.float64], domain: Domain, cliques: tuple[Clique, ...]) -> npt.NDArray[np.float64]:
     """(m,) mean over each clique's attributes of (d,) values, the same to the last bit as clique by clique."""
     means = np.empty(len(cliques))
-    for places, axes in _by_length(domain, cliques):
+    for places, axes in flat_layout(domain, cliques).by_length:
         means[places] = values[axes].mean(axis=1)
     return means
-
-
-@lru_cache(maxsize=8)  # clients of a simulation that share a process are asked about the same ones
-def _by_length(
-    domain: Domain, cliques: tuple[Clique, ...]
-) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """For each length of a clique: positions of such cliques, and their attributes, (m, length)."""
-    lengths = np.array([len(clique) for clique in cliques], np.int64)
-    groups = []
-    for length in sorted(set(lengths.tolist())):
-        places = np.flatnonzero(lengths == length)
-        groups.append((places, np.array([domain.axes(cliques[i]) for i in places], np.int64).reshape(-1, length)))
-    return groups

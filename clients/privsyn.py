@@ -65,7 +65,7 @@ class PairOptions(Node):
             have no noise either.
         noise_weight: what a noise error counts beside a dependency error of the same size.
         synthesizer: 'gum' (PrivSyn's rows) or 'pgm' (`fedsyn.inference`, pairs that its junction tree can hold).
-        gum_iterations: of the row updates.
+        gum_iterations: of the row updates; null: 50, and fewer of more than 400 selected pairs (wide tables).
         iterations: of PGM's fit between selections.
         final_iterations: of PGM's last fit.
         ablation: what serves a comparison only.

@@ -75,7 +75,8 @@ class Domain:
         return tuple(self.attributes[i] for i in sorted(set(self.axes(clique))))
 
     def shape_of(self, clique: Iterable[str]) -> tuple[int, ...]:
-        return tuple(self[name] for name in clique)
+        index, shape = self._index, self.shape
+        return tuple([shape[index[name]] for name in clique])
 
     def size(self, clique: Iterable[str] | None = None) -> int:
         """Number of cells of the clique's marginal, or of the whole domain (a Python int: may be huge)."""

@@ -21,7 +21,7 @@ from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.privacy import sigma_for_rho
 from fedsyn.protocol.client import Marginals, OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.selection.scores import expected_noise, penalised_cells
+from fedsyn.selection.scores import contained_in, expected_noise, penalised_cells
 from fedsyn.selection.views import ModelView, pack_model
 from fedsyn.wire.requests import Sum, Summed
 
@@ -119,8 +119,8 @@ class DistributedAim(MechanismStrategy):
         """
         cliques = self.candidates.cliques
         fitting = self.capacity.which_fit(cliques, self.share())
-        measured = [set(m.clique) for m in measurements]
-        fresh = [i for i in fitting if not _inside(cliques[i], measured)]
+        inside = contained_in([m.clique for m in measurements])
+        fresh = [i for i in fitting if not inside(cliques[i])]
         return fitting if self.options.ablation.remeasure or not fresh else fresh
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +24,11 @@ from fedsyn.selection.views import effective_cells
 from fedsyn.wire.requests import Sum, Summed, SumRequest
 
 Floats = npt.NDArray[np.float64]
+
+# Updates of GUM, one marginal each, beyond which every marginal is updated less often; but so often at least. 400 pairs
+# and fewer are updated as often as ever.
+_MOST_UPDATES = 20_000
+_FEWEST_ITERATIONS = 10
 
 
 @dataclass(frozen=True)
@@ -181,9 +186,9 @@ class PairSynthesis(MechanismStrategy):
             return
         with self.timed("synthesise"):
             rng = self.randomness.ordinary("gum", self.round)
-            iterations = self.options.gum_iterations or GumConfig().iterations
+            whole = gum_config(self.options.gum_iterations, len({m.clique for m in self.measurements}))
             # Between selections the rows start from the last ones, and only score pairs.
-            config = GumConfig(iterations=iterations if last else math.ceil(iterations / 5))
+            config = whole if last else replace(whole, iterations=math.ceil(whole.iterations / 5))
             rows = max(1, round(self.total))
             self.rows_made = synthesize(
                 self.domain,
@@ -249,6 +254,11 @@ class Allocation:
     even: bool = False
     fixed: npt.NDArray[np.float64] | None = None
 
+    @cached_property
+    def _parts(self) -> npt.NDArray[np.float64]:
+        """(m,) unit^(2/3)."""
+        return np.asarray(self.unit ** (2.0 / 3.0))
+
     def costs(self, most: int) -> npt.NDArray[np.float64]:
         """(m,) share of the budget of each pair, such that no `most` pairs exceed it together.
 
@@ -282,7 +292,7 @@ class Allocation:
             return np.asarray(errors[list(chosen)].sum() + errors)
         if self.even:
             return np.asarray(math.sqrt(len(chosen) + 1.0) * (self.unit[list(chosen)].sum() + self.unit))
-        parts = self.unit ** (2.0 / 3.0)
+        parts = self._parts
         return np.asarray((parts[list(chosen)].sum() + parts) ** 1.5)
 
 
@@ -317,6 +327,22 @@ def choose_greedily(
         selected.append(best)
         open_[best] = False
     return selected[len(chosen) :]
+
+
+def gum_config(iterations: int | None, pairs: int) -> GumConfig:
+    """How rows are fitted to so many selected pairs: GUM's default, or of very many pairs fewer updates of each.
+
+    With fewer iterations the step decays faster, so that the last one is as short as it would have been.
+    """
+    default = GumConfig()
+    if iterations is not None:
+        return replace(default, iterations=iterations)
+    fewer = min(default.iterations, max(_FEWEST_ITERATIONS, _MOST_UPDATES // max(1, pairs)))
+    return (
+        default
+        if fewer == default.iterations
+        else GumConfig(iterations=fewer, decay=default.decay ** (default.iterations / fewer))
+    )
 
 
 def integer_weights(shares: npt.NDArray[np.float64]) -> list[int]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import sqrt
 
 import numpy as np
@@ -20,7 +21,7 @@ from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model
 from fedsyn.protocol.client import Marginals, OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.selection.scores import expected_noise, penalised_cells
+from fedsyn.selection.scores import contained_in, expected_noise, penalised_cells
 from fedsyn.selection.sketches import Sketcher, grouping_of, pack_grouping, squared_distance
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.wire.requests import Sum, Summed
@@ -91,17 +92,18 @@ class Sketched:
         badly off, the sum still tells a clique with three of them from one with two.
         """
         found: dict[Clique, float] = {}
-        for i, clique in enumerate(self.sketcher.cliques):
-            (probabilities,) = view.probabilities([clique])
+        marginals = view.probabilities(self.sketcher.cliques)
+        for i, (clique, probabilities) in enumerate(zip(self.sketcher.cliques, marginals, strict=True)):
             found[clique] = self.distance(i, view.model, probabilities)
-        parts = {q: frozenset(q) for q in found}
+        place = {q: i for i, q in enumerate(found)}
         out = np.empty(len(cliques))
         for position, clique in enumerate(cliques):
             if clique in found:
                 out[position] = found[clique]
             else:
-                inside = [found[q] for q, own in parts.items() if own <= set(clique)]
-                out[position] = sqrt(sum(distance * distance for distance in inside))
+                subsets = (q for k in range(1, len(clique) + 1) for q in combinations(clique, k))
+                inside = sorted((q for q in subsets if q in place), key=place.__getitem__)
+                out[position] = sqrt(sum(found[q] * found[q] for q in inside))
         return out
 
 
@@ -185,25 +187,34 @@ class SketchAim(MechanismStrategy):
         """
         assert self.model is not None
         view = ModelView(self.model)
-        eligible = self.capacity.which_fit(self.candidates.cliques, share)
-        chosen = self.new_cliques(sketched, view, eligible, sigma, count, share)
+        fits = self.capacity.test(share)  # of the tree as it is now
+        chosen = self.new_cliques(sketched, view, fits, sigma, count, share)
         cliques, weights = self.candidates.cliques, self.candidates.weights
-        again = [i for i in eligible if cliques[i] in known] if len(chosen) < count else []
+        measured = [i for i, q in enumerate(cliques) if q in known] if len(chosen) < count else []
+        again = [i for i in measured if fits(cliques[i])]
         gains = {i: weights[i] * self.less_noise(view, i, known[cliques[i]], sigma) for i in again}
         return sorted(chosen + sorted(again, key=lambda i: (-gains[i], i))[: count - len(chosen)])
 
     def new_cliques(
-        self, sketched: Sketched, view: ModelView, eligible: Sequence[int], sigma: float, count: int, share: float
+        self,
+        sketched: Sketched,
+        view: ModelView,
+        fits: Callable[[Clique], bool],
+        sigma: float,
+        count: int,
+        share: float,
     ) -> list[int]:
         """At most `count` cliques of the largest positive gain: w_q (estimated L1 error - expected noise), as in AIM.
 
         Cells are counted as `penalty` says. The model's supports, which take long to compute for large cliques, are
         computed for those candidates only whose gain without the penalty could still be among the best: the heap holds
-        upper bounds first, and a bound that comes out on top is replaced by the exact gain and put back.
+        upper bounds first, and a bound that comes out on top is replaced by the exact gain and put back. Whether a
+        clique fits is asked of those alone that come out on top: beside the round's first tree (`fits`), as if all had
+        been asked before the first was chosen, and beside what was chosen since.
         """
         cliques, weights = self.candidates.cliques, self.candidates.weights
-        inside = [set(q) for q in self.capacity.cliques]
-        new = [i for i in eligible if len(cliques[i]) > 1 and not any(set(cliques[i]) <= q for q in inside)]
+        inside = contained_in(self.capacity.cliques)
+        new = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q)]
         bounds = weights[new] * sketched.distances(view, [cliques[i] for i in new])
         heap = [(-bound, i, False) for bound, i in zip(bounds, new, strict=True)]
         heapq.heapify(heap)
@@ -213,7 +224,11 @@ class SketchAim(MechanismStrategy):
             if not exact:
                 noise = expected_noise(sigma, penalised_cells(self.options.penalty, self.candidates, [i], view))
                 heapq.heappush(heap, (loss + weights[i] * float(noise[0]), i, True))
-            elif self.capacity.fits(cliques[i], share) and not any(set(cliques[i]) <= set(cliques[j]) for j in chosen):
+            elif (
+                fits(cliques[i])
+                and self.capacity.fits(cliques[i], share)
+                and not any(set(cliques[i]) <= set(cliques[j]) for j in chosen)
+            ):
                 self.capacity.add([cliques[i]])
                 chosen.append(i)
         return chosen

@@ -21,13 +21,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsyn.counting.pairs import count_pairs, worth_multiplying
 from fedsyn.domain import Domain
 
 # Index arrays are built for this many rows at a time: an index of 2 bytes and its 8-byte copy inside bincount
 # stay in a level-2 cache of 1 MB together with the columns. Measured flat between 2**15 and 2**17.
 _CHUNK = 1 << 16
-# Numbers of 8 bytes that `count_sparse_many` holds of a large table.
+# Numbers of 8 bytes that are held, and sorted, of a large table at a time.
 _CELLS_AT_ONCE = 1 << 22
+# From so many cliques on it is considered to count pairs together (`fedsyn.counting.pairs`).
+_MANY = 64
+# Numbers that are sorted at once without asking whether counting would be cheaper: those of a small table.
+_FEW = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,13 @@ def count(codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]) -
     sizes = [_prod(shape) for shape in shapes]
     results: list[np.ndarray | None] = [None] * len(axes)
     # Cliques in lexicographic order meet shared prefixes one after the other, so a prefix is computed once.
-    order = sorted(range(len(axes)), key=axes.__getitem__)
     n = codes.shape[0]
+    multiplied = worth_multiplying(domain.shape, axes, n) if len(axes) >= _MANY else []
+    if multiplied:
+        pairs = [(axes[which][0], axes[which][1]) for which in multiplied]
+        for which, flat in zip(multiplied, count_pairs(codes, domain, pairs), strict=True):
+            results[which] = flat
+    order = sorted(set(range(len(axes))).difference(multiplied), key=axes.__getitem__)
     # Chunks pay one pass over the cells each, so a clique of more cells is counted in longer ones.
     groups: dict[int, list[int]] = {}
     for which in order:
@@ -201,7 +211,7 @@ def count_sparse_many(codes: np.ndarray, domain: Domain, cliques: Iterable[Seque
     cliques = [tuple(clique) for clique in cliques]
     axes = [_axes(domain, clique) for clique in cliques]
     n = codes.shape[0]
-    if n <= _CHUNK:
+    if n * len(axes) <= _FEW:
         return _sorted_cells(codes, domain, axes) if axes else []
     found: dict[int, SparseMarginal] = {}
     sizes = [_prod(tuple(domain.shape[i] for i in clique)) for clique in axes]
@@ -231,7 +241,7 @@ def _sorted_cells(codes: np.ndarray, domain: Domain, axes: Sequence[tuple[int, .
     """The non-empty cells of some cliques, from the sorted cells of the rows."""
     n = codes.shape[0]
     index = np.empty((len(axes), n), dtype=np.int64)
-    # Blocks of cliques bound the work space of the matrix product for large tables.
+    # Blocks of rows bound the work space of the matrix product for large tables.
     strides = cell_strides(domain, axes)
     for start in range(0, n, _CHUNK):
         stop = min(n, start + _CHUNK)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -18,10 +18,25 @@ def stored_cliques(cliques: Sequence[Clique], domain: Domain) -> tuple[Clique, .
     Marginals of the rest are sums of theirs: linear, and so free on secret shares and ciphertexts.
     """
     sets = [frozenset(clique) for clique in cliques]
-    largest = [q for q, own in zip(cliques, sets, strict=True) if not any(own < other for other in sets)]
+    holding = _holders(sets)
+    largest = [q for q, own in zip(cliques, sets, strict=True) if not any(own < sets[i] for i in _fewest(holding, own))]
     covered = frozenset[str]().union(*sets)
     alone = [(name,) for name in domain if name not in covered]
     return tuple(dict.fromkeys([*largest, *alone]))
+
+
+def _holders(sets: Sequence[Collection[str]]) -> dict[str, list[int]]:
+    """Positions of the cliques that have each attribute."""
+    out: dict[str, list[int]] = {}
+    for i, names in enumerate(sets):
+        for name in names:
+            out.setdefault(name, []).append(i)
+    return out
+
+
+def _fewest(holding: Mapping[str, list[int]], clique: Collection[str]) -> Sequence[int]:
+    """Positions of some cliques, among them all that contain this one: those with its rarest attribute."""
+    return min((holding.get(name, []) for name in clique), key=len, default=[])
 
 
 @dataclass(frozen=True)
@@ -82,6 +97,8 @@ class StoredLayout:
         sizes = [domain.size(clique) for clique in self.cliques]
         self._starts = list(accumulate(sizes, initial=0))
         self._found: dict[Clique, Place] = {}
+        self._sets = [frozenset(clique) for clique in self.cliques]
+        self._holding = _holders(self._sets)
 
     @property
     def starts(self) -> list[int]:
@@ -100,7 +117,9 @@ class StoredLayout:
             KeyError: no stored clique has them all.
         """
         if clique not in self._found:
-            holding = [i for i, kept in enumerate(self.cliques) if set(clique) <= set(kept)]
+            own = frozenset(clique)
+            near = _fewest(self._holding, own) if own else range(len(self.cliques))
+            holding = [i for i in near if own <= self._sets[i]]
             if not holding:
                 raise KeyError(clique)
             i = min(holding, key=lambda i: self._starts[i + 1] - self._starts[i])

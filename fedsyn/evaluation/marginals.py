@@ -124,6 +124,7 @@ def _model_errors(
     """(Q,) distances, in blocks of cliques that fit in memory together."""
     errors = np.empty(len(cliques))
     block: list[int] = []
+    held = 0
     for index, clique in enumerate(cliques):
         cells = domain.size(clique)
         if cells > _LARGEST_DENSE:
@@ -134,10 +135,11 @@ def _model_errors(
                 )
             errors[index] = _touched_error(codes, domain, clique, model)
             continue
-        if block and cells + sum(domain.size(cliques[i]) for i in block) > _CELLS_AT_ONCE:
+        if block and held + cells > _CELLS_AT_ONCE:
             errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model, norm)
-            block = []
+            block, held = [], 0
         block.append(index)
+        held += cells
     if block:
         errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model, norm)
     return errors

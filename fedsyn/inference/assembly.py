@@ -5,11 +5,13 @@ A plan depends on the tree alone, so it is made once per tree and shared by ever
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 
 from fedsyn.inference.junction_tree import ELSEWHERE, JunctionTree
+from fedsyn.inference.triangulation import bits
 
 # A query that costs more multiplications than this is worth trying every node as its root.
 _SEARCH_FROM = 200_000
@@ -62,14 +64,20 @@ class Planner:
         if mask not in self._roots:
             guess = min(self._guesses(mask))[3]
             if self.assembly(guess, mask, 0).cost > _SEARCH_FROM:
-                nodes = [score[3] for score in self._guesses(mask)]
+                nodes = [score[3] for score in self._guesses(mask, everywhere=True)]
                 guess = min(nodes, key=lambda n: (self.assembly(n, mask, 0).cost, n != guess, n))
             self._roots[mask] = guess
         return self._roots[mask]
 
-    def _guesses(self, mask: int) -> list[tuple[int, int, int, int]]:
+    def _guesses(self, mask: int, everywhere: bool = False) -> list[tuple[int, int, int, int]]:
         tree, out = self.tree, []
-        for node, clique in enumerate(tree.cliques):
+        nodes: Iterable[int] = range(len(tree.cliques))
+        if (
+            mask.bit_count() == 2 and not everywhere
+        ):  # one message with one attribute, at a node that has the other: none is better
+            nodes = sorted({node for rank in bits(mask) for node in tree.holding[rank]})
+        for node in nodes:
+            clique = tree.cliques[node]
             groups = tree.groups(node, mask)
             if ELSEWHERE in groups:
                 continue

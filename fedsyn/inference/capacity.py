@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Clique, Domain
-from fedsyn.inference import model_size, pass_cost
+from fedsyn.inference.growth import Growth
+from fedsyn.inference.triangulation import axes_of
+
+# `which_fit` triangulates anew what a clique may change as long as that concerns so many attributes, or fewer.
+MOST_ATTRIBUTES = 48
 
 
 class Capacity:
@@ -24,36 +28,53 @@ class Capacity:
         self.domain = domain
         self.max_cells = node.max_cells
         self.max_pass_cost = node.max_pass_cost
-        self._cliques: dict[Clique, None] = {}
+        self._axes = axes_of(domain)
+        self._cliques: dict[Clique, int] = {}  # with their masks; maximal ones only
+        self._growth: Growth | None = None
+        self._stale: Growth | None = None
 
     @property
     def cliques(self) -> tuple[Clique, ...]:
         return tuple(self._cliques)
 
+    @property
+    def growth(self) -> Growth:
+        """The junction tree of the cliques so far, ready to be asked what one more would make of it."""
+        if self._growth is None:
+            self._growth = Growth(self._axes, tuple(self._cliques.values()), self._stale)
+            self._stale = None
+        return self._growth
+
     def add(self, cliques: Iterable[Clique]) -> None:
         """Records measured cliques. Those inside another one cost nothing."""
         for clique in cliques:
-            self._cliques[self.domain.canonical(clique)] = None
-        sets = [frozenset(q) for q in self._cliques]
-        self._cliques = {
-            q: None for q, own in zip(list(self._cliques), sets, strict=True) if not any(own < other for other in sets)
-        }
+            mask = self._axes.mask(clique)
+            if any(mask & own == mask for own in self._cliques.values()):
+                continue
+            inside = [q for q, own in self._cliques.items() if own & mask == own]
+            for q in inside:
+                del self._cliques[q]
+            self._cliques[self.domain.canonical(clique)] = mask
+            self._stale, self._growth = self._growth or self._stale, None
 
     def fits(self, clique: Clique, share: float = 1.0) -> bool:
         """Whether the model with this clique added stays within `share` of both bounds."""
-        if any(set(clique) <= set(q) for q in self._cliques):
-            return True
-        if self.domain.size(clique) > share * self.max_cells:
-            return False
-        cliques = [*self._cliques, clique]
-        return (
-            model_size(self.domain, cliques) <= share * self.max_cells
-            and pass_cost(self.domain, cliques) <= share * self.max_pass_cost
-        )
+        return self.growth.fits(self._axes.mask(clique), share * self.max_cells, share * self.max_pass_cost)
 
     def which_fit(self, cliques: Sequence[Clique], share: float = 1.0) -> list[int]:
-        """Indices of the cliques that could be added next, each on its own."""
-        return [i for i, clique in enumerate(cliques) if self.fits(clique, share)]
+        """Indices of the cliques that could be added next, each on its own.
+
+        As `fits` says, but where more than `MOST_ATTRIBUTES` attributes might have to be triangulated anew: there the
+        tree as it is must have room for the clique, which is carried along it (`Extension`). In a table of so many
+        columns a triangulation per candidate would take minutes a round.
+        """
+        fits = self.test(share)
+        return [i for i, clique in enumerate(cliques) if fits(clique)]
+
+    def test(self, share: float = 1.0) -> Callable[[Clique], bool]:
+        """`which_fit` for one clique after the other, beside the cliques of now, whatever is added later."""
+        cells, cost, growth, mask = share * self.max_cells, share * self.max_pass_cost, self.growth, self._axes.mask
+        return lambda clique: growth.fits(mask(clique), cells, cost, MOST_ATTRIBUTES)
 
     def add_while_fitting(self, cliques: Sequence[Clique]) -> list[int]:
         """Adds the cliques one after the other as long as the bounds hold; indices of those that were added."""

@@ -185,11 +185,9 @@ def _project(targets: Mapping[Axes, np.ndarray], wanted: Axes) -> np.ndarray:
 
 def _maximal(targets: Mapping[Axes, np.ndarray]) -> dict[Axes, np.ndarray]:
     """The marginals of at least two attributes that no other one contains."""
-    return {
-        axes: table
-        for axes, table in targets.items()
-        if len(axes) > 1 and not any(set(axes) < set(other) for other in targets)
-    }
+    wide = {axes: table for axes, table in targets.items() if len(axes) > 1}
+    holding = {axis: [set(axes) for axes in wide if axis in axes] for axis in {axis for axes in wide for axis in axes}}
+    return {axes: table for axes, table in wide.items() if not any(set(axes) < other for other in holding[axes[0]])}
 
 
 def _peel(core: dict[Axes, np.ndarray]) -> tuple[dict[Axes, np.ndarray], list[tuple[int, Axes]]]:
@@ -331,7 +329,7 @@ def update(
     moves = math.floor(alpha * min(float(surplus.sum()), float(lack.sum())) + rng.random())
     if moves <= 0:
         return 0
-    freed = _free(cell, _apportion(surplus, moves, rng), rng)
+    freed = _free(cell, _apportion(surplus, moves, rng), have, rng)
     filled = np.repeat(np.arange(goal.size), _apportion(lack, moves, rng))
     # Match on one of the attributes, a random one, so that most replacements leave it as it is.
     stride, size = _stride(target.shape, int(rng.integers(target.ndim)))
@@ -377,24 +375,25 @@ def _apportion(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.
     return edges
 
 
-def _free(cell: np.ndarray, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _rows_by_cell(cell: np.ndarray, marked: np.ndarray, have: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of some cells, cell after cell and each in its order, and where each of those cells begins."""
+    rows = np.flatnonzero(marked[cell])
+    return rows[np.argsort(cell[rows], kind="stable")], np.cumsum(np.where(marked, have, 0)) - have
+
+
+def _free(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The first `wanted[c]` rows of each cell c (all of them if it has fewer), in random order."""
-    rows = np.flatnonzero(wanted[cell])
-    rows = rows[np.argsort(cell[rows], kind="stable")]
-    own = cell[rows].astype(np.int64)
-    place = np.arange(len(own))
-    starts = np.zeros(len(own), dtype=np.int64)
-    starts[1:] = np.where(own[1:] != own[:-1], place[1:], 0)
-    rank = place - np.maximum.accumulate(starts)
-    return rng.permutation(rows[rank < wanted[own]])
+    some = np.flatnonzero(wanted)
+    rows, starts = _rows_by_cell(cell, wanted > 0, have)
+    taken = np.minimum(wanted[some], have[some])
+    places = np.repeat(starts[some] - (np.cumsum(taken) - taken), taken) + np.arange(int(taken.sum()))
+    return rng.permutation(rows[places])
 
 
 def _one_of(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A random row of each wanted cell; none of them is empty."""
     marked = np.zeros(len(have), dtype=bool)
     marked[wanted] = True
-    rows = np.flatnonzero(marked[cell])
-    rows = rows[np.argsort(cell[rows], kind="stable")]
-    starts = np.cumsum(np.where(marked, have, 0)) - have
+    rows, starts = _rows_by_cell(cell, marked, have)
     chosen: np.ndarray = rows[starts[wanted] + (rng.random(len(wanted)) * have[wanted]).astype(np.int64)]
     return chosen

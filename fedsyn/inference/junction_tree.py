@@ -11,7 +11,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.inference.triangulation import Axes, axes_of, bits, maximal, triangulate
 
 # Passes over the cells of a tree clique that every calibration makes: maximum, subtraction, exp, sum, product.
-_FIXED_PASSES = 5
+FIXED_PASSES = 5
 # Where an attribute lies, seen from a node, when it is not behind a neighbour.
 HERE, ELSEWHERE = -1, -2
 
@@ -47,10 +47,27 @@ class JunctionTree:
     def containing(self, mask: int) -> int:
         """The node with the fewest cells whose clique contains `mask`; -1 where none does."""
         best = -1
-        for node, clique in enumerate(self.cliques):
-            if mask & clique == mask and (best < 0 or self.cells[node] < self.cells[best]):
+        for node in self.holding[(mask & -mask).bit_length() - 1] if mask else range(len(self.cliques)):
+            if mask & self.cliques[node] == mask and (best < 0 or self.cells[node] < self.cells[best]):
                 best = node
         return best
+
+    @cached_property
+    def holding(self) -> tuple[tuple[int, ...], ...]:
+        """The nodes that each rank is in, ascending."""
+        out: list[list[int]] = [[] for _ in self.axes.sizes]
+        for node, mask in enumerate(self.cliques):
+            for rank in bits(mask):
+                out[rank].append(node)
+        return tuple(map(tuple, out))
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """For each rank the root of its component."""
+        root: list[int] = []
+        for node, parent in enumerate(self.parents):
+            root.append(node if parent < 0 else root[parent])
+        return tuple(root[nodes[0]] for nodes in self.holding)
 
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:
@@ -97,27 +114,39 @@ class JunctionTree:
         return out
 
 
-@lru_cache(maxsize=256)
-def _build(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
+def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
     """Maximum spanning forest of the clique graph by shared attributes (Prim), roots the largest cliques."""
-    cells = [axes.cells(mask) for mask in cliques]
-    left = sorted(range(len(cliques)), key=lambda i: (-cells[i], cliques[i]))
+    ordered = sorted(cliques, key=lambda mask: (-axes.cells(mask), mask))
+    holding: list[list[int]] = [[] for _ in axes.sizes]
+    for node, mask in enumerate(ordered):
+        for rank in bits(mask):
+            holding[rank].append(node)
     order: list[int] = []
     parents: list[int] = []
-    # Best link of each clique that is not in the tree yet: (attributes shared, -position of the parent in `order`).
-    link = dict.fromkeys(left, (0, 0))
-    while left:
-        node = max(left, key=lambda i: link[i])  # the first of equals: the largest
-        shared, minus_parent = link[node]
-        parents.append(-minus_parent if shared else -1)
-        order.append(node)
-        left.remove(node)
-        for other in left:
-            common = (cliques[node] & cliques[other]).bit_count()
-            link[other] = max(link[other], (common, 1 - len(order)))
-    masks = tuple(cliques[i] for i in order)
+    placed = [False] * len(ordered)
+    # Best link of each clique that touches the tree: (attributes shared, -position of the parent in `order`, -itself).
+    link: dict[int, tuple[int, int, int]] = {}
+    for start in range(len(ordered)):  # a root is the largest clique that no other root reached
+        if placed[start]:
+            continue
+        link[start] = (0, 0, -start)
+        while link:
+            shared, minus_parent, minus_node = max(link.values())  # of equals the largest
+            node = -minus_node
+            del link[node]
+            placed[node] = True
+            parents.append(-minus_parent if shared else -1)
+            order.append(node)
+            for other in {n for rank in bits(ordered[node]) for n in holding[rank]}:
+                if not placed[other]:
+                    found = ((ordered[node] & ordered[other]).bit_count(), 1 - len(order), -other)
+                    link[other] = max(link.get(other, found), found)
+    masks = tuple(ordered[i] for i in order)
     separators = tuple(masks[node] & masks[parent] if parent >= 0 else 0 for node, parent in enumerate(parents))
     return JunctionTree(axes, masks, tuple(parents), separators)
+
+
+_build = lru_cache(maxsize=256)(connect)
 
 
 def build_tree(axes: Axes, masks: Iterable[int]) -> JunctionTree:
@@ -131,6 +160,17 @@ def model_size(domain: Domain, cliques: Sequence[Clique]) -> int:
     return sum(axes.cells(mask) for mask in triangulate(axes, map(axes.mask, cliques)))
 
 
+def table_counts(tree: JunctionTree, measured: Iterable[int]) -> list[int]:
+    """Tables that a pass adds to each node and sums out of it: those of separators and of measured cliques."""
+    tables = [0] * len(tree.cliques)
+    for mask in measured:
+        tables[tree.containing(mask)] += 1
+    for parent in tree.parents:
+        if parent >= 0:
+            tables[parent] += 1
+    return tables
+
+
 def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
     """Cells that one calibration pass touches for a model with these cliques; about proportional to its time.
 
@@ -140,10 +180,5 @@ def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
     axes = axes_of(domain)
     measured = maximal(map(axes.mask, cliques))
     tree = build_tree(axes, measured)
-    tables = [0] * len(tree.cliques)
-    for mask in measured:
-        tables[tree.containing(mask)] += 1
-    for parent in tree.parents:
-        if parent >= 0:
-            tables[parent] += 1
-    return math.fsum(cells * (_FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, tables, strict=True))
+    counts = table_counts(tree, measured)
+    return math.fsum(cells * (FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, counts, strict=True))

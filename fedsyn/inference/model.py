@@ -178,8 +178,19 @@ class Model:
         return marginal
 
     def project_many(self, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
-        """`project` for each clique; messages and sums that several of them need are computed once."""
-        return [self.project(clique) for clique in cliques]
+        """`project` for each clique; messages and sums that several of them need are computed once.
+
+        Two attributes that no potential connects are independent: the product of their own marginals.
+        """
+        rank, roots, query = axes_of(self.domain).rank, self._query().tree.roots, self._query()
+        out = []
+        for clique in cliques:
+            if len(clique) == 2 and roots[rank[clique[0]]] != roots[rank[clique[1]]]:
+                first, second = (query.project(1 << rank[name]) for name in clique)
+                out.append(np.multiply.outer(first, second) * self.total)
+            else:
+                out.append(self.project(clique))
+        return out
 
     def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
         """Probabilities of some cells of a clique.

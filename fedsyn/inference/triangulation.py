@@ -88,7 +88,7 @@ def maximal(masks: Iterable[int]) -> list[int]:
     return out
 
 
-def _adjacency(count: int, masks: Iterable[int]) -> list[int]:
+def adjacency_of(count: int, masks: Iterable[int]) -> list[int]:
     """Neighbours of each rank in the graph that joins the attributes of each mask."""
     adjacency = [0] * count
     for mask in masks:
@@ -116,14 +116,20 @@ def _remove(adjacency: list[int], rank: int) -> None:
         adjacency[low.bit_length() - 1] &= keep
 
 
-def _eliminate_simplicial(adjacency: list[int], alive: int) -> tuple[list[int], int]:
+def eliminate_simplicial(adjacency: list[int], alive: int, queue: int | None = None) -> tuple[dict[int, int], int]:
     """Removes every vertex whose neighbours already form a clique: no fill, so no heuristic can do better.
 
+    Args:
+        adjacency: neighbours of each rank.
+        alive: vertices that are left.
+        queue: those of them that may be simplicial; None: any.
+
     Returns:
-        The cliques found and the mask of vertices that are left; `adjacency` is changed in place.
+        The clique of each vertex that was removed, in that order, and the mask of the vertices that are left, which
+        are the same in every order; `adjacency` is changed in place.
     """
-    cliques: list[int] = []
-    queue = alive
+    cliques: dict[int, int] = {}
+    queue = alive if queue is None else queue
     while queue:
         low = queue & -queue
         queue ^= low
@@ -131,47 +137,72 @@ def _eliminate_simplicial(adjacency: list[int], alive: int) -> tuple[list[int], 
         neighbours = adjacency[rank]
         if not _is_clique(adjacency, neighbours):
             continue
-        cliques.append(neighbours | low)
+        cliques[rank] = neighbours | low
         _remove(adjacency, rank)
         alive ^= low
         queue |= neighbours & alive  # losing a neighbour may make them simplicial
     return cliques, alive
 
 
-def _eliminate_greedily(adjacency: list[int], alive: int, axes: Axes, by_fill: bool) -> list[int]:
-    """Cliques of a greedy elimination: fewest fill edges, or smallest clique, first; ties by the other, then rank."""
+def eliminate_greedily(adjacency: list[int], alive: int, axes: Axes, by_fill: bool) -> list[int]:
+    """Cliques of a greedy elimination: fewest fill edges, or smallest clique, first; ties by the other, then rank.
+
+    What a vertex costs is kept until its neighbours, or the edges between them, change; where the smallest clique goes
+    first, fill edges are counted for ties only. `adjacency` is changed in place.
+    """
     cliques: list[int] = []
-
-    def cost(rank: int) -> tuple[int, int, int]:
-        neighbours = adjacency[rank]
-        fill = sum((neighbours & ~(1 << u) & ~adjacency[u]).bit_count() for u in bits(neighbours))
-        weight = axes.cells(neighbours | 1 << rank)
-        return (fill, weight, rank) if by_fill else (weight, fill, rank)
-
+    weights = {rank: axes.cells(adjacency[rank] | 1 << rank) for rank in bits(alive)}
+    fills = {rank: _fill(adjacency, rank) for rank in weights} if by_fill else {}
     while alive:
-        costs = [cost(rank) for rank in bits(alive)]
-        rank = min(costs)[2]
+        if by_fill:
+            least = min(fills.values())
+            rank = min((weights[r], r) for r, fill in fills.items() if fill == least)[1]
+        else:
+            smallest = min(weights.values())
+            ties = [r for r, weight in weights.items() if weight == smallest]
+            rank = ties[0] if len(ties) == 1 else min((_fill(adjacency, r), r) for r in ties)[1]
         neighbours = adjacency[rank]
         cliques.append(neighbours | 1 << rank)
         _remove(adjacency, rank)
+        changed = neighbours
         for other in bits(neighbours):
-            adjacency[other] |= neighbours & ~(1 << other)
+            missing = neighbours & ~(1 << other) & ~adjacency[other]
+            if missing:
+                adjacency[other] |= missing
+                for end in bits(missing):  # whoever sees both ends has one fill edge less
+                    changed |= adjacency[other] & adjacency[end]
         alive ^= 1 << rank
-        found, alive = _eliminate_simplicial(adjacency, alive)
-        cliques += found
+        found, left = eliminate_simplicial(adjacency, alive, queue=changed & alive)
+        for clique in found.values():
+            changed |= clique
+        cliques += found.values()
+        for gone in bits((alive ^ left) | 1 << rank):
+            del weights[gone]
+            fills.pop(gone, None)
+        alive = left
+        for other in bits(changed & alive):
+            weights[other] = axes.cells(adjacency[other] | 1 << other)
+            if by_fill:
+                fills[other] = _fill(adjacency, other)
     return cliques
+
+
+def _fill(adjacency: list[int], rank: int) -> int:
+    """Edges that eliminating a vertex would add, each counted from both ends."""
+    neighbours = adjacency[rank]
+    return sum((neighbours & ~(1 << u) & ~adjacency[u]).bit_count() for u in bits(neighbours))
 
 
 @lru_cache(maxsize=8192)
 def _triangulate(axes: Axes, masks: tuple[int, ...]) -> tuple[int, ...]:
     count = len(axes.sizes)
-    adjacency = _adjacency(count, masks)
-    first, alive = _eliminate_simplicial(adjacency, (1 << count) - 1)
+    adjacency = adjacency_of(count, masks)
+    first, alive = eliminate_simplicial(adjacency, (1 << count) - 1)
     if not alive:
-        return tuple(maximal(first))
+        return tuple(maximal(first.values()))
     options = []
     for by_fill in (False, True):
-        cliques = maximal(first + _eliminate_greedily(list(adjacency), alive, axes, by_fill))
+        cliques = maximal([*first.values(), *eliminate_greedily(list(adjacency), alive, axes, by_fill)])
         options.append((sum(axes.cells(c) for c in cliques), cliques))
     return tuple(min(options)[1])
 

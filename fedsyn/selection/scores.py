@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import pi, sqrt
 from typing import Literal
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.counting.candidates import Candidates
-from fedsyn.counting.distances import touched_distances
+from fedsyn.counting.distances import flat_counts, flat_layout, touched_distances
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.selection import views
@@ -21,6 +21,9 @@ Penalty = Literal["cells", "effective"]
 
 # Up to so many rows, array calls cost more than what they compute, and all cliques are done in one set of them.
 _FEW_ROWS = 512
+# From so many cliques on they are compared together, as long as they have no more cells than this in all.
+_MANY = 256
+_MOST_CELLS = 1 << 24
 # In records; see `expected_noise`.
 _LARGEST_PENALTY = 2.0**32
 
@@ -43,6 +46,11 @@ def l1_distances(
     Returns:
         (m,) float64.
     """
+    if len(cliques) >= _MANY and len(codes) > _FEW_ROWS:
+        layout = flat_layout(domain, cliques)
+        if int(layout.sizes.max()) <= min(views.DENSE_CELLS, 4 * len(codes)) and layout.bounds[-1] <= _MOST_CELLS:
+            differences = flat_counts(codes, layout) - size * view.flat(layout)
+            return layout.sums(np.abs(differences, out=differences))
     distances = np.empty(len(cliques))
     small = _small(domain, tuple(cliques), views.DENSE_CELLS)
     marginals = dict(zip(small, view.probabilities([cliques[i] for i in small]), strict=True))
@@ -81,6 +89,15 @@ def expected_noise(sigma: float, cells: npt.NDArray[np.float64]) -> npt.NDArray[
     128, so that one row could move a score by 128 times what it is charged.
     """
     return np.minimum(sqrt(2.0 / pi) * sigma * cells, _LARGEST_PENALTY)
+
+
+def contained_in(cliques: Iterable[Clique]) -> Callable[[Clique], bool]:
+    """A test whether some clique lies inside one of these."""
+    holding: dict[str, list[frozenset[str]]] = {}
+    for clique in cliques:
+        for name in clique:
+            holding.setdefault(name, []).append(frozenset(clique))
+    return lambda clique: any(other.issuperset(clique) for other in holding.get(clique[0], ()))
 
 
 def penalised_cells(

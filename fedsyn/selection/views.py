@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import InferenceNode
+from fedsyn.counting.distances import FlatLayout
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
@@ -41,6 +42,8 @@ class MarginalView(Protocol):
 
     def probabilities(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.float64]]: ...
 
+    def flat(self, layout: FlatLayout) -> npt.NDArray[np.float64]: ...
+
     def probability_at(self, clique: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]: ...
 
 
@@ -58,6 +61,7 @@ class ModelView:
         self.model = model
         self._marginals: dict[Clique, npt.NDArray[np.float64]] = {}
         self._effective: dict[Clique, float] = {}
+        self._flat: tuple[FlatLayout, npt.NDArray[np.float64]] | None = None
 
     @classmethod
     def of(cls, domain: Domain, arrays: Sequence[npt.NDArray[np.generic]], node: InferenceNode) -> ModelView:
@@ -90,6 +94,16 @@ class ModelView:
         for clique, marginal in zip(missing, self.model.project_many(missing), strict=True):
             self._marginals[clique] = marginal.ravel() / self.model.total
         return [self._marginals[q] for q in cliques]
+
+    def flat(self, layout: FlatLayout) -> npt.NDArray[np.float64]:
+        """Marginal distributions of many cliques as one vector, in order; the last ones are kept for the next client.
+
+        Nothing else of them is kept: a wide table has hundreds of thousands.
+        """
+        if self._flat is None or self._flat[0] is not layout:
+            marginals = self.model.project_many(layout.cliques)
+            self._flat = (layout, np.concatenate([m.ravel() for m in marginals]) / self.model.total)
+        return self._flat[1]
 
     def probability_at(self, clique: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
         """(m,) probabilities of single cells, (m, |q|) codes, of a marginal that is too large to form."""
@@ -125,6 +139,9 @@ class PooledView:
         for clique, counts in zip(missing, count(self.codes, self.domain, missing), strict=True):
             self._marginals[clique] = counts.ravel() / max(1, len(self.codes))
         return [self._marginals[q] for q in cliques]
+
+    def flat(self, layout: FlatLayout) -> npt.NDArray[np.float64]:
+        return np.concatenate(self.probabilities(layout.cliques))
 
     def probability_at(self, clique: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
         flat = np.ravel_multi_index(tuple(cells.T), self.domain.shape_of(clique))

@@ -276,7 +276,7 @@ def test_copies_keep_the_correlations_that_replacements_break() -> None:
 
 def test_freed_rows_lie_in_their_cells() -> None:
     cell = np.array([2, 0, 2, 1, 2, 0, 2], dtype=np.uint16)
-    freed = _free(cell, np.array([1, 0, 3]), np.random.default_rng(0))
+    freed = _free(cell, np.array([1, 0, 3]), np.bincount(cell), np.random.default_rng(0))
     assert sorted(cell[freed]) == [0, 2, 2, 2] and len(set(freed)) == 4
 
 

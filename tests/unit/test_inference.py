@@ -19,10 +19,10 @@ from fedsyn.inference.junction_tree import build_tree
 from fedsyn.inference.measurements import least_variance_total, merge
 from fedsyn.inference.solvers import _stalled
 from fedsyn.inference.triangulation import (
-    _adjacency,
-    _eliminate_greedily,
-    _eliminate_simplicial,
+    adjacency_of,
     axes_of,
+    eliminate_greedily,
+    eliminate_simplicial,
     maximal,
 )
 
@@ -78,11 +78,11 @@ def test_the_better_of_the_elimination_orders_is_taken() -> None:
         domain = Domain(tuple("abcdefgh"), tuple(rng.integers(2, 40, 8)))
         axes = axes_of(domain)
         masks = [axes.mask(rng.choice(list("abcdefgh"), 2, replace=False)) for _ in range(14)]
-        adjacency = _adjacency(8, masks)
-        free, left = _eliminate_simplicial(adjacency, (1 << 8) - 1)
+        adjacency = adjacency_of(8, masks)
+        free, left = eliminate_simplicial(adjacency, (1 << 8) - 1)
         sizes = []
         for by_fill in (False, True):
-            cliques = maximal(free + _eliminate_greedily(list(adjacency), left, axes, by_fill))
+            cliques = maximal([*free.values(), *eliminate_greedily(list(adjacency), left, axes, by_fill)])
             sizes.append(sum(axes.cells(mask) for mask in cliques))
         assert model_size(domain, [axes.clique(mask) for mask in masks]) == min(sizes)
         wins.add((sizes[0] < sizes[1]) - (sizes[0] > sizes[1]))

@@ -71,7 +71,7 @@ class Server:
     def new_cliques(self, sigma: float) -> list[int]:
         """At most three, of all candidates."""
         strategy, view = self.strategy, ModelView(self.model)
-        return strategy.new_cliques(self.sketched, view, range(len(strategy.candidates)), sigma, 3, 1.0)
+        return strategy.new_cliques(self.sketched, view, lambda clique: True, sigma, 3, 1.0)
 
 
 def server(codes: np.ndarray = CODES, sigma: float = 1e-6, **options: Any) -> Server:

@@ -1,0 +1,296 @@
+"""How a junction tree changes when one clique is added to it, without building the new tree.
+
+`triangulate` has two properties that make the difference local (tests/property/test_capacity_properties.py compares
+every answer with whole trees):
+
+- Attributes that no measured cliques connect do not know of each other: a component's cliques are those that it would
+  have alone, under either elimination order. Only which order wins is decided for all components together.
+- Simplicial attributes can be eliminated in any order: what is left, the CORE, is the same, and only a core is
+  triangulated by a heuristic. Outside of it a new clique changes only what comes later in the elimination than its
+  attributes (`Component.closure`).
+
+So most candidates cost a few operations on masks: one between two components adds its own cells and nothing else, one
+inside a component closes a few cycles, which are triangulated together with the core alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from fedsyn.inference.component import ORDERS, Component, tree_cost
+from fedsyn.inference.junction_tree import FIXED_PASSES, connect
+from fedsyn.inference.triangulation import (
+    Axes,
+    adjacency_of,
+    bits,
+    eliminate_greedily,
+    eliminate_simplicial,
+    maximal,
+)
+
+
+@dataclass
+class Change:
+    """The cliques of the components that a new clique touches, when it is there.
+
+    Attributes:
+        make: the new cliques under an order, and the old ones that stay, as (their cells, the largest, a list of them).
+        same: both orders give the same.
+        bound: the most that a pass costs there, under an order; None: as many tables as there can be, each the largest.
+    """
+
+    make: Callable[[bool], tuple[Sequence[int], int, int, Callable[[], list[int]]]]
+    same: bool
+    axes: Axes
+    bound: Callable[[bool], int] | None = None
+    _made: dict[bool, tuple[Sequence[int], int, int, Callable[[], list[int]]]] = field(default_factory=dict)
+
+    def _of(self, order: bool) -> tuple[Sequence[int], int, int, Callable[[], list[int]]]:
+        order = order and not self.same
+        if order not in self._made:
+            self._made[order] = self.make(order)
+        return self._made[order]
+
+    def cells(self, order: bool) -> int:
+        added, kept, _, _ = self._of(order)
+        return kept + sum(map(self.axes.cells, added))
+
+    def largest(self, order: bool) -> int:
+        """Cells of the largest clique, or more."""
+        added, _, largest, _ = self._of(order)
+        return max(largest, max(map(self.axes.cells, added), default=1))
+
+    def cliques(self, order: bool) -> list[int]:
+        added, _, _, kept = self._of(order)
+        return [*kept(), *added]
+
+
+class Growth:
+    """The junction tree of some measured cliques, and what each further clique would make of it.
+
+    Args:
+        axes: of the domain.
+        measured: maximal measured cliques.
+        before: of fewer cliques; components that are the same are taken from there.
+    """
+
+    def __init__(self, axes: Axes, measured: Sequence[int], before: Growth | None = None) -> None:
+        self.axes, self.measured = axes, tuple(measured)
+        self.adjacency = adjacency_of(len(axes.sizes), measured)
+        self.holding: list[list[int]] = [[] for _ in axes.sizes]
+        for mask in measured:
+            for rank in bits(mask):
+                self.holding[rank].append(mask)
+        old = {} if before is None else {(c.mask, frozenset(c.measured)): c for c in before.components}
+        self.components: list[Component] = []
+        self.component_of: list[Component] = [None] * len(axes.sizes)  # type: ignore[list-item]
+        left = (1 << len(axes.sizes)) - 1
+        while left:
+            mask = self._reached(left & -left)
+            left ^= mask
+            inside = tuple(m for m in self.holding_any(mask))
+            found = old.get((mask, frozenset(inside)))
+            component = Component.of(axes, self.adjacency, mask, inside) if found is None else found
+            self.components.append(component)
+            for rank in bits(mask):
+                self.component_of[rank] = component
+
+    def holding_any(self, mask: int) -> list[int]:
+        """The measured cliques that lie in a component."""
+        return list(dict.fromkeys(m for rank in bits(mask) for m in self.holding[rank]))
+
+    def _reached(self, start: int) -> int:
+        seen, queue = start, start
+        while queue:
+            low = queue & -queue
+            queue ^= low
+            new = self.adjacency[low.bit_length() - 1] & ~seen
+            seen |= new
+            queue |= new
+        return seen
+
+    @cached_property
+    def cells(self) -> tuple[int, ...]:
+        """Of the whole tree, under each order."""
+        return tuple(sum(c.cells[order] for c in self.components) for order in ORDERS)
+
+    @cached_property
+    def passes(self) -> tuple[int, ...]:
+        return tuple(sum(c.passes[order] for c in self.components) for order in ORDERS)
+
+    def holds(self, mask: int) -> bool:
+        """Whether a measured clique contains it."""
+        return any(mask & m == mask for m in self.holding[(mask & -mask).bit_length() - 1]) if mask else True
+
+    # What fits --------------------------------------------------------------------------------------------------------
+
+    def fits(self, mask: int, max_cells: float, max_pass: float, most: int | None = None) -> bool:
+        """Whether the tree with one more clique stays within both bounds.
+
+        Args:
+            mask: the clique.
+            max_cells: bound on the cells of all its cliques (`model_size`).
+            max_pass: bound on the cost of a pass (`pass_cost`).
+            most: where more attributes than this might have to be triangulated anew, the tree as it is, extended by
+                the clique (`Extension`), is compared with the bounds in its place; None: never.
+        """
+        if self.holds(mask):
+            return True
+        if self.axes.cells(mask) > max_cells:
+            return False
+        touched = list(dict.fromkeys(self.component_of[rank] for rank in bits(mask)))
+        tangled = most is not None and sum(c.core.bit_count() for c in touched) > most
+        change = self._joined(mask, touched)
+        if change is None and not tangled:
+            change = self._recut(mask, touched, most)
+        answer = None if change is None else self._within(mask, touched, change, max_cells, max_pass, not tangled)
+        return self._extended_fits(mask, touched, max_cells, max_pass) if answer is None else answer
+
+    def _joined(self, mask: int, touched: Sequence[Component]) -> Change | None:
+        """The change where nothing is triangulated anew: parts that are cliques already, of components that it joins.
+
+        Two graphs glued along a clique keep their triangulations, as long as at most one of them has a core: what
+        hangs on that core is simplicial. None: it is not so.
+        """
+        parts = [mask & c.mask for c in touched]
+        if sum(c.core != 0 for c in touched) > 1 or not all(map(self._connected, parts)):
+            return None
+        if len(touched) == 1:
+            return self._unchanged(touched[0])
+
+        def make(order: bool) -> tuple[Sequence[int], int, int, Callable[[], list[int]]]:
+            gone = [p for p, c in zip(parts, touched, strict=True) if p in c.sets[order]]
+            kept = sum(c.cells[order] for c in touched) - sum(map(self.axes.cells, gone))
+            largest = max(c.largest[order] for c in touched)
+            return [mask], kept, largest, lambda: [q for c in touched for q in c.by_order[order] if q not in gone]
+
+        return Change(
+            make, all(not c.core for c in touched), self.axes, lambda order: self._bound(mask, touched, order)
+        )
+
+    def _bound(self, mask: int, touched: Sequence[Component], order: bool) -> int:
+        """The most that a pass costs in components that a clique joins: a node's parent is one of its neighbours."""
+        own, parent, more = self.axes.cells(mask), 0, 0
+        for component in touched:
+            for clique, largest in component.neighbours[order].items():
+                if clique & mask:
+                    parent = max(parent, self.axes.cells(clique))
+                    more += max(0, own - largest)
+        return sum(c.pass_bound[order] for c in touched) + (FIXED_PASSES + 2) * own + 2 * (parent + more)
+
+    def _unchanged(self, component: Component) -> Change:
+        def make(order: bool) -> tuple[Sequence[int], int, int, Callable[[], list[int]]]:
+            return [], component.cells[order], component.largest[order], lambda: list(component.by_order[order])
+
+        return Change(make, not component.core, self.axes)
+
+    def _connected(self, part: int) -> bool:
+        """Whether every two attributes of it are in one measured clique."""
+        return part & (part - 1) == 0 or all(not part & ~(1 << rank) & ~self.adjacency[rank] for rank in bits(part))
+
+    def _recut(self, mask: int, touched: Sequence[Component], most: int | None) -> Change | None:
+        """The change, triangulated anew around the core; None if that concerns more than so many attributes."""
+        around = 0
+        for component in touched:
+            around |= component.core
+            for rank in bits(mask & component.mask & ~component.core):
+                around |= component.closure[rank]
+        if most is not None and around.bit_count() > most:
+            return None
+        local = [0] * len(self.adjacency)
+        for rank in bits(around):
+            local[rank] = self.adjacency[rank] & around
+        for rank in bits(mask):
+            local[rank] |= mask & ~(1 << rank)
+        first, core = eliminate_simplicial(local, around)
+        kept = sum(
+            c.fringe_cells - sum(c.fringe[rank][1] for rank in bits(around & c.mask) if rank in c.fringe)
+            for c in touched
+        )
+        largest = max(c.largest[order] for c in touched for order in ORDERS)
+
+        def rest() -> list[int]:
+            return [q for c in touched for rank, (q, _) in c.fringe.items() if not around >> rank & 1]
+
+        def make(order: bool) -> tuple[Sequence[int], int, int, Callable[[], list[int]]]:
+            greedy = eliminate_greedily(list(local), core, self.axes, order) if core else []
+            cliques = maximal([*first.values(), *greedy])
+            return [q for q in cliques if not self._absorbed(q, around, touched)], kept, largest, rest
+
+        return Change(make, not core, self.axes)
+
+    @staticmethod
+    def _absorbed(clique: int, around: int, touched: Sequence[Component]) -> bool:
+        """Whether a clique of an attribute that stays as it was contains this one."""
+        low = (clique & -clique).bit_length() - 1
+        return any(
+            clique & other == clique and other & ~around
+            for component in touched
+            for other in component.guests.get(low, ())
+        )
+
+    def _within(
+        self,
+        mask: int,
+        touched: Sequence[Component],
+        change: Change,
+        max_cells: float,
+        max_pass: float,
+        exactly: bool,
+    ) -> bool | None:
+        """Whether the changed tree respects both bounds; None: bounds on its cost do not tell, and it is not built.
+
+        What it costs is bounded first, and computed only if need be, and if `exactly`.
+        """
+        cells = [self.cells[order] - sum(c.cells[order] for c in touched) for order in ORDERS]
+        passes = [self.passes[order] - sum(c.passes[order] for c in touched) for order in ORDERS]
+        measured = [m for m in (m for c in touched for m in c.measured) if m & mask != m] + [mask]
+        nodes = sum(c.mask.bit_count() for c in touched)  # a forest has no more nodes than attributes
+        tables = 2 * (len(measured) + nodes)
+        first = change.cells(False)
+        if cells[0] + first <= max_cells and cells[1] <= cells[0] + first:
+            # Whichever order wins, its cliques have no more cells than these.
+            most = cells[0] + first - cells[1]
+            if max(passes) + max(most, first) * (FIXED_PASSES + tables) <= max_pass:
+                return True
+        totals = [cells[0] + first, cells[1] + change.cells(True)]
+        if min(totals) > max_cells:
+            return False
+        order = totals[1] < totals[0]
+        if totals[0] == totals[1]:
+            order = self._listed(touched, change, True) < self._listed(touched, change, False)
+        own = change.cells(order)
+        if passes[order] + own * FIXED_PASSES > max_pass:
+            return False
+        bound = own * FIXED_PASSES + change.largest(order) * tables if change.bound is None else change.bound(order)
+        if passes[order] + bound <= max_pass:
+            return True
+        if not exactly:
+            return None
+        tree = connect(self.axes, tuple(change.cliques(order)))
+        return passes[order] + tree_cost(tree, measured) <= max_pass
+
+    def _listed(self, touched: Sequence[Component], change: Change, order: bool) -> list[int]:
+        """All cliques of the changed tree as `triangulate` lists them: it compares the lists of equally large trees."""
+        if change.same and all(not c.core for c in self.components if c not in touched):
+            return []
+        others = [q for c in self.components if c not in touched for q in c.by_order[order]]
+        return maximal([*others, *change.cliques(order)])
+
+    def _extended_fits(self, mask: int, touched: Sequence[Component], max_cells: float, max_pass: float) -> bool:
+        """The same for the tree as it is, attributes carried along it and components joined by the clique."""
+        order = self.cells[1] < self.cells[0]
+        cells, passes = float(self.cells[order]), float(self.passes[order])
+        for component in touched:
+            part = mask & component.mask
+            if part & (part - 1):
+                more, longer = component.extension[order].added(part)
+                cells, passes = cells + more, passes + longer
+        if len(touched) > 1:
+            own = self.axes.cells(mask)
+            cells += own
+            passes += own * (FIXED_PASSES + 2 + 2 * len(touched))
+            passes += 2.0 * max(c.largest[order] for c in touched)
+        return cells <= max_cells and passes <= max_pass
