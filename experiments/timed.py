@@ -220,24 +220,40 @@ def _stored(case: Case, source: str, cells: Path, keep: Path | None) -> Taken:
     return taken
 
 
-def run_cases(cases: Sequence[Case], out: Path, workers: int = 1, source: str = "adult") -> dict[Case, Taken]:
+def payloads_of(case: Case, out: Path) -> Path:
+    """Where the payloads of a case's messages are kept, if they are."""
+    return out / "payloads" / f"{case.id}.pickle"
+
+
+def run_cases(
+    cases: Sequence[Case], out: Path, workers: int = 1, source: str = "adult", keep: bool = False
+) -> dict[Case, Taken]:
     """Every case in a process of its own; those whose result is in `out` are read.
+
+    Args:
+        cases: to run.
+        out: the results folder.
+        workers: processes at the same time.
+        source: of the rows.
+        keep: whether the payloads of all messages are kept as well.
 
     Raises:
         FedsynError: a client dropped out, or two protocols of one run opened different bits.
     """
     cells = out / "cells"
-    cells.mkdir(parents=True, exist_ok=True)
+    for folder in (cells, out / "payloads"):
+        folder.mkdir(parents=True, exist_ok=True)
     found: dict[Case, Taken] = {}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, max_tasks_per_child=1) as pool:
         waiting = {}
         for case in dict.fromkeys(cases):
             path = cells / f"{case.id}.json"
-            if path.is_file():
+            kept = payloads_of(case, out) if keep else None
+            if path.is_file() and (kept is None or kept.is_file()):
                 found[case] = Taken(**json.loads(path.read_text(encoding="utf-8"))["taken"])
             else:
-                waiting[case] = pool.submit(_stored, case, source, cells, None)
+                waiting[case] = pool.submit(_stored, case, source, cells, kept)
         for case, future in waiting.items():
             found[case] = future.result()
             print(f"{case}: {found[case].alone:.1f} CPU s, {found[case].wall:.1f} s", file=sys.stderr, flush=True)
@@ -313,8 +329,8 @@ class Job:
     out: Path
     workers: int
 
-    def measure(self, cases: Sequence[Case]) -> dict[Case, Taken]:
-        return run_cases(cases, self.out, self.workers)
+    def measure(self, cases: Sequence[Case], keep: bool = False) -> dict[Case, Taken]:
+        return run_cases(cases, self.out, self.workers, keep=keep)
 
 
 def main(folder: Path, work: Callable[[Job], tuple[list[str], dict[str, float]]]) -> int:
