@@ -38,6 +38,7 @@ from fedsyn.runs.prepare import prepare
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import serve
 
+Source = str | dict[str, Any]
 Payloads = list[list[tuple[int, bytes, bytes]]]  # of each exchange: node, request, reply
 
 # Everybody draws a share of the noise in each of them, so that all open the same bits: only how sums form differs.
@@ -72,15 +73,16 @@ class Case:
     seed: int = 0
     engine: str = "native"
 
-    def config(self, source: str = "adult") -> RunConfig:
+    def config(self, source: Source = "adult") -> RunConfig:
         """Adult in 32 bins and 64 random 3-way marginals, as in configs/distributed_aim.yaml, and no metrics."""
+        data = {"source": source, "bins": 32} if isinstance(source, str) else source
         central = self.protocol == CENTRAL
         mechanism = {"name": "aim"} if central else {"name": "distributed_aim", "top": self.top}
         noise = "server" if central else "distributed"
         return parse_config(
             {
                 "mechanism": {**mechanism, "rounds": self.rounds},
-                "data": {"source": source, "bins": 32},
+                "data": data,
                 "federation": {"clients": self.clients, "partition": "iid"},
                 "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
                 "workload": {"degree": 3, "size": 64, "seed": 0},
@@ -176,7 +178,7 @@ def _payload(message: Message) -> bytes:
     return b"".join(parts)
 
 
-def run_case(case: Case, source: str = "adult", keep: Path | None = None) -> Taken:
+def run_case(case: Case, source: Source = "adult", keep: Path | None = None) -> Taken:
     """Runs it in this process; `keep` is a file for the payloads of all messages."""
     from fedsyn.runs.holders import app
 
@@ -211,13 +213,19 @@ def run_case(case: Case, source: str = "adult", keep: Path | None = None) -> Tak
     return taken
 
 
-def _stored(case: Case, source: str, cells: Path, keep: Path | None) -> Taken:
+def _stored(case: Case, source: Source, cells: Path, keep: Path | None) -> Taken:
     taken = run_case(case, source, keep)
+    store(cells.parent, case, source, taken)
+    return taken
+
+
+def store(out: Path, case: Case, source: Source, taken: Taken) -> None:
+    """Keeps a run's result in a results folder."""
     document = {"case": asdict(case), "source": source, "taken": asdict(taken)}
-    path = cells / f"{case.id}.json"
+    path = out / "cells" / f"{case.id}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".tmp").write_text(json.dumps(document), encoding="utf-8")
     path.with_suffix(".tmp").rename(path)
-    return taken
 
 
 def payloads_of(case: Case, out: Path) -> Path:
@@ -226,7 +234,7 @@ def payloads_of(case: Case, out: Path) -> Path:
 
 
 def run_cases(
-    cases: Sequence[Case], out: Path, workers: int = 1, source: str = "adult", keep: bool = False
+    cases: Sequence[Case], out: Path, workers: int = 1, source: Source = "adult", keep: bool = False
 ) -> dict[Case, Taken]:
     """Every case in a process of its own; those whose result is in `out` are read.
 
@@ -234,7 +242,7 @@ def run_cases(
         cases: to run.
         out: the results folder.
         workers: processes at the same time.
-        source: of the rows.
+        source: of the rows, or the configuration's whole `data`.
         keep: whether the payloads of all messages are kept as well.
 
     Raises:

@@ -4,7 +4,8 @@
 
 A run is divided by two others of the same bits: the server's part outside its requests is AIM's (fits and choices), the
 rest of the run without masks is the clients' counting and scoring and the messages, and what the run with secure sums
-takes more is theirs. Exit code: 0 if shares and claims are as expected.yaml has them, 1 if not, 2 where something is bad.
+takes more is theirs. Exit code: 0 if shares and claims are as expected.yaml has them, 1 if not, 2 where something is
+bad.
 """
 
 from __future__ import annotations

@@ -24,9 +24,7 @@ def work(job: Job) -> tuple[list[str], dict[str, float]]:
     """The table over clients and k, ratios to central AIM, and slopes over clients."""
     wanted = job.settings
     measured, sizes, ks = wanted["measured"], wanted["clients"], wanted["ks"]
-    cases = {
-        (key, n, k): Case(name, n, measured // k, k) for key, name in PROTOCOLS.items() for n in sizes for k in ks
-    }
+    cases = {(key, n, k): Case(name, n, measured // k, k) for key, name in PROTOCOLS.items() for n in sizes for k in ks}
     baseline = [Case(CENTRAL, sizes[-1], measured, 1, seed) for seed in range(wanted["trials"])]
     found = job.measure([*cases.values(), *baseline])
     central = mean(found[case].alone for case in baseline)

@@ -1,9 +1,9 @@
-"""Sends the recorded messages of a run over a shaped link between two network namespaces, and measures how long it takes.
+"""Sends the recorded messages of a run over a shaped link between two network namespaces, and takes the time.
 
-The server is in one namespace, all clients are in the other, each with a TCP connection of its own; both ends of the one
-link between them are limited by a token bucket (`tc ... tbf`), so that it is the server's bandwidth that is shared. What
-is sent is what was sent in the run, byte for byte, in the run's exchanges: the server waits for all replies before it
-asks again. Nobody computes anything. Needs root, `ip` and `tc`.
+The server is in one namespace, all clients are in the other, each with a TCP connection of its own; both ends of the
+one link between them are limited by a token bucket (`tc ... tbf`), so that it is the server's bandwidth that is shared.
+What is sent is what was sent in the run, byte for byte, in the run's exchanges: the server waits for all replies before
+it asks again. Nobody computes anything. Needs root, `ip` and `tc`.
 
     python links.py serve FILE EXCHANGES ADDRESS     # these two are started by `measured`
     python links.py clients FILE EXCHANGES ADDRESS
@@ -68,9 +68,8 @@ class Link:
 
     def start(self, role: str, recorded: Path, exchanges: int) -> subprocess.Popen[str]:
         namespace = self.server if role == "serve" else self.client
-        here = str(Path(__file__).resolve())
-        command = ["ip", "netns", "exec", namespace, sys.executable, here, role, str(recorded), str(exchanges), "10.97.0.1"]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        program = [sys.executable, str(Path(__file__).resolve()), role, str(recorded), str(exchanges), "10.97.0.1"]
+        return subprocess.Popen(["ip", "netns", "exec", namespace, *program], stdout=subprocess.PIPE, text=True)
 
 
 def _run(command: list[str]) -> None:

@@ -57,9 +57,9 @@ def ways_of(recorded: Path) -> list[Way]:
     return found
 
 
-def network_seconds(ways: list[Way], server: float = UNLIMITED, client: float = UNLIMITED, latency: float = 0.0) -> float:
+def network_seconds(ways: list[Way], server: float = UNLIMITED, client: float = UNLIMITED) -> float:
     """The model: every exchange is two ways, each of which waits for the one before."""
-    return sum(way.seconds(server, client) + latency for way in ways)
+    return sum(way.seconds(server, client) for way in ways)
 
 
 def table_of_model(job: Job, taken: dict[str, Taken], ways: dict[str, list[Way]], facts: dict[str, float]) -> list[str]:

@@ -31,8 +31,8 @@ def work(job: Job) -> tuple[list[str], dict[str, float]]:
     central = mean(found[case].alone for case in baseline.values())
     lines = [
         f"Central AIM, T = {longer * top}: {central:.2f} CPU s, whatever the number of clients.\n",
-        "| clients | protocol | T | CPU s of all parties | a client, ms | side by side, s | exchanges | kB up, kB down a "
-        "client |",
+        "| clients | protocol | T | CPU s of all parties | a client, ms | side by side, s | exchanges "
+        "| kB up, kB down a client |",
         "|---" * 8 + "|",
     ]
     facts = {"central": central}

@@ -52,17 +52,12 @@ def work(job: Job) -> tuple[list[str], dict[str, float]]:
         exchanges = f"{mean(len(one.exchanges) for one in taken):.0f}"
         lines.append("| " + " | ".join([name, *each, *spread, exchanges, f"{traffic:.2f}"]) + " |")
     facts: dict[str, float] = {}
-    for key, (semi_honest, malicious) in PAIRS.items():
-        for count in ("alone", "side_by_side"):
-            one, other = (mean(getattr(found[c], count) for c in cases[name]) for name in (semi_honest, malicious))
-            facts[f"{key} {count}"] = other / one
     for count in ("alone", "side_by_side"):
-        one, other = (mean(getattr(found[c], count) for c in cases[name]) for name in PAIRS["run"])
-        facts[f"full over run {count}"] = mean(getattr(found[c], count) for c in cases[PAIRS["sum"][0]]) / one
-        facts[f"malicious sum over run {count}"] = mean(getattr(found[c], count) for c in cases[PAIRS["sum"][1]]) / other
-    facts["seconds added side by side"] = mean(found[c].side_by_side for c in cases[PAIRS["run"][1]]) - mean(
-        found[c].side_by_side for c in cases[PAIRS["run"][0]]
-    )
+        of = {name: mean(getattr(found[case], count) for case in own) for name, own in cases.items()}
+        for key, (semi_honest, malicious) in PAIRS.items():
+            facts[f"{key} {count}"] = of[malicious] / of[semi_honest]
+        facts[f"full over run {count}"] = of[PAIRS["sum"][0]] / of[PAIRS["run"][0]]
+        facts[f"malicious sum over run {count}"] = of[PAIRS["sum"][1]] / of[PAIRS["run"][1]]
     return lines, facts
 
 
