@@ -52,17 +52,15 @@ def work(job: Job) -> tuple[list[str], dict[str, float]]:
                 lines.append("| " + " | ".join([*cells, f"{share:.0%}"]) + " |")
     if few:
         plain, fit = found[few[0]], found[replace(few[0], engine="mbi")].aim
-        lines.append(
-            f"\nAIM at the server, {few[0].clients} clients, T = {few[0].rounds}: {fit:.1f} s with the fit of Private-PGM "
-            f"(mbi), {plain.aim:.2f} s with ours."
-        )
+        what = f"{few[0].clients} clients, T = {few[0].rounds}"
+        lines.append(f"\nAIM at the server, {what}: {fit:.1f} s with Private-PGM (mbi), {plain.aim:.2f} s with ours.\n")
         facts["mbi over ours"] = fit / plain.aim
         for key, case in zip(SECURE, few[1:], strict=True):
             for count in ("alone", "side_by_side"):
                 _, counting, sums = parts_of([plain], [found[case]], count)
                 facts[f"{key} {count} mbi"] = sums / (fit + counting + sums)
                 cells = [SECURE[key], count.replace("_", " "), f"{facts[f'{key} {count} mbi']:.1%}"]
-                lines.append(f"With Private-PGM, {cells[0]}, {cells[1]}: secure sums are {cells[2]} of the run.")
+                lines.append(f"- With Private-PGM, {cells[0]}, {cells[1]}: the secure sums are {cells[2]} of the run.")
     return lines, facts
 
 

@@ -25,7 +25,7 @@ def work(job: Job) -> tuple[list[str], dict[str, float]]:
     wanted = job.settings
     sizes, top, longer = wanted["clients"], wanted["top"], wanted["rounds"]
     cases = {(key, n, 1): Case(name, n, 1, top) for key, name in PROTOCOLS.items() for n in sizes}
-    cases |= {("run", n, longer): Case(PROTOCOLS["run"], n, longer, top) for n in (sizes[0], sizes[-1])}
+    cases["run", sizes[0], longer] = Case(PROTOCOLS["run"], sizes[0], longer, top)
     baseline = {n: Case(CENTRAL, n, longer * top, 1) for n in (sizes[0], sizes[-1])}
     found = job.measure([*cases.values(), *baseline.values()])
     central = mean(found[case].alone for case in baseline.values())
