@@ -5,6 +5,8 @@
 It runs experiments/NAME/sweep.yaml (finished cells of DIR are not run again), and writes table.md and plot.png into
 DIR. Exit code: 0 if every value lies within its tolerance and every claim held or failed as recorded; 1 if not, or if
 cells failed; 2 where the experiment's files or options are bad.
+
+An experiment that has a program with a fast mode in place of a sweep is run by that program, in that mode.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -285,13 +288,23 @@ def check(name: str, out: Path, workers: int) -> bool:
     return values_good and claims_good and not failed
 
 
+def fast_command(name: str) -> list[str] | None:
+    """The command of an experiment whose program has a fast mode; None of any other one."""
+    program, expected = HERE / name / "run.py", HERE / name / "expected.yaml"
+    has_fast_mode = program.is_file() and expected.is_file() and "fast" in yamlio.read_mapping(expected)
+    return [sys.executable, str(program), "--fast"] if has_fast_mode else None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("name", help="folder of experiments/ that has a sweep.yaml")
+    parser.add_argument("name", help="folder of experiments/ that has a sweep.yaml, or a fast mode")
     parser.add_argument("--out", type=Path, help="results folder; default runs/NAME")
     parser.add_argument("--workers", type=int, default=1, help="processes that run cells")
     options = parser.parse_args()
     try:
+        if (command := fast_command(options.name)) is not None:
+            where = [] if options.out is None else ["--out", str(options.out)]
+            return subprocess.run([*command, *where, "--workers", str(max(1, options.workers))], check=False).returncode
         good = check(options.name, options.out or Path("runs") / options.name, max(1, options.workers))
     except FedsynError as error:
         print(error, file=sys.stderr)

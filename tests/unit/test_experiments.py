@@ -1,7 +1,9 @@
 """The experiments' files fit together: sweeps are valid, expected values point into them, READMEs name the command."""
 
 import importlib.util
+import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.evaluation import METRICS
 from fedsyn.loading import parse_config
 from fedsyn.registry import partitioner as make_partitioner
@@ -23,14 +25,27 @@ SWEEPS = [folder for folder in FOLDERS if (folder / "sweep.yaml").exists()]
 COSTS = {"seconds", "peak_mb", "client_mb_up", "client_mb_down", "party_mb", "party_rounds", "party_cpu"}
 
 
-@pytest.fixture(scope="module")
-def check() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("experiments_check", EXPERIMENTS / "check.py")
+def module_of(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def check() -> ModuleType:
+    return module_of(EXPERIMENTS / "check.py", "experiments_check")
+
+
+@pytest.fixture(scope="module")
+def timed() -> ModuleType:
+    return module_of(EXPERIMENTS / "timed.py", "experiments_timed")
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def by_name(folder: Path) -> str:
@@ -154,3 +169,83 @@ def test_lookup_sees_resolved_keys(check: ModuleType) -> None:
     config = parse_config(yaml.safe_load(SMALL)["base"], "small")
     assert check.flat(config.to_dict())["data.options.features"] == 3
     assert np.isclose(check.flat(config.to_dict())["federation.participation"], 1.0)
+
+
+# Runs whose time is the result ----------------------------------------------------------------------------------------
+
+TIMED = [folder for folder in FOLDERS if "timed import" in _text(folder / "run.py")]
+MADE_UP = {"source": "synthfs", "options": {"rows": 600, "clients": 4, "features": 4}, "bins": 4}
+
+
+@pytest.mark.parametrize("folder", TIMED, ids=by_name)
+def test_timed_experiments_have_two_modes(folder: Path, check: ModuleType) -> None:
+    document = yaml.safe_load(_text(folder / "expected.yaml"))
+    assert document["full"] != document["fast"]
+    recorded = [*document["facts"].values(), *document["claims"]]
+    assert all("full" in entry or "fast" in entry for entry in recorded)
+    assert any("fast" in entry for entry in recorded)
+    command = check.fast_command(folder.name)
+    assert command is not None and command[1:] == [str(folder / "run.py"), "--fast"]
+    assert f"python experiments/check.py {folder.name}" in _text(folder / "README.md")
+
+
+def test_only_programs_with_a_fast_mode_are_run_by_check(check: ModuleType) -> None:
+    assert len(TIMED) == 5
+    assert {folder.name for folder in FOLDERS if check.fast_command(folder.name)} == {f.name for f in TIMED}
+
+
+def test_a_timed_run_counts_each_side_and_every_byte(timed: ModuleType, tmp_path: Path) -> None:
+    case = timed.Case("setup: run", 4, 1, 1)
+    kept = tmp_path / "payloads.pickle"
+    taken = timed.run_case(case, MADE_UP, kept)
+    plain = timed.run_case(replace(case, protocol="without masks"), MADE_UP)
+    assert taken.model == plain.model  # the same bits
+    assert taken.sums == plain.sums == 3
+    assert len(plain.exchanges) == 1 + 3  # joining, then a message for each sum
+    assert len(taken.exchanges) == 1 + 2 + 2 * 3  # a setup, and two for each sum
+    assert 0 < taken.aim < taken.alone
+    assert taken.side_by_side < taken.alone
+    payloads = pickle.loads(kept.read_bytes())
+    sizes = [(len(each), sum(len(one[1]) for one in each), sum(len(one[2]) for one in each)) for each in payloads]
+    assert sizes == [exchange[:3] for exchange in taken.exchanges]
+
+
+def test_finished_runs_are_read_and_unequal_bits_are_refused(timed: ModuleType, tmp_path: Path) -> None:
+    one, other = timed.Case("setup: run", 4, 1, 1), timed.Case("without masks", 4, 1, 1)
+    for case, model in ((one, "a"), (other, "a")):
+        timed.store(tmp_path, case, "adult", timed.Taken(alone=1.0, model=model))
+    assert [taken.alone for taken in timed.run_cases([one, other], tmp_path).values()] == [1.0, 1.0]
+    timed.store(tmp_path, other, "adult", timed.Taken(alone=1.0, model="b"))
+    with pytest.raises(FedsynError, match="not those of the same run"):
+        timed.run_cases([one, other], tmp_path)
+    timed.store(tmp_path, other, "adult", timed.Taken(alone=1.0, model="a", dropped=1))
+    with pytest.raises(FedsynError, match="could not be used"):
+        timed.run_cases([one, other], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("here", "good"),
+    [({"a": 1.4, "b": 2.0}, True), ({"a": 1.6, "b": 2.0}, False), ({"a": 1.0, "b": 0.5}, False), ({"b": 2.0}, False)],
+)
+def test_judge_compares_facts_and_claims(timed: ModuleType, here: dict[str, float], good: bool) -> None:
+    document = {
+        "facts": {"a": {"says": "a", "full": 1.0, "factor": 1.5}, "unused": {"says": "-", "fast": 1, "factor": 2}},
+        "claims": [
+            {"says": "b is large", "fact": "b", "at_least": 1, "full": True},
+            {"says": "b is small", "fact": "b", "at_most": 1, "full": False},
+        ],
+    }
+    assert timed.judge(document, "full", here)[1] is good
+
+
+def test_a_shaped_link_is_as_slow_as_it_is_told_to_be(tmp_path: Path) -> None:
+    links = module_of(EXPERIMENTS / "distributed_aim_figure6" / "links.py", "experiments_links")
+    if (reason := links.reason_against()) is not None:
+        pytest.skip(f"shaping links {reason}")
+    recorded = tmp_path / "payloads.pickle"
+    recorded.write_bytes(pickle.dumps([[(node, bytes(20_000), bytes(10_000)) for node in (1, 2)]] * 2))
+    try:
+        seconds = links.measured(recorded, 2, 2.0)
+    except OSError as error:
+        pytest.skip(f"links cannot be shaped: {error}")
+    assert seconds > 0.7 * 120_000 * 8 / 2e6  # a busy machine is slower, never faster
