@@ -12,21 +12,56 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import resource
 import statistics
 from collections.abc import Sequence
 
-from bench_secure_sum import check_same_sums, in_process, kilobytes, numbers
-from contest.vector import Facts, Taken
+import numpy as np
+from bench_secure_sum import check_same_sums, kilobytes, numbers
+from contest.vector import DOMAIN, SCHEMA_HASH, Clock, Facts, Taken, VectorClient, make_strategy
+from flwr.compat.client.client import Client
 
 from fedsyn.aggregation import CommitteeAggregation
 from fedsyn.aggregation.committee.size import derive
+from fedsyn.aggregation.identities import simulated_identities
+from fedsyn.errors import FedsynError
+from fedsyn.flower import Context
+from fedsyn.flower.bridge import read_state, write_state
+from fedsyn.flower.direct import TableApp
+from fedsyn.flower.grid import InProcessGrid
+from fedsyn.randomness import Randomness
+from fedsyn.wire.holder import Holder
 
 
 def of(facts: Facts) -> list[Taken]:
-    taken, _ = in_process(facts)
+    """The sums, by clients of this process that are called without messages."""
+    config, clients = facts.config(), facts.clients
+
+    def client_fn(context: Context) -> Client:
+        partition = int(context.node_config["partition-id"])
+        text = read_state(context)
+        holder = Holder(
+            partition,
+            np.zeros((1, 1), np.uint8),
+            DOMAIN,
+            SCHEMA_HASH,
+            Randomness(config.runtime.seed),
+            json.loads(text) if text else {},
+            identities=lambda: simulated_identities(partition, clients),
+            save=lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
+        )
+        return VectorClient(config, holder).to_client()
+
+    grid = InProcessGrid(
+        TableApp(client_fn), [{"partition-id": k, "num-partitions": clients} for k in range(clients)], {}
+    )
+    strategy = make_strategy(facts, Clock())
+    strategy.start(grid)
+    if any(record.dropped for record in strategy.records):
+        raise FedsynError("somebody dropped out of a benchmark's sum")
     gc.collect()
-    return taken
+    return strategy.taken
 
 
 def later(taken: Sequence[Taken]) -> float:

@@ -42,8 +42,12 @@ class Limits:
     @classmethod
     def of(cls, node: AggregationNode, asked: int, minimum: int) -> Limits:
         """The limits that a configuration sets for a sum over `asked` clients."""
-        fewest = max(1, minimum, asked - _share(node.dropout, asked))
-        return cls(asked, fewest, _share(node.corrupted, asked))
+        return cls.of_shares(node.corrupted, node.dropout, asked, minimum)
+
+    @classmethod
+    def of_shares(cls, corrupted: float, dropout: float, asked: int, minimum: int) -> Limits:
+        fewest = max(1, minimum, asked - _share(dropout, asked))
+        return cls(asked, fewest, _share(corrupted, asked))
 
 
 def _share(fraction: float, clients: int) -> int:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import secrets
 import zlib
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -82,7 +82,8 @@ class SecureAggregation(Aggregation):
         if stage is None or stage.skip > len(arrays) - 2:
             raise ProtocolError("the message belongs to no stage of a secure sum")
         cohort = read_cohort(arrays[stage.skip], part.spec.asked)
-        partition = own_partition(part, read_place(arrays[-1], 1)[0], cohort)
+        (given,) = read_place(arrays[-1], 1)
+        partition = own_partition(part, given, given in cohort)
         session = self._session(part.spec, cohort, part.name, part.call.round, part.config_hash, stage.run)
         client = self._member(part, session, partition, stage.name)
         state = part.holder.state
@@ -248,9 +249,9 @@ def _session_of(
     )
 
 
-def own_partition(part: ClientSum, given: int, cohort: Container[int]) -> int:
-    """This client's place in a sum: its own id, or the one that the server gave it."""
-    if given not in cohort:
+def own_partition(part: ClientSum, given: int, is_named: bool) -> int:
+    """This client's place in a sum: its own id, or the one that the server gave it and names among the others."""
+    if not is_named:
         raise ProtocolError("the message does not say which client of the sum it is for")
     own = part.holder.partition
     if own is not None and given != own:

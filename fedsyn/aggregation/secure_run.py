@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 STATE = "secure_run"  # what a client remembers of the run's setup, in the holder's state
 _AGAIN = 8  # sums after which a setup is made again for those who are not in it, or have lost their memory of it
+Shares = tuple[str, int, float, float, int]  # threat, failure_bits, corrupted, dropout, minimum_cohort
 _HEAD = 5  # arrays that say what a sum's stage is about: cohort, invited, enrolled, transcript, dealt
 
 
@@ -61,7 +62,7 @@ class CommitteeAggregation(SecureAggregation):
         head, inbox = arrays[stage.skip : stage.skip + _HEAD], arrays[stage.skip + _HEAD : -1]
         given, number, epoch = read_place(arrays[-1], 3)
         facts = self._facts(part, stage.run, head, number, epoch)
-        client = self._client(part, own_partition(part, given, facts.committee.setup.clients))
+        client = self._client(part, own_partition(part, given, facts.committee.setup.position(given) >= 0))
         if stage.name == MASKED:
             return client.mask(facts, inbox, lambda: self.vector(part, arrays[: stage.skip]))
         return client.unmask(facts, inbox) if stage.name == UNMASK else client.recover(facts, inbox)
@@ -75,10 +76,10 @@ class CommitteeAggregation(SecureAggregation):
         invited = read_cohort(arrays[0], None)
         given, number = read_place(arrays[-1], 2)
         setup = self._setup(invited, number, stage.run, part.config_hash)
-        client = self._client(part, own_partition(part, given, invited))
+        client = self._client(part, own_partition(part, given, setup.position(given) >= 0))
         if is_first:
             return client.enrol(setup)
-        return client.deal(committee_of(setup, _flags(arrays[1])), arrays[2:-1])
+        return client.deal(committee_of(setup, _bytes(arrays[1])), arrays[2:-1])
 
     def _client(self, part: ClientSum, partition: int) -> CommitteeClient:
         from fedsyn.aggregation.committee import CommitteeClient
@@ -89,12 +90,10 @@ class CommitteeAggregation(SecureAggregation):
 
     def _facts(self, part: ClientSum, run: str, head: Arrays, number: int, epoch: int) -> SumFacts:
         """The facts of a sum by this client's own configuration, from what the server says of who takes part."""
-        cohort = read_cohort(head[0], part.spec.asked)
-        setup = self._setup(read_cohort(head[1], None), number, run, part.config_hash)
-        limits = self.limits(len(cohort))
+        cohort, invited, enrolled, transcript, dealt = map(_bytes, head)
+        setup = (invited, number, run[:64], part.config_hash)
         about = (part.name, part.call.round)
-        keys = (_flags(head[2]), _flags(head[3]), _flags(head[4]))
-        return _facts_of(setup, keys, epoch, about, part.spec, cohort, limits)
+        return _facts_read(self._shares, setup, (enrolled, transcript, dealt), epoch, about, part.spec, cohort)
 
     # The server's half ------------------------------------------------------------------------------------------------
 
@@ -107,7 +106,7 @@ class CommitteeAggregation(SecureAggregation):
         self._served += 1
         committee, dealt = kept.committee, wire.write_flags(kept.dealt)
         keys, about = (committee.enrolled, kept.transcript, dealt.tobytes()), (whole.name, whole.round)
-        facts = _facts_of(committee.setup, keys, kept.epoch, about, whole.spec, whole.cohort, limits)
+        facts = _facts_of(self._shares, committee.setup, keys, kept.epoch, about, whole.spec, whole.cohort)
         for partition in set(whole.cohort) - {committee.setup.clients[i] for i in np.flatnonzero(facts.asked)}:
             whole.drop(partition, "is not enrolled for the run's secure sums")
         head = [write_cohort(whole.cohort), write_cohort(committee.setup.clients), *map(_array, keys)]
@@ -180,35 +179,55 @@ class CommitteeAggregation(SecureAggregation):
 
     # Both ------------------------------------------------------------------------------------------------------------
 
+    @property
+    def _shares(self) -> Shares:
+        node = self.node
+        return (node.threat, node.failure_bits, node.corrupted, node.dropout, self.minimum)
+
     def _setup(self, invited: tuple[int, ...], number: int, run: str, config_hash: str) -> Setup:
-        protection = (self.node.threat, self.node.failure_bits)
-        return _setup_of(protection, self.limits(len(invited)), invited, number, run[:64], config_hash)
+        return _setup_of(self._shares, invited, number, run[:64], config_hash)
 
 
 @lru_cache(maxsize=8)  # thousands of clients of a simulation share a process, and each is told of all of them
-def _setup_of(
-    protection: tuple[str, int], limits: Limits, invited: tuple[int, ...], number: int, run: str, config_hash: str
-) -> Setup:
+def _facts_read(
+    shares: Shares,
+    setup: tuple[bytes, int, str, str],
+    keys: tuple[bytes, bytes, bytes],
+    epoch: int,
+    about: tuple[str, int],
+    spec: SumSpec,
+    cohort: bytes,
+) -> SumFacts:
+    """`_facts_of` from what a message holds: bytes are found again faster than tuples of thousands of numbers."""
+    invited, *rest = setup
+    made = _setup_of(shares, read_cohort(_array(invited), None), *rest)
+    return _facts_of(shares, made, keys, epoch, about, spec, read_cohort(_array(cohort), spec.asked))
+
+
+@lru_cache(maxsize=8)
+def _setup_of(shares: Shares, invited: tuple[int, ...], number: int, run: str, config_hash: str) -> Setup:
     from fedsyn.aggregation.committee import Setup
 
-    threat, failure_bits = protection
+    threat, failure_bits, corrupted, dropout, minimum = shares
+    limits = Limits.of_shares(corrupted, dropout, len(invited), minimum)
     identifier = hashlib.sha256(json.dumps([run, config_hash]).encode()).digest()
     return Setup(identifier, number, invited, limits.corrupted, limits.dropouts, threat, failure_bits)
 
 
-@lru_cache(maxsize=8)
 def _facts_of(
+    shares: Shares,
     setup: Setup,
     keys: tuple[bytes, bytes, bytes],
     epoch: int,
     about: tuple[str, int],
     spec: SumSpec,
     cohort: tuple[int, ...],
-    limits: Limits,
 ) -> SumFacts:
     """The public facts of a sum; `keys` are the enrolled clients, the transcript, and the members that have dealt."""
     from fedsyn.aggregation.committee import SumFacts, committee_of
 
+    _, _, corrupted, dropout, minimum = shares
+    limits = Limits.of_shares(corrupted, dropout, len(cohort), minimum)
     enrolled, transcript, dealt = keys
     return SumFacts(
         committee=committee_of(setup, enrolled),
@@ -224,7 +243,7 @@ def _facts_of(
     )
 
 
-def _flags(array: npt.NDArray[Any]) -> bytes:
+def _bytes(array: npt.NDArray[Any]) -> bytes:
     if array.dtype != np.uint8 or array.ndim != 1:
         raise ProtocolError("the message does not say which clients take part in the secure sum")
     return array.tobytes()

@@ -167,21 +167,21 @@ class CommitteeClient:
         """
         committee = facts.committee
         position = self._position(committee.setup)
-        own = self._own(committee.setup)
+        self._check_enrolled(committee.setup)
         if not facts.asked[position]:
             raise ProtocolError("the secure sum does not ask this client")
         if not facts.is_possible:
             raise ProtocolError("too few of those whom the secure sum asks are enrolled: it could not be opened")
         if facts.number <= self.state.get("answered", -1):
             raise ProtocolError("this client took part in that sum, or in a later one, already")
-        layers = self._layers(facts, inbox, own, position)
+        layers = self._layers(facts, inbox, position)
         values = np.array(wire.read_vector(vector(), facts.length))
         self.state["answered"], self.state["masked"] = facts.number, facts.digest.hex()
         nonce = os.urandom(NONCE)
         apply_masks(values, [mask_key(facts, layer, nonce) for layer in layers], ())
         return [values, np.frombuffer(nonce, np.uint8)]
 
-    def _layers(self, facts: SumFacts, inbox: wire.Arrays, own: KeyPair, position: int) -> list[bytes]:
+    def _layers(self, facts: SumFacts, inbox: wire.Arrays, position: int) -> list[bytes]:
         """This client's key under each member's layer; agreed once in an epoch."""
         committee, seats = facts.committee, facts.seats
         signed = committee.setup.is_malicious
@@ -199,6 +199,7 @@ class CommitteeClient:
                 identity = self._roster[committee.setup.clients[committee.members[seat]]]
                 if not signed_by(identity, signature, epoch_keys(facts.transcript, seat, facts.epoch, public)):
                     raise ProtocolError("the key of a member of the committee does not bear its signature")
+        own = self._own(committee.setup)
         layers = [
             layer_key(facts.transcript, seat, facts.epoch, position, own.agree(public), public, own.public)
             for seat, public in zip(seats, keys, strict=True)
@@ -319,13 +320,16 @@ class CommitteeClient:
         seat = committee.seat(self._position(committee.setup))
         if seat < 0:
             raise ProtocolError("this client is not a member of the committee")
-        self._own(committee.setup)
+        self._check_enrolled(committee.setup)
         return seat
+
+    def _check_enrolled(self, setup: Setup) -> None:
+        if self.state.get("digest") != setup.digest.hex():
+            raise ProtocolError("this client has not enrolled in the run's setup of secure sums")
 
     def _own(self, setup: Setup) -> KeyPair:
         """This client's key of the setup; ProtocolError if it has not enrolled in it."""
-        if self.state.get("digest") != setup.digest.hex():
-            raise ProtocolError("this client has not enrolled in the run's setup of secure sums")
+        self._check_enrolled(setup)
         return KeyPair(_bytes(self.state["secret"]), _bytes(self.state["public"]))
 
     def _check_roster(self, setup: Setup) -> None:
