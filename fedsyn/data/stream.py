@@ -7,16 +7,16 @@ value, and a category `"1.0"` or an integer beyond 2**53 would then depend on ot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.data.readers import csv_blocks, csv_options, is_parquet, readable, require_table
 from fedsyn.data.spool import RowSpool
-from fedsyn.errors import DataError
+from fedsyn.errors import DataError, FedsynError
 from fedsyn.schema.columns import CategoricalColumn
 from fedsyn.schema.model import Schema
 from fedsyn.schema.streaming import Block, BlockEncoder
@@ -69,10 +69,19 @@ def encode_file(path: str | Path, schema: Schema, separator: str = ",") -> npt.N
     codes = np.empty((known, len(schema.columns)), dtype=schema.dtype)
     done = 0
     for block in encoded_blocks(path, schema, separator):
+        if done + len(block.codes) > known:
+            break
         codes[done : done + len(block.codes)] = block.codes
         done += len(block.codes)
+    check_rows(path, done, known)
     codes.flags.writeable = False
     return codes
+
+
+def check_rows(path: Path, found: int, known: int | None) -> None:
+    """DataError if a file did not give the rows that its end speaks of: another may have been put in its place."""
+    if known is not None and found != known:
+        raise DataError(f"{path} is damaged, or was replaced while it was read: get the file again")
 
 
 def row_count(path: Path) -> int | None:
@@ -112,7 +121,21 @@ def _parquet(path: Path, schema: Schema, separator: str, rows: int, encoder: Blo
     with file:
         for group in range(file.num_row_groups):
             for batch in _batches(path, file, group, list(schema.columns), rows):
-                yield encoder.block({name: batch.column(name) for name in schema.columns})
+                yield _encoded(path, encoder, {name: batch.column(name) for name in schema.columns})
+
+
+def _encoded(path: Path, encoder: BlockEncoder, columns: Mapping[str, Any]) -> Block:
+    """A block; what a library says of a cell that it cannot convert may quote it, so it is not repeated."""
+    import pyarrow as pa
+
+    try:
+        return encoder.block(columns)
+    except (pa.ArrowException, ValueError, OverflowError, NotImplementedError) as error:
+        if isinstance(error, FedsynError):
+            raise
+        raise DataError(
+            f"{path}: a column holds values that its kind in the schema cannot take ({type(error).__name__})"
+        ) from None
 
 
 def _batches(path: Path, file: pq.ParquetFile, group: int, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:

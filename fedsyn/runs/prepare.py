@@ -256,7 +256,7 @@ def _encode(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
 def _encode_file(data: DataNode, file: FileSource) -> Encoded:
     """The same, block by block, so that a table larger than memory can be used."""
     from fedsyn.data.spool import RowSpool, taken
-    from fedsyn.data.stream import row_count
+    from fedsyn.data.stream import check_rows, row_count
 
     schema = file.schema
     schema.require_approved()
@@ -269,10 +269,13 @@ def _encode_file(data: DataNode, file: FileSource) -> Encoded:
     for block in file.blocks():
         here = slice(done, done + len(block.codes))
         done = here.stop
+        if known is not None and done > known:
+            break
         codes.append(block.codes if roles is None else block.codes[roles[0][here]])
         numbers.append(block.numbers if roles is None else block.numbers[roles[1][here]])
         if roles is not None:
             test.append(block.codes[roles[1][here]])
+    check_rows(file.path, done, known)
     if roles is not None:
         return Encoded(file.name, schema, codes.rows(), test.rows(), numbers.rows(), None)
     train, held_out = _roles(data, done)

@@ -340,6 +340,29 @@ def test_every_fact_of_a_setup_enters_what_is_signed() -> None:
     assert fewer.size.lost == 1 and one.size.lost == 2, "who has not enrolled has dropped out"
 
 
+@pytest.mark.parametrize("threat", THREATS)
+def test_a_member_is_not_told_later_who_is_enrolled(threat: str) -> None:
+    """With more clients "enrolled" than it has keys for, its masks of some would be of keys that everybody knows."""
+    parties = Parties(setup_of(40, threat=threat, dropouts=8))
+    parties.establish({"enrol": parties.setup.clients[-4:]})
+    real, member = established(parties).committee, seated(parties)[0]
+    facts = parties.facts(fewest=2)
+    parties.sum(facts)
+    for extra in range(1, 2**4):
+        flags = np.ones(40, bool)
+        flags[-4:] = [bool(extra >> i & 1) for i in range(4)]
+        told = Committee(parties.setup, wire.write_flags(flags).tobytes())
+        if told.seat(parties.setup.position(member)) < 0:
+            continue
+        dealt = wire.write_flags(np.ones(len(told.members), bool)).tobytes()
+        lie = replace(parties.facts(fewest=2), committee=told, dealt=dealt)
+        assert lie.transcript == facts.transcript and told != real
+        for stage in ("unmask", "recover"):
+            with pytest.raises(ProtocolError, match="has dealt no keys for that committee"):
+                parties.reply(member, stage, lie, [])
+        assert lie.digest != parties.facts(fewest=2).digest, "a client that was told so masks for another sum"
+
+
 def test_members_check_who_enrolled() -> None:
     """A stranger's key among those enrolled would be a contributor that the server has made up."""
     setup = setup_of(12, threat="malicious", dropouts=2)

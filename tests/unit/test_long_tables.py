@@ -524,3 +524,25 @@ def test_a_run_writes_parquet_where_it_is_asked_to(tmp_path):
 def test_an_older_configuration_keeps_its_document(tmp_path):
     assert "format" not in config(tmp_path).to_dict()["synthesis"]
     assert config(tmp_path, synthesis={"format": "csv"}).to_dict()["synthesis"]["format"] == "csv"
+
+
+@pytest.mark.parametrize("claimed", [1, 6])
+def test_a_file_that_does_not_hold_the_rows_of_its_end_is_refused(
+    claimed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else rows that nobody has written would be counted, or rows lost."""
+    pd.DataFrame({"a": [1.0, 2.0]}).to_parquet(tmp_path / "two.parquet")
+    schema = Schema(columns={"a": NumericColumn(lower=0, upper=3, bins=3)})
+    assert encode_file(tmp_path / "two.parquet", schema).shape == (2, 1)
+    monkeypatch.setattr("fedsyn.data.stream.row_count", lambda path: claimed)
+    with pytest.raises(DataError, match="was replaced while it was read"):
+        encode_file(tmp_path / "two.parquet", schema)
+
+
+def test_a_cell_that_cannot_be_converted_is_not_quoted(tmp_path: Path) -> None:
+    days = pa.array([2147483000], pa.int32()).cast(pa.date32())  # a day that Python's calendar does not have
+    pq.write_table(pa.table({"a": days}), tmp_path / "days.parquet")
+    schema = Schema(columns={"a": CategoricalColumn(categories=("x",), other=True)})
+    with pytest.raises(DataError, match="values that its kind in the schema cannot take") as refused:
+        encode_file(tmp_path / "days.parquet", schema)
+    assert "21474" not in str(refused.value) and "588" not in str(refused.value)

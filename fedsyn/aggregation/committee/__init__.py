@@ -46,9 +46,10 @@ identities that everybody pinned, and contributors are real clients, at most `co
 Names and numbers are the server's to repeat, so nothing rests on them: members sign their keys of an epoch, and seal
 shares of them, for the **transcript**, the hash of all enrolled clients' fresh keys. A client masks only if ALL
 members signed for ONE transcript, so each of them counts what it reveals in the one memory that holds its key of that
-transcript. The server may tell members different stories about who is gone: `size`, Malicious. It may ask a client
-twice: it answers each sum once, and should its memory be rolled back, with another nonce, so the two answers have
-unrelated masks.
+transcript. A member recomputes the transcript from the keys that it was dealt with, whatever a later message says of
+who is enrolled. The server may tell members different stories about who is gone: `size`, Malicious. It may ask a
+client twice: it answers each sum once, and should its memory be rolled back, with another nonce, so the two answers
+have unrelated masks.
 
 **Not covered.** Members whose memory is rolled back: they forget what they revealed and answered. With r of the h
 honest ones, all keys of an epoch can be had once r (h - 1) + (h - r) lost >= h (h - lost): three at the default

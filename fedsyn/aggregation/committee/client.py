@@ -269,6 +269,8 @@ class CommitteeClient:
         here = {int(place): i for i, place in enumerate(committee.places)}
         publics = _parts(_bytes(self.state["clients"]), KEY)
         pairs = bytearray(_bytes(self.state["pairs"])) or bytearray(KEY * len(here))
+        if len(pairs) != KEY * len(here) or len(publics) != len(here):
+            raise ProtocolError("this member has dealt no keys for that committee")
         secret, public = _epoch_key(self.state, epoch)
         pair, empty, found = KeyPair(secret, public), bytes(KEY), []
         for place in places:
@@ -321,6 +323,11 @@ class CommitteeClient:
         if seat < 0:
             raise ProtocolError("this client is not a member of the committee")
         self._check_enrolled(committee.setup)
+        known = self.state.get(
+            "transcript"
+        )  # the server may say at any time who is enrolled; the keys are those of the deal
+        if known is not None and committee.transcript(_bytes(self.state["clients"])).hex() != known:
+            raise ProtocolError("this member has dealt no keys for that committee")
         return seat
 
     def _check_enrolled(self, setup: Setup) -> None:

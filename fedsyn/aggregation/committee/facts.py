@@ -239,7 +239,9 @@ class SumFacts:
     def digest(self) -> bytes:
         """SHA-256 of all facts; it separates this sum's masks from those of every other."""
         facts = [self.epoch, self.number, self.length, self.fewest, self.corrupted, self.identifier.hex()]
-        head = b"fedsyn masked sum\0" + self.transcript + self.dealt + json.dumps(facts).encode()
+        head = (
+            b"fedsyn masked sum\0" + self.committee.digest + self.transcript + self.dealt + json.dumps(facts).encode()
+        )
         return hashlib.sha256(head + b"\0" + np.asarray(self.cohort, "<i8").tobytes()).digest()
 
 
