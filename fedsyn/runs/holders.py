@@ -31,7 +31,7 @@ import numpy.typing as npt
 from fedsyn.aggregation.identities import load_identities, simulated_identities
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, DataError, NodeError
+from fedsyn.errors import CellError, ConfigError, DataError, NodeError
 from fedsyn.flower import ClientApp, Context
 from fedsyn.flower.bridge import bridge, read_state, write_state
 from fedsyn.privacy import PrivacyBudget
@@ -202,6 +202,8 @@ def _load_rows(
     part = Schema.from_dict({**schema.to_dict(), "columns": columns, "label": None})
     try:
         codes = encode_file(data, part)
+    except CellError:
+        raise  # tells of rows: the server hears its kind alone
     except DataError as error:
         raise NodeError(
             "this node's table cannot be read, or lacks a column that federation.columns gives to its partition-id "
