@@ -195,15 +195,18 @@ def _load_rows(
     schema.require_approved()
     schema = schema.adjusted(bins, label)
     if own is None:
-        return encode_file(data, schema), schema.domain, schema.sha256
+        try:
+            return encode_file(data, schema), schema.domain, schema.sha256
+        except CellError as error:  # no other kind than that of a file that cannot be read
+            raise DataError(str(error)) from None
     if not set(own) <= set(schema.columns):
         raise NodeError("federation.columns gives this node a column that its schema does not have")
     columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in own}
     part = Schema.from_dict({**schema.to_dict(), "columns": columns, "label": None})
     try:
         codes = encode_file(data, part)
-    except CellError:
-        raise  # tells of rows: the server hears its kind alone
+    except CellError as error:
+        raise DataError(str(error)) from None  # tells of rows: the server hears no more than that it is one
     except DataError as error:
         raise NodeError(
             "this node's table cannot be read, or lacks a column that federation.columns gives to its partition-id "
