@@ -38,6 +38,10 @@ class DataError(InputError):
     """A table that cannot be read or does not hold what the schema promises."""
 
 
+class CellError(DataError):
+    """A table whose cells are not what the schema promises: that is a fact about its rows, and stays with them."""
+
+
 class BudgetExceeded(FedsynError):
     """A release that would exceed the privacy budget; raised before any noise is drawn."""
 

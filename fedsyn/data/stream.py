@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fedsyn.data.readers import csv_blocks, csv_options, is_parquet, readable, require_table
 from fedsyn.data.spool import RowSpool
-from fedsyn.errors import DataError, FedsynError
+from fedsyn.errors import CellError, DataError, FedsynError
 from fedsyn.schema.columns import CategoricalColumn
 from fedsyn.schema.model import Schema
 from fedsyn.schema.streaming import Block, BlockEncoder
@@ -133,7 +133,7 @@ def _encoded(path: Path, encoder: BlockEncoder, columns: Mapping[str, Any]) -> B
     except (pa.ArrowException, ValueError, OverflowError, NotImplementedError) as error:
         if isinstance(error, FedsynError):
             raise
-        raise DataError(
+        raise CellError(
             f"{path}: a column holds values that its kind in the schema cannot take ({type(error).__name__})"
         ) from None
 

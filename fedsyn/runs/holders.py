@@ -33,7 +33,7 @@ import numpy.typing as npt
 from fedsyn.aggregation.identities import load_identities, simulated_identities
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, DataError, NodeError
+from fedsyn.errors import CellError, ConfigError, DataError, NodeError
 from fedsyn.flower import Context
 from fedsyn.flower.bridge import read_state, write_state
 from fedsyn.flower.direct import TableApp
@@ -231,13 +231,18 @@ def _load_rows(
     schema.require_approved()
     schema = schema.adjusted(bins, label)
     if own is None:
-        return encode_file(data, schema), schema.domain, schema.sha256
+        try:
+            return encode_file(data, schema), schema.domain, schema.sha256
+        except CellError as error:  # no other kind than that of a file that cannot be read
+            raise DataError(str(error)) from None
     if not set(own) <= set(schema.columns):
         raise NodeError("federation.columns gives this node a column that its schema does not have")
     columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in own}
     part = Schema.from_dict({**schema.to_dict(), "columns": columns, "label": None})
     try:
         codes = encode_file(data, part)
+    except CellError as error:
+        raise DataError(str(error)) from None  # tells of rows: the server hears no more than that it is one
     except DataError as error:
         raise NodeError(
             "this node's table cannot be read, or lacks a column that federation.columns gives to its partition-id "

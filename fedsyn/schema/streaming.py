@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.errors import DataError
+from fedsyn.errors import CellError
 from fedsyn.schema.columns import CategoricalColumn, NumericColumn
 from fedsyn.schema.model import Schema
 from fedsyn.schema.values import dates_in_numbers, parse_number, text_in_numbers
@@ -189,7 +189,7 @@ def _factorised(name: str, source: pa.Array | pd.Series) -> tuple[list[Any], npt
 
     if not pa.types.is_dictionary(source.type):
         if pa.types.is_nested(source.type):
-            raise DataError(f"column '{name}' holds lists or records; a schema describes single values")
+            raise CellError(f"column '{name}' holds lists or records; a schema describes single values")
         try:
             source = pc.dictionary_encode(source)
         except pa.ArrowNotImplementedError:  # a type without a hash kernel

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsyn.errors import DataError
+from fedsyn.errors import CellError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,18 +49,18 @@ def to_numbers(series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -
     return numbers
 
 
-def text_in_numbers(name: str, bad: int, rows: int) -> DataError:
+def text_in_numbers(name: str, bad: int, rows: int) -> CellError:
     """The refusal of a numeric column that holds text."""
-    return DataError(
+    return CellError(
         f"column '{name}' is numeric in the schema but holds text that is not a number in "
         f"{bad} of {rows} rows; correct the rows, list the text under "
         "missing_values in the schema, or make the column categorical"
     )
 
 
-def dates_in_numbers(name: str) -> DataError:
+def dates_in_numbers(name: str) -> CellError:
     """The refusal of a numeric column that holds dates."""
-    return DataError(f"column '{name}' is numeric in the schema but holds dates; convert them to numbers")
+    return CellError(f"column '{name}' is numeric in the schema but holds dates; convert them to numbers")
 
 
 def parse_number(value: Any) -> float | None:
