@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
@@ -54,9 +54,9 @@ class Contract:
         self.workload = build_workload(config.workload, domain)
         check_columns(config, domain, self.workload)
 
-    @property
+    @cached_property
     def candidates(self) -> Candidates:
-        """What may be selected, in one order that every party shares."""
+        """What may be selected, in one order that every party shares; a wide workload takes long to find again."""
         return Candidates.of(self.workload, self.domain)
 
     @property
