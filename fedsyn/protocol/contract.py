@@ -58,7 +58,7 @@ class Contract:
 
     @cached_property
     def candidates(self) -> Candidates:
-        """What may be selected, in one order that every party shares."""
+        """What may be selected, in one order that every party shares; a wide workload takes long to find again."""
         return Candidates.of(self.workload, self.domain)
 
     @property

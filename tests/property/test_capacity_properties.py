@@ -81,3 +81,26 @@ def test_the_same_in_wider_domains(seed: int):
     triples = [tuple(domain.attributes[i] for i in sorted(rng.permutation(24)[:3])) for _ in range(8)]
     candidates = [pairs[i] for i in rng.permutation(len(pairs))[:20]] + triples
     assert compare(domain, steps, candidates, rng) > 2000
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_clique_that_joins_two_cores(seed: int):
+    """Each half of the attributes is in cycles of its own; cliques across, at bounds that one just meets or misses."""
+    rng = np.random.default_rng(seed)
+    domain = Domain(tuple(f"x{i}" for i in range(12)), tuple(int(s) for s in rng.integers(2, 5, 12)))
+    names = domain.attributes
+    halves = [list(combinations(half, 2)) for half in (names[:6], names[6:])]
+    held = Capacity(domain, InferenceNode())
+    held.add([pairs[i] for pairs in halves for i in rng.permutation(15)[:9]])
+    across = [(a, b) for a in names[:6] for b in names[6:]] + [
+        (*pair, names[6 + i % 6]) for i, pair in enumerate(halves[0])
+    ]
+    for q in across[::3]:
+        held.max_cells = model_size(domain, [*held.cliques, q])
+        held.max_pass_cost = pass_cost(domain, [*held.cliques, q])
+        for cells, cost in ((0, 0), (-1, 0), (0, -1)):
+            bounds = (held.max_cells + cells, held.max_pass_cost + cost)
+            expected = [i for i, c in enumerate(across) if by_whole_trees(domain, held.cliques, c, *bounds)]
+            held.max_cells, held.max_pass_cost = bounds
+            assert held.which_fit(across) == expected
+            held.max_cells, held.max_pass_cost = bounds[0] - cells, bounds[1] - cost
