@@ -143,7 +143,7 @@ def _others_draw(outcome: Outcome, noise: str) -> None:
 
 
 def _masked_only(outcome: Outcome) -> None:
-    """Of a secure sum nothing but masked vectors, and sums of masks over all contributors, has the length of the sum."""
+    """Of a secure sum nothing but masked vectors, and sums of masks of all contributors, is as long as the sum."""
     may = {"masked", "unmask"} if outcome.config.aggregation.has_one_setup else {"masked"}
     for exchange in outcome.tape.exchanges:
         if exchange.envelope["kind"] == "sum" and exchange.envelope["stage"]["name"] not in may:
