@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,7 @@ class SecureAggregation(Aggregation):
     """`aggregation.protocol: secagg` with `setup: sum`: every sum agrees its own keys."""
 
     name = "secagg"
+    whose: ClassVar[str] = "a sum's clients"  # of whom no more than a share may be corrupted
 
     def __init__(self, node: AggregationNode, minimum: int = 1) -> None:
         super().__init__(node, minimum)
@@ -203,7 +204,7 @@ class SecureAggregation(Aggregation):
         return _session_of(protection, self.limits(len(cohort)), spec, tuple(cohort), name)
 
     def who_sees_what(self) -> dict[str, str]:
-        share = "no more than the share aggregation.corrupted of a sum's clients"
+        share = f"no more than the share aggregation.corrupted of {self.whose}"
         active = " (the server and they may deviate from the protocol)" if self.node.threat == "malicious" else ""
         if self.node.noise == "server":
             return {

@@ -34,6 +34,8 @@ _HEAD = 5  # arrays that say what a sum's stage is about: cohort, invited, enrol
 class CommitteeAggregation(SecureAggregation):
     """`aggregation.protocol: secagg` with `setup: run`."""
 
+    whose = "a sum's clients, and of those invited to a setup"
+
     def __init__(self, node: AggregationNode, minimum: int = 1) -> None:
         super().__init__(node, minimum)
         self._established: Established | None = None
