@@ -17,21 +17,17 @@ import resource
 import statistics
 from collections.abc import Sequence
 
-import numpy as np
 from bench_secure_sum import check_same_sums, kilobytes, numbers
-from contest.vector import DOMAIN, SCHEMA_HASH, Clock, Facts, Taken, VectorClient, make_strategy
+from contest.vector import Clock, Facts, Taken, client_of, make_strategy
 from flwr.compat.client.client import Client
 
 from fedsyn.aggregation import CommitteeAggregation
 from fedsyn.aggregation.committee.size import derive
-from fedsyn.aggregation.identities import simulated_identities
 from fedsyn.errors import FedsynError
 from fedsyn.flower import Context
 from fedsyn.flower.bridge import read_state, write_state
 from fedsyn.flower.direct import TableApp
 from fedsyn.flower.grid import InProcessGrid
-from fedsyn.randomness import Randomness
-from fedsyn.wire.holder import Holder
 
 
 def of(facts: Facts) -> list[Taken]:
@@ -39,19 +35,13 @@ def of(facts: Facts) -> list[Taken]:
     config, clients = facts.config(), facts.clients
 
     def client_fn(context: Context) -> Client:
-        partition = int(context.node_config["partition-id"])
         text = read_state(context)
-        holder = Holder(
-            partition,
-            np.zeros((1, 1), np.uint8),
-            DOMAIN,
-            SCHEMA_HASH,
-            Randomness(config.runtime.seed),
+        return client_of(
+            config,
+            int(context.node_config["partition-id"]),
             json.loads(text) if text else {},
-            identities=lambda: simulated_identities(partition, clients),
-            save=lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
+            lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
         )
-        return VectorClient(config, holder).to_client()
 
     grid = InProcessGrid(
         TableApp(client_fn), [{"partition-id": k, "num-partitions": clients} for k in range(clients)], {}

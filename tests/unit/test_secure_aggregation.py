@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 import tracemalloc
 import zlib
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from recorded_client import Client, changed
 
 from fedsyn import registry
 from fedsyn.aggregation import Contribution, Limits, SecureAggregation, ServerSum
@@ -32,7 +32,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, strategy_class
 from fedsyn.testing.harness import Exchange, Fault, Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
+from fedsyn.wire.envelope import ANSWER, SumSpec, to_json
 from fedsyn.wire.holder import MOST_PARTITIONS, Call, Holder
 from fedsyn.wire.requests import Layout, Sum, Summed, SumRequest
 
@@ -143,40 +143,9 @@ def stages(outcome: Outcome, client: int = 0) -> list[Exchange]:
     return [e for e in outcome.tape.exchanges if e.partition == client and e.envelope["kind"] == "sum"]
 
 
-class Client:
-    """A client of the recorded run as it was before its first message, with a memory of its own."""
-
-    def __init__(self, recorded: Outcome, partition: int = 0) -> None:
-        table = recorded.federation
-        self.config = recorded.config
-        self.memory: dict[str, Any] = {}
-        self.make = lambda: client_class(MECHANISM)(
-            self.config,
-            Holder(
-                partition,
-                table.parts[partition],
-                table.domain,
-                table.table.schema.sha256,
-                Randomness(0),
-                self.memory,
-                identities=lambda: simulated_identities(partition, len(table.parts)),
-            ),
-        )
-
-    def ask(self, envelope: dict[str, Any], given: Any) -> dict[str, Any]:
-        sent, _, scalars = self.make().fit(list(given), {ENVELOPE: to_json(envelope)})
-        answer = json.loads(scalars[ANSWER])
-        return {**answer, "arrays": sent}
-
-
 @pytest.fixture(scope="module")
 def recorded() -> Outcome:
     return finished(run())
-
-
-def changed(exchange: Exchange, part: str, **facts: Any) -> dict[str, Any]:
-    """The envelope with other facts of its `sum` or `stage`."""
-    return {**exchange.envelope, part: {**exchange.envelope[part], **facts}}
 
 
 def test_a_recorded_first_stage_is_answered(recorded: Outcome) -> None:

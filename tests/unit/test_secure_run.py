@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
+from recorded_client import Client, changed
 
 from fedsyn.aggregation import CommitteeAggregation, SecureAggregation, make_aggregation
-from fedsyn.aggregation.identities import simulated_identities
 from fedsyn.aggregation.secure import write_cohort
 from fedsyn.aggregation.secure_run import STATE
 from fedsyn.errors import ConfigError
 from fedsyn.flower import Message
 from fedsyn.nodes import AggregationNode
-from fedsyn.randomness import Randomness
-from fedsyn.registry import client_class
 from fedsyn.testing.harness import Exchange, Fault, Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.envelope import ANSWER, ENVELOPE, to_json
-from fedsyn.wire.holder import Holder
 
 MECHANISM = "fed_naive_bayes"
 SECURE = {"protocol": "secagg", "noise": "distributed", "setup": "run"}
@@ -162,30 +157,6 @@ def test_a_holder_that_no_longer_contributes_still_helps_to_open() -> None:
 # What a server may ask a client --------------------------------------------------------------------------------------
 
 
-class Client:
-    """A client of the recorded run as it was before its first message, with a memory of its own."""
-
-    def __init__(self, recorded: Outcome, partition: int = 0) -> None:
-        table = recorded.federation
-        self.memory: dict[str, Any] = {}
-        self.make = lambda: client_class(MECHANISM)(
-            recorded.config,
-            Holder(
-                partition,
-                table.parts[partition],
-                table.domain,
-                table.table.schema.sha256,
-                Randomness(0),
-                self.memory,
-                identities=lambda: simulated_identities(partition, len(table.parts)),
-            ),
-        )
-
-    def ask(self, envelope: dict[str, Any], given: Any) -> dict[str, Any]:
-        sent, _, scalars = self.make().fit(list(given), {ENVELOPE: to_json(envelope)})
-        return {**json.loads(scalars[ANSWER]), "arrays": sent}
-
-
 @pytest.fixture(scope="module")
 def recorded() -> Outcome:
     return finished(run())
@@ -193,10 +164,6 @@ def recorded() -> Outcome:
 
 def of(recorded: Outcome, stage: str, client: int = 0) -> list[Exchange]:
     return [e for e in sums(recorded) if e.partition == client and e.envelope["stage"]["name"] == stage]
-
-
-def changed(exchange: Exchange, part: str, **facts: Any) -> dict[str, Any]:
-    return {**exchange.envelope, part: {**exchange.envelope[part], **facts}}
 
 
 def test_a_recorded_first_stage_is_answered_once(recorded: Outcome) -> None:

@@ -204,13 +204,20 @@ def make_client(config: RunConfig, partition: int, context: Context) -> Client:
     def save(kept: dict[str, Any]) -> None:
         context.state[key] = ConfigRecord({"state": json.dumps(kept, separators=(",", ":"))})
 
+    return client_of(config, partition, {} if record is None else json.loads(str(record["state"])), save)
+
+
+def client_of(
+    config: RunConfig, partition: int, state: dict[str, Any], save: Callable[[dict[str, Any]], None]
+) -> Client:
+    """The same, with a memory that is kept elsewhere."""
     holder = Holder(
         partition,
         np.zeros((1, 1), np.uint8),
         DOMAIN,
         SCHEMA_HASH,
         Randomness(config.runtime.seed),
-        {} if record is None else json.loads(str(record["state"])),
+        state,
         identities=lambda: simulated_identities(partition, config.federation.clients),
         save=save,
     )

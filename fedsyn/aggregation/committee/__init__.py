@@ -20,8 +20,8 @@ contributed opens nothing.
 
 [...] with `threat: malicious` only. A client that vanishes costs nothing: it is not among the contributors. For a
 member that vanishes, `threshold` others give shares of its secret key OF THIS EPOCH, and the server computes its
-masks. A setup deals keys for 16 epochs. A new one begins when a member whose key was revealed is back; when all are
-used up, a new setup draws a new committee. `size` derives how many members there are and how many keys of an epoch
+masks. A setup deals keys for 16 epochs. A new one begins after each sum in which a key was revealed; when all
+are used up, a new setup draws a new committee. `size` derives how many members there are and how many keys of an epoch
 may be revealed.
 
 The mask of client i under the layer of member j in one sum is the ChaCha20 stream of HMAC(k_ij, facts of the sum,

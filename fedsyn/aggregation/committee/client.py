@@ -15,12 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.committee.facts import (
-    DEAL,
-    ENROL,
     EPOCHS,
-    MASKED,
-    RECOVER,
-    UNMASK,
     Committee,
     Setup,
     SumFacts,
@@ -377,6 +372,3 @@ def _text(raw: bytes) -> str:
 
 def _bytes(text: str) -> bytes:
     return base64.b64decode(text)
-
-
-__all__ = ["DEAL", "ENROL", "MASKED", "RECOVER", "UNMASK", "CommitteeClient", "check_keys"]
