@@ -215,20 +215,20 @@ def count_sparse_many(codes: np.ndarray, domain: Domain, cliques: Iterable[Seque
         return _sorted_cells(codes, domain, axes) if axes else []
     found: dict[int, SparseMarginal] = {}
     sizes = [_prod(tuple(domain.shape[i] for i in clique)) for clique in axes]
-    for group in _groups([i for i, size in enumerate(sizes) if size <= n], lambda i: sizes[i]):
+    for group in groups_within(_CELLS_AT_ONCE, [i for i, size in enumerate(sizes) if size <= n], lambda i: sizes[i]):
         dense = count(codes, domain, [cliques[i] for i in group])
         found |= {i: dense_to_sparse(marginal) for i, marginal in zip(group, dense, strict=True)}
-    for group in _groups([i for i, size in enumerate(sizes) if size > n], lambda i: n):
+    for group in groups_within(_CELLS_AT_ONCE, [i for i, size in enumerate(sizes) if size > n], lambda i: n):
         found |= dict(zip(group, _sorted_cells(codes, domain, [axes[i] for i in group]), strict=True))
     return [found[i] for i in range(len(axes))]
 
 
-def _groups(which: Sequence[int], size: Callable[[int], int]) -> Iterator[list[int]]:
-    """Runs of the given numbers whose sizes add up to no more than is held at once (one alone may be larger)."""
+def groups_within(most: int, which: Sequence[int], size: Callable[[int], int]) -> Iterator[list[int]]:
+    """Runs of the given numbers whose sizes add up to at most `most` (one alone may be larger), in order."""
     group: list[int] = []
     held = 0
     for i in which:
-        if group and held + size(i) > _CELLS_AT_ONCE:
+        if group and held + size(i) > most:
             yield group
             group, held = [], 0
         group.append(i)

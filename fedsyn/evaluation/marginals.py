@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedsyn.counting.marginals import count
+from fedsyn.counting.marginals import count, groups_within
 from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
@@ -123,24 +123,16 @@ def _model_errors(
 ) -> np.ndarray:
     """(Q,) distances, in blocks of cliques that fit in memory together."""
     errors = np.empty(len(cliques))
-    block: list[int] = []
-    held = 0
-    for index, clique in enumerate(cliques):
-        cells = domain.size(clique)
-        if cells > _LARGEST_DENSE:
-            if norm is not _l1:
-                raise ConfigError(
-                    f"evaluation: workload_error_l2 forms whole marginals, of at most {_LARGEST_DENSE:,} cells; "
-                    f"{' × '.join(clique)} has {cells:,}"
-                )
-            errors[index] = _touched_error(codes, domain, clique, model)
-            continue
-        if block and held + cells > _CELLS_AT_ONCE:
-            errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model, norm)
-            block, held = [], 0
-        block.append(index)
-        held += cells
-    if block:
+    sizes = [domain.size(clique) for clique in cliques]
+    for index in (i for i, cells in enumerate(sizes) if cells > _LARGEST_DENSE):
+        if norm is not _l1:
+            raise ConfigError(
+                f"evaluation: workload_error_l2 forms whole marginals, of at most {_LARGEST_DENSE:,} cells; "
+                f"{' × '.join(cliques[index])} has {sizes[index]:,}"
+            )
+        errors[index] = _touched_error(codes, domain, cliques[index], model)
+    dense = [i for i, cells in enumerate(sizes) if cells <= _LARGEST_DENSE]
+    for block in groups_within(_CELLS_AT_ONCE, dense, sizes.__getitem__):
         errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model, norm)
     return errors
 
