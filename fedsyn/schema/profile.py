@@ -55,8 +55,8 @@ class Profile:
     @cached_property
     def tried(self) -> pa.Array:
         """Some of the texts: the first and the last ones, and some between."""
-        at = np.unique(np.linspace(0, max(0, self.values - 1), _TRIED).astype(np.int64)) if self.values else []
-        return self.texts.take(np.asarray(at, dtype=np.int64))
+        at = np.unique(np.linspace(0, self.values - 1, min(_TRIED, self.values)).astype(np.int64))
+        return self.texts.take(at)
 
     def all_match(self, pattern: str) -> bool:
         """Whether every text matches a regular expression (of RE2), tried on some first."""
