@@ -19,7 +19,6 @@ PACKAGES = ("fedsyn", "strategies", "clients", "partitioners")
 # other. The longest name that fits says where a module stands.
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.cli", "fedsyn.server_app", "fedsyn.client_app"),  # the doors
-    ("fedsyn.cli_party",),
     ("fedsyn",),  # the public face: fedsyn/__init__.py alone
     ("fedsyn.testing",),
     ("fedsyn.sweep",),
