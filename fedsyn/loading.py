@@ -189,7 +189,7 @@ def read_cards(document: dict[str, Any], folder: Path) -> None:
 
 def names_file(source: str) -> bool:
     """Whether a data source is a file's name, and not that of a registered, generated or downloaded table."""
-    from fedsyn.data.readers import SUFFIXES
+    from fedsyn.data.opening import SUFFIXES
 
     return not source.startswith(("openml:", "sklearn:")) and ("/" in source or source.lower().endswith(SUFFIXES))
 
@@ -208,6 +208,8 @@ def require_files(data: DataNode, *, source: bool = True) -> None:
     for key, file in (files | {"schema": data.schema_file}).items():
         if file and not Path(file).is_file():
             path = Path(file)
+            if path.is_dir():
+                raise ConfigError(f"data.{key}: {path} is a folder: name a file in it")
             present = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
             raise ConfigError(
                 f"data.{key}: no such file: {path}{nearest(path.name, present)}; a file name in a configuration is "
