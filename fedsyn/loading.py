@@ -9,10 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsyn import yamlio
-from fedsyn.config import DataNode, RunConfig, check_format, explain, is_node
+from fedsyn.config import DEFAULT_MECHANISM, DataNode, RunConfig, check_format, explain, is_node
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.registry import contract_class, partitioner
-
 
 #: Keys of `privacy` that may stand at the top.
 BUDGET = ("epsilon", "delta")
@@ -65,7 +64,7 @@ def parse_config(document: Any, where: str = "config", folder: Path | None = Non
     document = written_out(document, where)
     anchor_files(document, folder)
     try:
-        config = RunConfig(**document)
+        config = RunConfig(**protected(document))
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, where)) from None
     except TypeError:
@@ -87,6 +86,19 @@ def check_config(config: RunConfig) -> None:
         partitioner(config.federation.partition.name, **config.federation.partition.options)
         # Whether the table has a label is known once its schema is read; `runs.prepare` checks that.
         validate_metrics(config.evaluation, has_test=bool(config.data.test_fraction), label="unknown yet")
+
+
+def protected(document: dict[str, Any]) -> dict[str, Any]:
+    """A configuration that names no protocol gets the one that trusts nobody: trust is asked for, never assumed."""
+    node = document.get("aggregation", {})
+    if not isinstance(node, dict) or node.get("protocol") is not None:
+        return document
+    given = document.get("mechanism", DEFAULT_MECHANISM)
+    chosen = given.get("name", DEFAULT_MECHANISM) if isinstance(given, dict) else given
+    if not isinstance(chosen, str):
+        return document  # the model says what is wrong
+    defaults = contract_class(chosen).default_aggregation()
+    return {**document, "aggregation": {**defaults, **{key: value for key, value in node.items() if key != "protocol"}}}
 
 
 def written_out(document: dict[str, Any], where: str) -> dict[str, Any]:
@@ -112,8 +124,8 @@ def written_out(document: dict[str, Any], where: str) -> dict[str, Any]:
 def find_schema(document: dict[str, Any]) -> None:
     """Puts the schema that lies beside a table's file into a configuration that names none.
 
-    That is NAME.schema.yaml of NAME.csv, else schema.yaml. It is looked for where a configuration is read from a file or
-    handed over in Python, never where one arrives in a message.
+    That is NAME.schema.yaml of NAME.csv, else schema.yaml. It is looked for where a configuration is read from a file
+    or handed over in Python, never where one arrives in a message.
     """
     data = document.get("data")
     if not isinstance(data, dict) or data.get("schema") is not None or not isinstance(data.get("source"), str):
