@@ -59,6 +59,8 @@ def findings(schema: Schema, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[s
 
 
 def _finding(schema: Schema, column: ColumnBase, series: pd.Series, few: int) -> Finding:
+    if isinstance(column, BinnedColumn) and series.dtype.kind != "O" and not _is_text(series):
+        return Finding()  # a dtype says what its values are
     profile = Profile.of(series, schema.missing_text)
     texts: list[str] = profile.texts.to_pylist()
     if isinstance(column, BinnedColumn):
@@ -71,6 +73,12 @@ def _finding(schema: Schema, column: ColumnBase, series: pd.Series, few: int) ->
     listed = [code for code, value in enumerate(column.values) if value in column.categories]
     rare = tuple(column.values[code] for code in listed if 0 < rows[code] < few)
     return Finding(rare, int((~own).sum()), int(profile.counts[~own].sum()))
+
+
+def _is_text(series: pd.Series) -> bool:
+    import pandas as pd
+
+    return isinstance(series.dtype, pd.StringDtype | pd.CategoricalDtype)
 
 
 def left(schema: Schema, found: Mapping[str, Finding] | None = None, few: int = FEW_ROWS) -> dict[str, list[str]]:
