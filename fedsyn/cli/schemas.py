@@ -31,7 +31,9 @@ LabelOption = Annotated[str | None, typer.Option(help="Column that evaluation pr
 KeepOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Keep a column that looks personal; may be repeated.")
 ]
-DataOption = Annotated[Path | None, typer.Option(help="The table that the schema describes.", metavar="FILE")]
+DataOption = Annotated[
+    list[Path] | None, typer.Option(help="The table that the schema describes; may be repeated.", metavar="FILE")
+]
 FewOption = Annotated[int, typer.Option(min=1, help="Rows that have to hold a category.")]
 
 
@@ -153,7 +155,7 @@ def review_command(
     from fedsyn.schema.review import approve as approved
 
     schema = Schema.load(file)
-    if fold and data is None:
+    if fold and not data:
         raise ConfigError("--fold needs the table, to count its rows: --data FILE")
     found = _findings(schema, data, few)
     if not approve and not every:
@@ -176,14 +178,22 @@ def review_command(
     )
 
 
-def _findings(schema: Schema, data: Path | None, few: int) -> dict[str, Finding] | None:
+def _findings(schema: Schema, data: list[Path] | None, few: int) -> dict[str, Finding] | None:
     """What the table shows about the columns, if it is at hand."""
+    import pandas as pd
+
     from fedsyn.data.cells import read_cells
     from fedsyn.schema.review import findings
 
-    if data is None:
+    if not data:
         return None
-    return findings(schema, read_cells(data, columns=list(schema.columns)).frame, few)
+    names = list(schema.columns)
+    frames = []
+    for file in data:
+        frame = read_cells(file, columns=names).frame
+        schema.require_columns(frame.columns, where=str(file))
+        frames.append(frame[names])
+    return findings(schema, pd.concat(frames, ignore_index=True), few)
 
 
 def _shown(name: str, finding: Finding) -> list[str]:
