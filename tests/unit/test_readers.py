@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import datetime
 import gzip
+import io
 import logging
 import lzma
 import zipfile
@@ -18,6 +19,7 @@ import pytest
 
 from fedsyn.data import encode_file, encoded_blocks, load_dataset, read_table
 from fedsyn.data.cells import read_cells
+from fedsyn.data.opening import TextStream
 from fedsyn.data.options import FileOptions
 from fedsyn.errors import ConfigError, DataError
 from fedsyn.loading import names_file
@@ -86,6 +88,13 @@ def test_bytes_that_windows_has_not_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"age,town\n7,a\x81b\n")
     assert read_cells(tmp_path / "t.csv").frame["town"].tolist() == ["a\x81b"]
     assert read_cells(tmp_path / "t.csv", {"encoding": "cp1252"}).frame["town"].tolist() == ["a\x81b"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+def test_characters_across_the_ends_of_blocks(size: int) -> None:
+    stream = TextStream(io.BytesIO("aKö".encode() + b"\xfc\xe4," + "ö€".encode() + b"\xc3"), "utf-8", True, "t.csv")
+    parts = iter(lambda: stream.read(size), "")
+    assert "".join(parts) == "aKöüä,ö€Ã" and stream.fell_back
 
 
 def test_text_longer_than_what_is_read_at_a_time(tmp_path: Path) -> None:
