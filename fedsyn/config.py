@@ -233,7 +233,7 @@ _HELD_OUT = 0.1
 class RunConfig(Node):
     """A whole run. See the nodes for the keys.
 
-    Three keys are enough: `data` (a file's name alone stands for `data.source`), `epsilon` and `delta`, which written at
+    Three keys are enough: `data` (a file's name alone stands for `data.source`), `epsilon` and `delta`, which at
     the top stand for `privacy.epsilon` and `privacy.delta`.
     """
 

@@ -13,7 +13,6 @@ from fedsyn.config import DataNode, RunConfig, check_format, explain, is_node
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.registry import contract_class, partitioner
 
-
 #: Keys of `privacy` that may stand at the top.
 BUDGET = ("epsilon", "delta")
 
@@ -112,8 +111,8 @@ def written_out(document: dict[str, Any], where: str) -> dict[str, Any]:
 def find_schema(document: dict[str, Any]) -> None:
     """Puts the schema that lies beside a table's file into a configuration that names none.
 
-    That is NAME.schema.yaml of NAME.csv, else schema.yaml. It is looked for where a configuration is read from a file or
-    handed over in Python, never where one arrives in a message.
+    That is NAME.schema.yaml of NAME.csv, else schema.yaml. It is looked for where a configuration is read from a file
+    or handed over in Python, never where one arrives in a message.
     """
     data = document.get("data")
     if not isinstance(data, dict) or data.get("schema") is not None or not isinstance(data.get("source"), str):
