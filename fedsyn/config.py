@@ -233,8 +233,8 @@ _HELD_OUT = 0.1
 class RunConfig(Node):
     """A whole run. See the nodes for the keys.
 
-    Three keys are enough: `data` (a file's name alone stands for `data.source`), `epsilon` and `delta`, which at
-    the top stand for `privacy.epsilon` and `privacy.delta`.
+    Three keys are enough: `data` (a file's name alone stands for `data.source`), `epsilon` and `delta`, which written
+    at the top stand for `privacy.epsilon` and `privacy.delta`.
     """
 
     mechanism: MechanismNode = Field(default_factory=lambda: MechanismNode(name=DEFAULT_MECHANISM))

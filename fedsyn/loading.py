@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsyn import yamlio
-from fedsyn.config import DataNode, RunConfig, check_format, explain, is_node
+from fedsyn.config import DEFAULT_MECHANISM, DataNode, RunConfig, check_format, explain, is_node
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.registry import contract_class, partitioner
 
@@ -64,7 +64,7 @@ def parse_config(document: Any, where: str = "config", folder: Path | None = Non
     document = written_out(document, where)
     anchor_files(document, folder)
     try:
-        config = RunConfig(**document)
+        config = RunConfig(**protected(document))
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, where)) from None
     except TypeError:
@@ -86,6 +86,19 @@ def check_config(config: RunConfig) -> None:
         partitioner(config.federation.partition.name, **config.federation.partition.options)
         # Whether the table has a label is known once its schema is read; `runs.prepare` checks that.
         validate_metrics(config.evaluation, has_test=bool(config.data.test_fraction), label="unknown yet")
+
+
+def protected(document: dict[str, Any]) -> dict[str, Any]:
+    """A configuration that names no protocol gets the one that trusts nobody: trust is asked for, never assumed."""
+    node = document.get("aggregation", {})
+    if not isinstance(node, dict) or node.get("protocol") is not None:
+        return document
+    given = document.get("mechanism", DEFAULT_MECHANISM)
+    chosen = given.get("name", DEFAULT_MECHANISM) if isinstance(given, dict) else given
+    if not isinstance(chosen, str):
+        return document  # the model says what is wrong
+    defaults = contract_class(chosen).default_aggregation()
+    return {**document, "aggregation": {**defaults, **{key: value for key, value in node.items() if key != "protocol"}}}
 
 
 def written_out(document: dict[str, Any], where: str) -> dict[str, Any]:
@@ -188,7 +201,7 @@ def read_cards(document: dict[str, Any], folder: Path) -> None:
 
 def names_file(source: str) -> bool:
     """Whether a data source is a file's name, and not that of a registered, generated or downloaded table."""
-    from fedsyn.data.readers import SUFFIXES
+    from fedsyn.data.opening import SUFFIXES
 
     return not source.startswith(("openml:", "sklearn:")) and ("/" in source or source.lower().endswith(SUFFIXES))
 
@@ -207,6 +220,8 @@ def require_files(data: DataNode, *, source: bool = True) -> None:
     for key, file in (files | {"schema": data.schema_file}).items():
         if file and not Path(file).is_file():
             path = Path(file)
+            if path.is_dir():
+                raise ConfigError(f"data.{key}: {path} is a folder: name a file in it")
             present = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
             raise ConfigError(
                 f"data.{key}: no such file: {path}{nearest(path.name, present)}; a file name in a configuration is "

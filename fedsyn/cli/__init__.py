@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fedsyn import __version__
-from fedsyn.cli.console import err_console, out_console
+from fedsyn.cli.console import err_console, out_console, say_what_is_logged
 from fedsyn.cli.lists import datasets, identity, mechanisms
 from fedsyn.cli.party import app as party_app
 from fedsyn.cli.runs import explain, partition, run
@@ -44,6 +44,7 @@ def _root(
 
 def main() -> None:
     """Entry point: turns fedsyn's errors into one message and an exit code."""
+    say_what_is_logged()
     try:
         app(standalone_mode=True)
     except InputError as error:

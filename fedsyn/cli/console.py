@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,21 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY.KEY=VALUE", help="Override one key; may be repeated."),
 ]
+
+
+class _Said(logging.Handler):
+    """Prints what fedsyn logs, such as how a file was found to be written."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        err_console.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
+
+
+def say_what_is_logged() -> None:
+    """Lets the messages of fedsyn's own loggers appear on standard error."""
+    logger = logging.getLogger("fedsyn")
+    if not any(isinstance(handler, _Said) for handler in logger.handlers):
+        logger.addHandler(_Said(logging.INFO))
+        logger.setLevel(logging.INFO)
 
 
 @contextmanager
