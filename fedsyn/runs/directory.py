@@ -22,6 +22,7 @@ RESULTS = (
     "synthetic.csv",
     "synthetic.parquet",
     "model.npz",
+    "schema.yaml",
     "metrics.json",
     "ledger.json",
     "rounds.jsonl",
