@@ -72,13 +72,15 @@ class Compiled:
         waiting = [rule for rule in self.rules if isinstance(rule, Sum | Determined)]
         ready, out = set(self.columns), list[Computed | Mapped]()
         every = {**self.columns, **self.derived}
+        sums = {rule.column for rule in waiting if isinstance(rule, Sum)}
         while waiting:
             able = [rule for rule in waiting if ready.issuperset(_sources(rule))]
             if not able:
                 names = ", ".join(rule.computed for rule in waiting)
                 raise SchemaError(f"constraints compute {names} from each other, in a circle; leave one of them out")
             for rule in able:
-                out.append(Computed(rule, every) if isinstance(rule, Sum) else Mapped(rule, every))
+                is_sum = _sources(rule) <= sums
+                out.append(Computed(rule, every) if isinstance(rule, Sum) else Mapped(rule, every, is_sum))
                 ready.add(rule.computed)
             waiting = [rule for rule in waiting if rule not in able]
         return out
@@ -106,17 +108,16 @@ class Compiled:
 
     def _traced(self, rule: AnyRule, literal: Literal) -> Literal:
         """A condition on a column that another one determines, as one on that."""
-        name, possible = literal.name, literal.possible
-        while name not in self.columns:
-            step = next(step for step in self.steps if step.name == name)
-            codes = step.codes() if isinstance(step, Mapped) else None
-            if codes is None:
+        while literal.name not in self.columns:
+            step = next(step for step in self.steps if step.name == literal.name)
+            found = step.traced(literal) if isinstance(step, Mapped) else None
+            if found is None:
                 raise SchemaError(
-                    f"constraint '{rule.text}': '{name}' is computed by '{step.rule.text}', so state it for "
+                    f"constraint '{rule.text}': '{literal.name}' is computed by '{step.rule.text}', so state it for "
                     f"{', '.join(step.sources)} instead"
                 )
-            name, possible = step.sources[0], possible[codes]
-        return Literal(name, possible, possible)
+            literal = found
+        return literal
 
     def _comparison(self, rule: Comparison) -> Constraint:
         left, op, right = rule.left, rule.op, rule.right

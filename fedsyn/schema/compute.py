@@ -12,7 +12,7 @@ import numpy as np
 from fedsyn.errors import SchemaError
 from fedsyn.schema.binned import BinnedColumn
 from fedsyn.schema.columns import CategoricalColumn
-from fedsyn.schema.conditions import Condition, Literal, Rows
+from fedsyn.schema.conditions import Condition, Literal, Rows, united
 from fedsyn.schema.grids import MOMENTS, NUMBERS, SPANS, Flags, Grid, grid_of
 from fedsyn.schema.rules import Determined, Sum
 
@@ -122,16 +122,18 @@ class Mapped:
     Args:
         rule: what the schema says.
         columns: every column that has codes or is computed.
+        is_sum: whether the first column is a sum, which may lie beyond the column's bounds.
 
     Raises:
         SchemaError: a value that a column does not have, or rows for which the map has no answer.
     """
 
-    def __init__(self, rule: Determined, columns: Mapping[str, Any]) -> None:
+    def __init__(self, rule: Determined, columns: Mapping[str, Any], is_sum: bool = False) -> None:
         self.rule, self.name, self.sources = rule, rule.column, (rule.determines,)
         self.source, self.target = columns[rule.determines], columns[rule.column]
         entries = [(Condition(rule.determines, self.source, key), value) for key, value in rule.map.items()]
-        self.literals: list[Literal] = [condition.literal() for condition, _ in entries]
+        self.conditions = [condition for condition, _ in entries]
+        self.literals: list[Literal] = [condition.literal() for condition in self.conditions]
         if isinstance(self.target, CategoricalColumn):
             values: list[Any] = [self._code(value) for _, value in entries]
             rest: Any = self._rest_code()
@@ -140,9 +142,8 @@ class Mapped:
             rest = np.nan if self.target.missing else None
         else:
             raise SchemaError(f"{rule.text}: '{rule.column}' must be a column of categories, numbers, dates or times")
-        codes = np.arange(self.source.size)
         if rest is None:
-            self._require_all(codes)
+            self._require_all(is_sum)
         self.answers = np.array([*values, 0 if rest is None else rest])
 
     def _code(self, value: Any) -> int:
@@ -165,10 +166,18 @@ class Mapped:
             raise SchemaError(f"{self.rule.text}: '{value}' is not one value that '{self.name}' can have")
         return intervals[0][0]
 
-    def _require_all(self, codes: np.ndarray) -> None:
-        known = np.zeros(len(codes), dtype=bool)
-        for literal in self.literals:
-            known |= literal.sure
+    def _require_all(self, is_sum: bool) -> None:
+        """Refuses a map that leaves a value of the source out."""
+        known = np.logical_or.reduce([literal.sure for literal in self.literals])
+        grid = grid_of(self.source)
+        if isinstance(self.source, BinnedColumn) and grid is not None:
+            covered = united([interval for condition in self.conditions for interval in condition.intervals], grid)
+            low = np.full(len(known), -np.inf) if is_sum else grid.low  # a sum may be anything
+            high = np.full(len(known), np.inf) if is_sum else grid.high
+            inside = np.zeros(len(known), dtype=bool)
+            for first, last in covered:
+                inside |= (low >= first) & (high <= last)
+            known = np.where(grid.absent, known, inside)
         if not known.all():
             labels = [*self.source.labels(), "missing"]
             raise SchemaError(
@@ -190,14 +199,14 @@ class Mapped:
         numbers = np.where(absent, 0, answers)
         rows.drawn[self.name] = (numbers.astype(np.int64) if self.target.whole else numbers, absent)
 
-    def codes(self) -> np.ndarray | None:
-        """(source's size,) the column's code for each code of the source; None where numbers decide."""
-        by_number = any(literal.intervals is not None for literal in self.literals)
-        if by_number or not isinstance(self.target, CategoricalColumn):
+    def traced(self, literal: Literal) -> Literal | None:
+        """A condition on the column as one on its source; None where numbers of the source decide."""
+        if any(own.intervals is not None for own in self.literals):
             return None
         rows = Rows({self.rule.determines: np.arange(self.source.size)}, {})
         self.add(rows)
-        return rows.codes[self.name]
+        holds = literal.holds(rows)
+        return Literal(self.rule.determines, holds, holds)
 
     def broken(self, rows: Rows) -> Flags:
         """(n,) where a column that is there already differs from what it should be."""

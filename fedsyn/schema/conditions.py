@@ -105,7 +105,7 @@ class Condition:
                 intervals += self._intervals(item, self.grid)
             else:
                 self._codes |= self._categories(item)
-        self.intervals = _united(intervals, self.grid)
+        self.intervals = united(intervals, self.grid)
 
     def literal(self, *, unless_missing: bool = False) -> Literal:
         """The condition itself. A missing value satisfies it if null is among what it lists, or `unless_missing`."""
@@ -220,7 +220,7 @@ class Condition:
             raise self._unknown(value) from None
 
 
-def _united(intervals: list[Interval], grid: Grid | None) -> tuple[Interval, ...]:
+def united(intervals: list[Interval], grid: Grid | None) -> tuple[Interval, ...]:
     """Disjoint intervals, ascending; neighbouring whole numbers belong together."""
     out: list[Interval] = []
     for low, high in sorted(interval for interval in intervals if interval[0] <= interval[1]):

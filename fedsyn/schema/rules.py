@@ -176,7 +176,7 @@ def _parsed(item: Any, number: int) -> AnyRule:
     try:
         return kind.model_validate({key: _listable(value) for key, value in item.items()})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
         key = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
             hint = nearest(key, kind.model_fields) or f" (allowed: {', '.join(kind.model_fields)})"
