@@ -51,7 +51,7 @@ def condition(draw: st.DrawFn, name: str, kinds: dict[str, dict[str, Any]]) -> A
         if form == "value":
             some = [number]
         elif form == "..":
-            some = [f"{number}..{number + 1}"]
+            some = [f"{number}..{round(number + 1, 1)}"]
         else:
             some = [f"{form} {number}"]
     if column["missing"] and draw(st.booleans()):
