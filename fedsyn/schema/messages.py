@@ -39,7 +39,7 @@ def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
         elif in_column and key in _EXPECTED:
             problems.append(f"{where}{key} must be {_EXPECTED[key]}")
         else:
-            name = f"{key}: " if in_column or not where else ""
+            name = f"{key}: " if key and (in_column or not where) else ""
             problems.append(f"{where}{name}{item['msg'].removeprefix('Value error, ')}")
     distinct = list(dict.fromkeys(problems))
     more = f"; and {len(distinct) - 8} more" if len(distinct) > 8 else ""
