@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsyn.errors import DataError, nearest
-from fedsyn.schema.columns import CategoricalColumn
+from fedsyn.schema.binned import BinnedColumn
+from fedsyn.schema.columns import CategoricalColumn, Column
 from fedsyn.schema.model import Schema
 from fedsyn.schema.values import MISSING_TEXT, parse_number
 
@@ -118,6 +119,11 @@ def _read_csv(path: Path, schema: Schema | None, separator: str) -> pd.DataFrame
     return pd.DataFrame(columns)
 
 
+def _reads_numbers(column: Column) -> bool:
+    """Whether a column's cells are plain numbers; those of every other kind are read as text."""
+    return isinstance(column, BinnedColumn) and column.reads_numbers
+
+
 def _header(path: Path, separator: str) -> tuple[list[str], dict[str, Any]]:
     """The column names of a CSV file, and how its cells are told apart."""
     import pandas as pd
@@ -134,13 +140,15 @@ def csv_options(path: Path, schema: Schema, separator: str) -> tuple[list[str], 
     """
     header, options = _header(path, separator)
     schema.require_columns(header, where=str(path))
-    numeric = [name for name, column in schema.columns.items() if not isinstance(column, CategoricalColumn)]
+    numeric = [name for name, column in schema.columns.items() if _reads_numbers(column)]
     # All columns are read, also those that the schema does not name: pandas notices a row with too many
     # cells, whose values would otherwise slip into the wrong columns, only then.
     return header, {
         **options,
         "skip_blank_lines": len(header) > 1,  # in a table of one column a blank line is a missing value
-        "dtype": {name: "category" for name in header if name not in numeric},  # fast, and never a guess
+        "dtype": {
+            name: object for name in header if name not in numeric
+        },  # text as it stands; "category" makes 7 of 007
         "na_values": {name: list(schema.missing_text) for name in numeric},
         **exact_floats(),
         "low_memory": False,
@@ -205,10 +213,11 @@ def _own_values(series: pd.Series, column: CategoricalColumn, schema: Schema) ->
     """Turns text into the values of the schema's categories; unknown text stays, missing becomes None."""
     import pandas as pd
 
-    values: list[Any] = [column.value_of(text, schema.missing_text) for text in series.cat.categories]
+    inverse, texts = pd.factorize(series)
+    values: list[Any] = [column.value_of(text, schema.missing_text) for text in texts.tolist()]
     table = np.empty(len(values) + 1, dtype=object)
     table[:-1] = values
-    return pd.Series(table[series.cat.codes.to_numpy()], name=series.name).infer_objects()
+    return pd.Series(table[inverse], name=series.name).infer_objects()
 
 
 def _guess(series: pd.Series) -> pd.Series:

@@ -429,7 +429,9 @@ def test_floats_are_written_as_python_writes_them(tmp_path):
     values = np.concatenate([values, -values, rng.random(20_000) * 1e6, rng.random(20_000) * 1e11])
     values = np.concatenate([values, *(np.nextafter(edge, [0, 1e99]) for edge in (1e-4, 1e10, 1e15, 1e16, 2.0))])
     values = values[np.isfinite(values)]
-    assert writer._number_cells(values, np.zeros(len(values), bool)).to_pylist() == [repr(v) for v in values.tolist()]
+    assert writer._number_cells(schema.columns["x"], values, np.zeros(len(values), bool)).to_pylist() == [
+        repr(v) for v in values.tolist()
+    ]
     writer.close()
 
 
