@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from fedsyn.finding.grid import divisible, grid, tree
 from fedsyn.finding.universe import Floats, universe
 from fedsyn.inference.hierarchy import Hierarchy
-from fedsyn.schema import Schema
+from fedsyn.schema import BinnedColumn, Schema
 from fedsyn.schema.open import OpenCategories, OpenRange
 
 Cells = Sequence[Sequence[int]]
@@ -25,26 +25,21 @@ class RangeColumn:
     Attributes:
         name: of the column.
         wanted: what is found.
-        step: distance of the column's grid; None where every number may occur.
+        whole: whether every number is a whole one.
         edges: of the universe.
     """
 
     name: str
     wanted: OpenRange
-    step: float | None
+    whole: bool
     edges: tuple[float, ...]
 
     def grid(self, cells: Sequence[int]) -> Floats:
         """(m,) edges of the grid that an allotment of cells to the buckets of the universe makes."""
-        return np.array(grid(self.edges, tuple(cells), self.step))
+        return np.array(grid(self.edges, tuple(cells), self.whole))
 
     def tree(self, cells: Sequence[int]) -> Hierarchy:
         return tree(sum(cells))
-
-    def bounds(self, cells: Sequence[int]) -> dict[str, Any]:
-        """The buckets with cells, as bounds."""
-        edges = self.grid(cells)
-        return {"edges": [float(edges[0]), float(edges[-1])]}
 
 
 @dataclass(frozen=True)
@@ -66,9 +61,9 @@ class Finding:
         self.schema = schema
         wanted = [(name, schema.columns[name], what) for name, what in schema.open.items()]
         self.ranges: tuple[RangeColumn, ...] = tuple(
-            RangeColumn(name, what, column.step, universe(column.step, *_public(column, what)))
+            RangeColumn(name, what, column.whole, universe(column.whole, *_public(column, what)))
             for name, column, what in wanted
-            if isinstance(what, OpenRange)
+            if isinstance(what, OpenRange) and isinstance(column, BinnedColumn)
         )
         self.texts = tuple(TextColumn(name, what) for name, _, what in wanted if isinstance(what, OpenCategories))
 
@@ -86,7 +81,7 @@ class Finding:
         """ValueError unless `cells` allots some to each column of numbers, as its universe allows."""
         if len(cells) != len(self.ranges):
             raise ValueError("must have one list for each column whose bounds or bins are private")
-        if not all(divisible(column.edges, own, column.step) for column, own in zip(self.ranges, cells, strict=True)):
+        if not all(divisible(column.edges, own, column.whole) for column, own in zip(self.ranges, cells, strict=True)):
             raise ValueError("must allot cells to neighbouring buckets of each column's public universe")
 
     def check_cuts(self, cells: Cells, cuts: Sequence[Sequence[int]]) -> None:
@@ -100,7 +95,7 @@ class Finding:
                 if most is None
                 else 2 <= len(chosen) <= most + 1
                 and all(a < b for a, b in zip(chosen, chosen[1:], strict=False))
-                and 0 <= chosen[0]
+                and chosen[0] >= 0
                 and chosen[-1] <= sum(own)
             )
             if not fits:
@@ -130,7 +125,7 @@ class Finding:
         return self.schema.closed(found)
 
 
-def _public(column: Any, wanted: OpenRange) -> Mapping[str, float | None] | tuple[float | None, float | None]:
-    """The bounds that are public, in numbers."""
-    low, high = column.span
-    return (None if wanted.lower else low), (None if wanted.upper else high)
+def _public(column: BinnedColumn, wanted: OpenRange) -> tuple[float | None, float | None]:
+    """The bounds that are public: the schema's own, or those of everything that such a column can hold."""
+    (low, high), (least, most) = column.span, column.reach
+    return (least if wanted.lower else low), (most if wanted.upper else high)

@@ -8,7 +8,6 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.finding.universe import on_grid
 from fedsyn.inference.hierarchy import Hierarchy
 
 Floats = npt.NDArray[np.float64]
@@ -19,7 +18,7 @@ MOST_CELLS = 1024
 _BRANCHES = 4
 
 
-def allot(edges: Sequence[float], counts: Floats, first: int, last: int, step: float | None) -> list[int]:
+def allot(edges: Sequence[float], counts: Floats, first: int, last: int, whole: bool) -> list[int]:
     """How many cells of the grid each bucket of the universe gets; none outside the range.
 
     Half of the cells go by mass, half by the root of mass times width: with k bins the widths that make the sum of
@@ -29,7 +28,7 @@ def allot(edges: Sequence[float], counts: Floats, first: int, last: int, step: f
         edges: of the universe.
         counts: (buckets,) noisy rows of each, zero where they did not stand out.
         first, last: of the range.
-        step: the column's grid.
+        whole: whether every number is a whole one.
     """
     inside = slice(first, last + 1)
     mass, width = np.maximum(counts[inside], 0.0), np.diff(np.asarray(edges))[inside]
@@ -39,9 +38,9 @@ def allot(edges: Sequence[float], counts: Floats, first: int, last: int, step: f
         shares = 0.5 * mass / mass.sum() + 0.5 * spread / spread.sum()
     room = MOST_CELLS - len(mass)  # one for each bucket
     cells = 1 + np.floor(shares * room).astype(np.int64)
-    if step is not None:
-        cells = np.minimum(cells, np.round(width / step).astype(np.int64))
-    elif width[-1] > 0:
+    if whole:
+        cells = np.minimum(cells, width.astype(np.int64))
+    else:
         cells[width < 1e-300] = 1  # zero alone
     allotted = np.zeros(len(edges) - 1, np.int64)
     allotted[inside] = cells
@@ -49,36 +48,35 @@ def allot(edges: Sequence[float], counts: Floats, first: int, last: int, step: f
 
 
 @lru_cache(maxsize=64)
-def grid(edges: tuple[float, ...], cells: tuple[int, ...], step: float | None) -> tuple[float, ...]:
+def grid(edges: tuple[float, ...], cells: tuple[int, ...], whole: bool) -> tuple[float, ...]:
     """Ascending edges of the grid: each bucket of the universe with cells is divided into so many equal ones.
 
-    On a column's own grid into parts of whole steps, whose numbers of steps differ by at most one.
+    Whole numbers into parts whose numbers of numbers differ by at most one.
 
-    >>> grid((0.0, 1.0, 2.0, 4.0, 8.0), (0, 1, 2, 2), 1.0)
+    >>> grid((0.0, 1.0, 2.0, 4.0, 8.0), (0, 1, 2, 2), True)
     (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
     """
     found: list[float] = []
     for low, high, parts in zip(edges, edges[1:], cells, strict=False):
         if parts == 0:
             continue
-        if step is None:
-            inner = [low + (high - low) * part / parts for part in range(parts)]
+        if whole:
+            inner = [low + part * int(high - low) // parts for part in range(parts)]
         else:
-            start, span = round(low / step), round((high - low) / step)
-            inner = [on_grid(start + part * span // parts, step) for part in range(parts)]
+            inner = [low + (high - low) * part / parts for part in range(parts)]
         found += inner
         end = high
     return (*found, end)
 
 
-def divisible(edges: tuple[float, ...], cells: Sequence[int], step: float | None) -> bool:
+def divisible(edges: tuple[float, ...], cells: Sequence[int], whole: bool) -> bool:
     """Whether such an allotment makes a grid: some neighbouring buckets with cells, not too many, none of them empty."""
     used = [i for i, n in enumerate(cells) if n > 0]
     if len(cells) != len(edges) - 1 or min(cells, default=-1) < 0 or not used or sum(cells) > MOST_CELLS:
         return False
     if used != list(range(used[0], used[-1] + 1)):
         return False
-    made = grid(edges, tuple(cells), step)
+    made = grid(edges, tuple(cells), whole)
     return all(a < b for a, b in zip(made, made[1:], strict=False))
 
 

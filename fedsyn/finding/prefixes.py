@@ -21,7 +21,9 @@ SYMBOLS = 257
 _END = 256
 
 
-def level_counts(words: Sequence[str], rows: npt.NDArray[np.integer], prefixes: Sequence[bytes]) -> npt.NDArray[np.int64]:
+def level_counts(
+    words: Sequence[str], rows: npt.NDArray[np.integer], prefixes: Sequence[bytes]
+) -> npt.NDArray[np.int64]:
     """(prefixes * 257,) rows that begin with each prefix, by what follows; one row is in at most one cell.
 
     Args:

@@ -15,8 +15,8 @@ Floats = npt.NDArray[np.float64]
 #: The probability with which noise alone lets any empty cell of a step stand out. Stated, not tuned: one run in a
 #: hundred may get a range, or a prefix, that no row is in.
 FALSE_ALARM = 0.01
-# Numbers without a grid: powers of two from 2^-32, below which a number counts as tiny, to 2^64. With a grid: up to
-# 2^53 steps, as far as float64 knows every integer.
+# Powers of two: from 2^-32, below which a number counts as tiny, to 2^64; whole numbers up to 2^53, as far as float64
+# knows every one.
 _SMALLEST, _LARGEST, _STEPS = -32, 64, 53
 _ABOVE_ZERO = float(np.nextafter(0.0, 1.0))
 
@@ -35,40 +35,30 @@ def threshold(sigma: float, cells: int, false_alarm: float = FALSE_ALARM) -> flo
 
 
 @lru_cache(maxsize=64)
-def universe(step: float | None, lower: float | None, upper: float | None) -> tuple[float, ...]:
+def universe(whole: bool, lower: float | None, upper: float | None) -> tuple[float, ...]:
     """Ascending edges of the cells: cell i holds edge i <= x < edge i + 1, and the outermost ones all that is beyond.
 
-    Zero has a cell of its own. Doubled from there to both sides: on a grid {1}, {2, 3}, {4 .. 7}, ... steps; else
-    [2^-32, 2^-31), ....
+    Zero has a cell of its own. From there the cells double to both sides: of whole numbers {1}, {2, 3}, {4 .. 7}, ...;
+    else [2^-32, 2^-31), ....
 
-    >>> universe(1.0, 0.0, 9.0)
+    >>> universe(True, 0.0, 9.0)
     (0.0, 1.0, 2.0, 4.0, 8.0, 10.0)
 
     Args:
-        step: distance of the column's grid; None where every number may occur.
-        lower, upper: public bounds, None where they are private. The last edge lies one step above `upper`.
+        whole: whether every number is a whole one; the last edge is then one beyond the largest.
+        lower, upper: public bounds; None where they are private.
     """
-    if step is None:
+    if whole:
+        steps = [2.0**k for k in range(_STEPS)]
+        edges = [*(1.0 - n for n in reversed(steps)), *steps]
+    else:
         powers = [2.0**k for k in range(_SMALLEST, _LARGEST + 1)]
         edges = [*(-x for x in reversed(powers)), 0.0, _ABOVE_ZERO, *powers]
-    else:
-        steps = [2**k for k in range(_STEPS + 1)]
-        edges = [on_grid(x, step) for x in (*(1 - n for n in reversed(steps)), *steps)]
     low = edges[0] if lower is None else lower
-    high = edges[-1] if upper is None else _end(upper, step)
-    if low == high:  # one number, without a grid
+    high = edges[-1] if upper is None else upper + whole
+    if low == high:  # one number
         high = math.nextafter(high, math.inf)
     return (low, *(edge for edge in edges if low < edge < high), high)
-
-
-def _end(upper: float, step: float | None) -> float:
-    return upper if step is None else on_grid(round(upper / step) + 1, step)
-
-
-def on_grid(steps: float, step: float) -> float:
-    """The number so many steps from zero, as its decimal text would be read: 3 steps of 0.1 are 0.3."""
-    value = steps * step
-    return value if step >= 1.0 else round(value, 2 + math.ceil(-math.log10(step)))
 
 
 def places(edges: Floats, numbers: Floats) -> npt.NDArray[np.int64]:

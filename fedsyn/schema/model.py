@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,11 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.schema.aside import ASIDE, Aside
 from fedsyn.schema.base import REMARKS, ColumnBase
-from fedsyn.schema.binned import BinnedColumn, NumericColumn
-from fedsyn.schema.columns import BooleanColumn, Column
+from fedsyn.schema.binned import BinnedColumn
+from fedsyn.schema.columns import Column
 from fedsyn.schema.messages import describe
-from fedsyn.schema.quantities import IntegerColumn
+from fedsyn.schema.open import Open, all_set_apart, filled_in, put_back, with_bins
+from fedsyn.schema.plain import column_dict
 from fedsyn.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Schema(BaseModel):
         columns: name -> modelled column, in the order of the table.
         aside: name -> column that is not modelled. In YAML and in `from_dict` both kinds stand under `columns`.
         table: names of all columns, in the order of the table.
+        open: name -> what of a column is private, and found before a run; see `fedsyn.schema.open`.
         label: the column that evaluation predicts, or None.
         missing_values: text that stands for a missing value, besides the usual (empty, NA, NaN, null, None).
         approved: whether everything that was drafted from data has been accepted as public.
@@ -63,6 +65,7 @@ class Schema(BaseModel):
     columns: dict[str, Column] = Field(min_length=1)
     aside: dict[str, Aside] = Field(default_factory=dict)
     table: tuple[str, ...] = ()
+    open: dict[str, Open] = Field(default_factory=dict)
     label: str | None = None
     missing_values: tuple[str, ...] = ()
     approved: bool = False
@@ -73,7 +76,7 @@ class Schema(BaseModel):
         """Tells the columns that are modelled from the others."""
         if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping):
             return data
-        given = data["columns"]
+        given, wanted = all_set_apart(data["columns"])
         apart = {name for name, column in given.items() if _kind_of(column) in ASIDE}
         if given and len(apart) == len(given):
             raise ValueError(
@@ -84,6 +87,7 @@ class Schema(BaseModel):
             "columns": {name: column for name, column in given.items() if name not in apart},
             "aside": {**data.get("aside", {}), **{name: column for name, column in given.items() if name in apart}},
             "table": data.get("table") or tuple(given),
+            "open": {**data.get("open", {}), **wanted},
         }
 
     @model_validator(mode="after")
@@ -114,7 +118,7 @@ class Schema(BaseModel):
         columns = data.get("columns")
         if isinstance(columns, Mapping) and not all(isinstance(name, str) for name in columns):
             raise SchemaError(f"{where}: column names must be text; put quotes around names like 1 or true")
-        for own in ("aside", "table"):
+        for own in ("aside", "table", "open"):
             if own in data:
                 raise SchemaError(f"{where}: unknown key '{own}' (allowed: {', '.join(_KEYS)})")
         try:
@@ -151,7 +155,8 @@ class Schema(BaseModel):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data (JSON, YAML) without the settings that have their default value."""
-        columns = {name: _column_dict(column) for name, column in self.every_column.items()}
+        columns = {name: column_dict(column) for name, column in self.every_column.items()}
+        columns |= {name: put_back(columns[name], wanted) for name, wanted in self.open.items()}
         data: dict[str, Any] = {"columns": columns}
         data |= {"label": self.label} if self.label is not None else {}
         data |= {"missing_values": list(self.missing_values)} if self.missing_values else {}
@@ -195,6 +200,18 @@ class Schema(BaseModel):
         return tuple(name for name in self.every_column if name in self.columns or self.aside[name].made)
 
     @property
+    def open_columns(self) -> tuple[str, ...]:
+        """Columns of which something is private, and has to be found before their values have codes."""
+        return tuple(self.open)
+
+    def closed(self, found: Mapping[str, Sequence[Any]]) -> Schema:
+        """The schema with what was found of each open column (see `fedsyn.schema.open.filled_in`)."""
+        data = self.to_dict()
+        for name, wanted in self.open.items():
+            data["columns"][name] = filled_in(data["columns"][name], self.columns[name], wanted, found[name])
+        return Schema.from_dict(data, "the schema that was found")
+
+    @property
     def drafted(self) -> dict[str, tuple[str, ...]]:
         """Column -> what was read from the data, for the columns where anything was."""
         return {name: column.drafted for name, column in self.every_column.items() if column.drafted}
@@ -234,7 +251,7 @@ class Schema(BaseModel):
         data = self.to_dict()
         for name, column in self.columns.items():
             if isinstance(column, BinnedColumn) and isinstance(column.bins, int):
-                data["columns"][name]["bins"] = bins
+                data["columns"][name]["bins"] = with_bins(bins, self.open.get(name))
         return Schema.from_dict(data)
 
     def with_label(self, label: str) -> Schema:
@@ -359,32 +376,9 @@ class Schema(BaseModel):
 
 
 #: Keys of a schema in YAML.
-_KEYS = [name for name in Schema.model_fields if name not in ("aside", "table")]
+_KEYS = [name for name in Schema.model_fields if name not in ("aside", "table", "open")]
 
 
 def _kind_of(column: Any) -> Any:
     """The kind of a column as it was given, as data or as a model."""
     return column.get("kind") if isinstance(column, Mapping) else getattr(column, "kind", None)
-
-
-def _column_dict(column: Any) -> dict[str, Any]:
-    data = column.model_dump(mode="json", exclude_defaults=True)
-    remarks = {remark: data.pop(remark) for remark in REMARKS if remark in data}
-    data = {"kind": column.kind, **data}
-    if isinstance(column, BooleanColumn):
-        data.pop("categories", None)
-    if isinstance(column, BinnedColumn):
-        if isinstance(column.bins, tuple):
-            data.pop("lower", None)
-            data.pop("upper", None)
-        if _written_as_integer(column):
-            for key in ("lower", "upper"):
-                if key in data:
-                    data[key] = int(data[key])
-            if isinstance(column.bins, tuple):
-                data["bins"] = [int(edge) for edge in column.bins]
-    return {**data, **remarks}
-
-
-def _written_as_integer(column: BinnedColumn) -> bool:
-    return isinstance(column, IntegerColumn) or (isinstance(column, NumericColumn) and column.whole)

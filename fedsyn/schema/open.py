@@ -11,7 +11,7 @@ puts it in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,12 @@ class OpenCategories:
 
 Open = OpenRange | OpenCategories
 # What a column's bounds are while nobody knows them: any value of its kind.
-_ANY: dict[str, Any] = {}
+_ANY: dict[str, Any] = {
+    "date": "1970-01-01",
+    "datetime": "1970-01-01T00:00:00",
+    "time": "00:00:00",
+    "duration": "0 days 00:00:00",
+}
 
 
 def set_apart(column: Mapping[str, Any]) -> tuple[dict[str, Any], Open | None]:
@@ -93,6 +98,48 @@ def put_back(data: dict[str, Any], wanted: Open) -> dict[str, Any]:
     bounds = {"lower": wanted.lower, "upper": wanted.upper}
     bins = {} if wanted.bins is None else {"bins": {PRIVATE: wanted.bins}}
     return data | {bound: PRIVATE for bound, is_private in bounds.items() if is_private} | bins
+
+
+def all_set_apart(columns: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Open]]:
+    """`set_apart` of every column that is data; ValueError names the column."""
+    plain: dict[str, Any] = dict(columns)
+    wanted: dict[str, Open] = {}
+    for name, column in columns.items():
+        if not isinstance(column, Mapping):
+            continue
+        try:
+            plain[name], found = set_apart(column)
+        except ValueError as error:
+            raise ValueError(f"column '{name}': {error}") from None
+        if found is not None:
+            wanted[name] = found
+    return plain, wanted
+
+
+def filled_in(data: Mapping[str, Any], column: Any, wanted: Open, found: Sequence[Any]) -> dict[str, Any]:
+    """A column's data with what was found of it.
+
+    Args:
+        data: of the open column.
+        column: with its placeholder.
+        wanted: what was to be found.
+        found: categories; or the edges of the bins, or the two ends of the range, as numbers of the column, the last
+            of whole numbers one beyond the largest.
+    """
+    if isinstance(wanted, OpenCategories):
+        others = () if any(text.casefold() == "other" for text in found) and found else ("other",)
+        return {**data, "categories": list(found) or list(others), "other": data.get("other", True)}
+    edges = [*found[:-1], found[-1] - column.whole]
+    rest = {key: value for key, value in data.items() if key not in ("bins", "bounds", "lower", "upper")}
+    if wanted.bins is not None:
+        return {**rest, "bins": [column.bound(edge) for edge in edges]}
+    bins = {"bins": data["bins"]} if "bins" in data else {}
+    return {**rest, "lower": column.bound(edges[0]), "upper": column.bound(edges[-1]), **bins}
+
+
+def with_bins(bins: int, wanted: Open | None) -> Any:
+    """A run's own number of bins, in the place of a column's: of equal ones, or of those that are found."""
+    return {PRIVATE: bins} if isinstance(wanted, OpenRange) and wanted.bins is not None else bins
 
 
 def _is_private(value: Any) -> bool:

@@ -68,6 +68,14 @@ class TemporalColumn(BinnedColumn):
             raise ValueError(f"'{bound}' is not a {self.kind} in ISO 8601, such as {self._example}")
         return float(moments[0].astype(np.int64) // self._unit)
 
+    def bound(self, number: float) -> Any:
+        return self.model_copy(update={"format": None}).texts(np.array([number]))[0]
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        longest = float(2**62 // self._unit)  # microseconds in 64 bits
+        return -longest, longest
+
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
         moments, bad = self._microseconds(values, missing_text, self.format)
         numbers = np.floor_divide(moments.astype(np.int64), self._unit).astype(np.float64)
@@ -120,7 +128,17 @@ class TemporalColumn(BinnedColumn):
         return (np.asarray(numbers).astype(np.int64) * self._unit).astype("timedelta64[us]")
 
 
-class DatetimeColumn(TemporalColumn):
+class CalendarColumn(TemporalColumn):
+    """Moments of the calendar, from the year 1 to 9999; with a day to spare for zones."""
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        day = _MICROSECONDS["day"]
+        first, last = ((dt.date(*date) - dt.date(1970, 1, 1)).days for date in ((1, 1, 2), (9999, 12, 30)))
+        return float(first * day // self._unit), float(last * day // self._unit)
+
+
+class DatetimeColumn(CalendarColumn):
     """Moments, to the step.
 
     Attributes:
@@ -189,7 +207,7 @@ class DatetimeColumn(TemporalColumn):
         return [value.isoformat(timespec=spec) for value in values.tolist()]
 
 
-class DateColumn(TemporalColumn):
+class DateColumn(CalendarColumn):
     """Days."""
 
     kind: Literal["date"] = "date"
@@ -226,6 +244,10 @@ class TimeColumn(TemporalColumn):
     kind: Literal["time"] = "time"
     lower: str | None = "00:00:00"
     upper: str | None = "23:59:59"
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        return 0.0, float(_MICROSECONDS["day"] // self._unit - 1)
 
     @property
     def _example(self) -> str:
