@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,7 +91,7 @@ def _outermost(cells: Cells, trim_low: bool, trim_high: bool) -> tuple[int, int]
 def _joined(cells: Cells, parts: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
     """No more than `most` parts: the lightest neighbours are put together."""
     while len(parts) > most:
-        together = [cells.mass(a, d) for (a, _), (_, d) in zip(parts, parts[1:], strict=False)]
+        together = [cells.mass(a, d) for (a, _), (_, d) in itertools.pairwise(parts)]
         at = int(np.argmin(together))
         parts[at : at + 2] = [(parts[at][0], parts[at + 1][1])]
     return parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from fedsyn.schema import BinnedColumn, Schema
 from fedsyn.schema.open import OpenCategories, OpenRange
 
 Cells = Sequence[Sequence[int]]
+_DIGITS = set("0123456789abcdef")
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,23 @@ class Finding:
         if not all(divisible(column.edges, own, column.whole) for column, own in zip(self.ranges, cells, strict=True)):
             raise ValueError("must allot cells to neighbouring buckets of each column's public universe")
 
+    def check_prefixes(self, prefixes: Sequence[Sequence[str]]) -> None:
+        """ValueError unless they are hexadecimal, of one length, and no more or longer than a column's tree may be."""
+        if len(prefixes) != len(self.texts):
+            raise ValueError("must have one list for each column whose categories are private")
+        if len({len(prefix) for own in prefixes for prefix in own}) > 1:
+            raise ValueError("must be of one length")
+        for column, own in zip(self.texts, prefixes, strict=True):
+            if len(set(own)) < len(own) or len(own) > column.wanted.most:
+                raise ValueError("must be different, and no more than the schema asks for categories")
+            for prefix in own:
+                if len(prefix) % 2 or len(prefix) > 2 * column.wanted.length or set(prefix) - _DIGITS:
+                    raise ValueError(
+                        "must be pairs of lower-case hexadecimal digits, no longer than the schema asks for"
+                    )
+
     def check_cuts(self, cells: Cells, cuts: Sequence[Sequence[int]]) -> None:
-        """ValueError unless `cuts` are edges of those grids: none where bins are not found, at most as many as wanted."""
+        """ValueError unless `cuts` are edges of those grids, none where bins are not found, and no more than wanted."""
         if len(cuts) != len(self.ranges):
             raise ValueError("must have one list for each column whose bounds or bins are private")
         for column, own, chosen in zip(self.ranges, cells, cuts, strict=True):
@@ -94,7 +111,7 @@ class Finding:
                 not chosen
                 if most is None
                 else 2 <= len(chosen) <= most + 1
-                and all(a < b for a, b in zip(chosen, chosen[1:], strict=False))
+                and all(a < b for a, b in itertools.pairwise(chosen))
                 and chosen[0] >= 0
                 and chosen[-1] <= sum(own)
             )

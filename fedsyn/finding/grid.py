@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -70,14 +71,14 @@ def grid(edges: tuple[float, ...], cells: tuple[int, ...], whole: bool) -> tuple
 
 
 def divisible(edges: tuple[float, ...], cells: Sequence[int], whole: bool) -> bool:
-    """Whether such an allotment makes a grid: some neighbouring buckets with cells, not too many, none of them empty."""
+    """Whether such an allotment makes a grid: neighbouring buckets with cells, not too many, and none of them empty."""
     used = [i for i, n in enumerate(cells) if n > 0]
     if len(cells) != len(edges) - 1 or min(cells, default=-1) < 0 or not used or sum(cells) > MOST_CELLS:
         return False
     if used != list(range(used[0], used[-1] + 1)):
         return False
     made = grid(edges, tuple(cells), whole)
-    return all(a < b for a, b in zip(made, made[1:], strict=False))
+    return all(a < b for a, b in itertools.pairwise(made))
 
 
 @lru_cache(maxsize=64)

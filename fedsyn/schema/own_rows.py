@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from fedsyn.schema.binned import BinnedColumn
+from fedsyn.schema.columns import CategoricalColumn
+from fedsyn.schema.model import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,3 +39,79 @@ class OwnRows:
         """Some of the rows."""
         numbers = {name: values[rows] for name, values in self.numbers.items()}
         return OwnRows(numbers, self.words, {name: places[rows] for name, places in self.index.items()})
+
+    @classmethod
+    def joined(cls, parts: Sequence[OwnRows]) -> OwnRows:
+        """Parts of one table, one below the other; the last one knows all of its words."""
+        last = parts[-1]
+        return cls(
+            {name: np.concatenate([part.numbers[name] for part in parts]) for name in last.numbers},
+            last.words,
+            {name: np.concatenate([part.index[name] for part in parts]) for name in last.index},
+        )
+
+
+#: Of a closed schema's rows.
+NOTHING_OWN = OwnRows({}, {}, {})
+
+
+class WordBook:
+    """The different texts of one column of a table, numbered as they come."""
+
+    def __init__(self, column: CategoricalColumn, missing_text: frozenset[str]) -> None:
+        self._column, self._missing = column, missing_text
+        self._places: dict[str, int] = {}
+
+    @property
+    def words(self) -> list[str]:
+        return list(self._places)
+
+    def places(self, values: Sequence[Any]) -> npt.NDArray[np.int32]:
+        """(m + 1,) the number of each value's text, -1 where it is missing; the last entry is that of a missing value.
+
+        A text that stands for a missing value is none, and neither is a blank one.
+        """
+        words = [self._column.word_of(value) for value in values]
+        found = [
+            -1 if word is None or word in self._missing else self._places.setdefault(word, len(self._places))
+            for word in words
+        ]
+        return np.array([*found, -1], np.int32)
+
+
+def own_rows(schema: Schema, frame: pd.DataFrame) -> OwnRows:
+    """A table's own values in the open columns of its schema.
+
+    Raises:
+        DataError: as `Schema.encode`.
+    """
+    import pandas as pd
+
+    numbers, words, index = {}, {}, {}
+    for name in schema.open:
+        column = schema.columns[name]
+        if isinstance(column, BinnedColumn):
+            numbers[name] = column.numbers(frame[name], schema.missing_text)
+            continue
+        book, series = WordBook(column, schema.missing_text), frame[name]
+        if isinstance(series.dtype, pd.CategoricalDtype):
+            inverse, uniques = series.cat.codes.to_numpy(), series.cat.categories
+        else:
+            inverse, uniques = pd.factorize(series, use_na_sentinel=True)
+        index[name] = book.places(uniques.tolist())[inverse]
+        words[name] = book.words
+    return OwnRows(numbers, words, index)
+
+
+def closed_codes(closed: Schema, codes: npt.NDArray[np.integer], own: OwnRows) -> npt.NDArray[np.integer]:
+    """(n, d) codes by a closed schema, of rows whose codes by the open one hold placeholders."""
+    result = codes.astype(closed.dtype)
+    for j, (name, column) in enumerate(closed.columns.items()):
+        if name in own.numbers:
+            assert isinstance(column, BinnedColumn)
+            result[:, j] = column.codes_of(own.numbers[name])
+        elif name in own.index:
+            assert isinstance(column, CategoricalColumn)
+            table = [column.code_of(word, closed.missing_text) for word in (*own.words[name], None)]
+            result[:, j] = np.asarray(table, closed.dtype)[own.index[name]]
+    return result
