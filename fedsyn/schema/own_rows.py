@@ -79,28 +79,39 @@ class WordBook:
         return np.array([*found, -1], np.int32)
 
 
-def own_rows(schema: Schema, frame: pd.DataFrame) -> OwnRows:
-    """A table's own values in the open columns of its schema.
+def own_rows(schema: Schema, *frames: pd.DataFrame) -> OwnRows:
+    """A table's own values in the open columns of its schema; of several tables, one below the other.
 
     Raises:
         DataError: as `Schema.encode`.
     """
+    books = {
+        name: WordBook(column, schema.missing_text)
+        for name, column in schema.columns.items()
+        if name in schema.open and isinstance(column, CategoricalColumn)
+    }
+    parts = []
+    for frame in frames:
+        numbers, index = {}, {}
+        for name in schema.open:
+            column = schema.columns[name]
+            if isinstance(column, BinnedColumn):
+                numbers[name] = column.numbers(frame[name], schema.missing_text)
+            else:
+                index[name] = _places(books[name], frame[name])
+        parts.append(OwnRows(numbers, {name: book.words for name, book in books.items()}, index))
+    return OwnRows.joined(parts)
+
+
+def _places(book: WordBook, series: pd.Series) -> npt.NDArray[np.integer]:
     import pandas as pd
 
-    numbers, words, index = {}, {}, {}
-    for name in schema.open:
-        column = schema.columns[name]
-        if isinstance(column, BinnedColumn):
-            numbers[name] = column.numbers(frame[name], schema.missing_text)
-            continue
-        book, series = WordBook(column, schema.missing_text), frame[name]
-        if isinstance(series.dtype, pd.CategoricalDtype):
-            inverse, uniques = series.cat.codes.to_numpy(), series.cat.categories
-        else:
-            inverse, uniques = pd.factorize(series, use_na_sentinel=True)
-        index[name] = book.places(uniques.tolist())[inverse]
-        words[name] = book.words
-    return OwnRows(numbers, words, index)
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        inverse, uniques = series.cat.codes.to_numpy(), series.cat.categories
+    else:
+        inverse, uniques = pd.factorize(series, use_na_sentinel=True)
+    places: npt.NDArray[np.integer] = book.places(uniques.tolist())[inverse]
+    return places
 
 
 def closed_codes(closed: Schema, codes: npt.NDArray[np.integer], own: OwnRows) -> npt.NDArray[np.integer]:
