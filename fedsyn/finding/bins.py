@@ -18,23 +18,25 @@ class Cells:
     Attributes:
         edges: (cells + 1,) ascending.
         counts: (cells,) estimated rows; noise may make them negative.
-        noise: bound of the standard deviation of the rows of any range.
+        sigma: standard deviation of the noise of one cell, at most.
+        noise: that of any range of cells, at most.
     """
 
     edges: Floats
     counts: Floats
+    sigma: float
     noise: float
-
-    @property
-    def least(self) -> float:
-        """How many rows stand out: two standard deviations. A bin too many costs a little, and no privacy."""
-        return 2.0 * self.noise
 
     def mass(self, start: int, end: int) -> float:
         return max(0.0, float(self.counts[start:end].sum()))
 
-    def width(self, start: int, end: int) -> float:
-        return float(self.edges[end] - self.edges[start])
+    def least(self, cells: npt.ArrayLike) -> Floats:
+        """How many rows stand out in a range of so many cells: two standard deviations.
+
+        A bin too many costs a little accuracy, and no privacy: these are released values.
+        """
+        alone = self.sigma * np.sqrt(np.asarray(cells, dtype=np.float64))
+        return 2.0 * np.minimum(alone, self.noise)
 
 
 def cuts(cells: Cells, most: int, *, trim_low: bool, trim_high: bool) -> list[int]:
@@ -56,7 +58,7 @@ def cuts(cells: Cells, most: int, *, trim_low: bool, trim_high: bool) -> list[in
         trim_low, trim_high: whether the range may end before the grid does, on that side.
     """
     start, end = _outermost(cells, trim_low, trim_high)
-    heavy = max(cells.mass(start, end) / most, cells.least)
+    heavy = max(cells.mass(start, end) / most, float(cells.least(1)))
     parts: list[tuple[int, int]] = []
     begin = start
     atoms = [i for i in range(start, end) if cells.counts[i] >= heavy]
@@ -80,9 +82,10 @@ def cuts(cells: Cells, most: int, *, trim_low: bool, trim_high: bool) -> list[in
 
 
 def _outermost(cells: Cells, trim_low: bool, trim_high: bool) -> tuple[int, int]:
-    """The range without its ends, as far as they hold no more than the noise of one range: a longer tail is data."""
-    below, above = np.cumsum(cells.counts) > cells.noise, np.cumsum(cells.counts[::-1]) > cells.noise
+    """The range without its ends, as far as they hold no more than the noise of a range: a longer tail is data."""
     total = len(cells.counts)
+    least = np.minimum(cells.least(np.arange(1, total + 1)), cells.noise)
+    below, above = np.cumsum(cells.counts) > least, np.cumsum(cells.counts[::-1]) > least
     low = int(np.argmax(below)) if trim_low and below.any() else 0
     high = total - int(np.argmax(above)) if trim_high and above.any() else total
     return (low, high) if low < high else (0, total)
@@ -103,18 +106,23 @@ def _median(cells: Cells, start: int, end: int) -> tuple[float, int]:
         return 0.0, start
     below = np.cumsum(np.maximum(cells.counts[start:end], 0.0))
     at = start + 1 + min(int(np.searchsorted(below, below[-1] / 2)), end - start - 2)
-    stands_out = min(cells.mass(start, at), cells.mass(at, end)) > cells.least
+    halves = ((start, at), (at, end))
+    stands_out = all(cells.mass(low, high) > cells.least(high - low) for low, high in halves)
     return (cells.mass(start, end) if stands_out else 0.0), at
 
 
 def _best(cells: Cells, start: int, end: int) -> tuple[float, int]:
-    """(how much the best cut lowers rows times width, beyond what noise does, and where it is)."""
+    """(how much the best cut lowers rows times width, beyond what noise alone does, and where it is).
+
+    Cutting takes the rows of each part off the width of the other one.
+    """
     if end - start < 2:
         return 0.0, start
-    edges = cells.edges[start : end + 1]
+    edges, size = cells.edges[start : end + 1], np.arange(1, end - start)
     below = np.cumsum(cells.counts[start:end])
-    total, width = max(0.0, float(below[-1])), float(edges[-1] - edges[0])
+    wide_low, wide_high = edges[1:-1] - edges[0], edges[-1] - edges[1:-1]
     low, high = np.maximum(below[:-1], 0.0), np.maximum(below[-1] - below[:-1], 0.0)
-    after = low * (edges[1:-1] - edges[0]) + high * (edges[-1] - edges[1:-1])
-    at = int(np.argmin(after))
-    return total * width - float(after[at]) - cells.least * width, start + 1 + at
+    noise = np.hypot(cells.least(size) * wide_high, cells.least(size[::-1]) * wide_low)
+    gain = low * wide_high + high * wide_low - noise
+    at = int(np.argmax(gain))
+    return float(gain[at]), start + 1 + at

@@ -30,7 +30,7 @@ from fedsyn.protocol.client import Answer, Join, Sizes, TableClient, answers, sh
 from fedsyn.protocol.contract import Contract
 from fedsyn.schema.own_rows import OwnRows
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.requests import AskRequest, Layout, SumRequest
+from fedsyn.wire.requests import AskRequest, Layout, Request, SumRequest
 
 #: Of the holder's state: what it was asked of its open columns, and what was found.
 ASKED, FOUND = "find_asked", "found"
@@ -207,15 +207,21 @@ def _contribution(parts: Sequence[npt.NDArray[np.int64]], layout: Layout) -> Con
     return Contribution(cells, vector[cells], tuple(range(len(layout.shapes))), layout)
 
 
-#: What a client is asked before its schema is closed.
-FINDING_REQUESTS = (FindRanges, FindBins, FindCategories, Close)
-_BEFORE = {request.name for request in (Join, Sizes, *FINDING_REQUESTS)}
+def requests_of(finding: Finding) -> list[type[Request]]:
+    """What a server may ask before the schema is closed."""
+    asked: list[type[Request]] = [FindRanges] if finding.ranges else []
+    asked += [FindBins] if finding.binned else []
+    asked += [FindCategories] if finding.texts else []
+    return [*asked, Close]
+
+
+# Nothing of a mechanism is answered before it begins.
+_BEFORE = {request.name for request in (Join, Sizes, FindRanges, FindBins, FindCategories, Close)}
 for _name in set(FindingClient.requests) - _BEFORE:
     del FindingClient.requests[_name], FindingClient._methods[_name]
 
 __all__ = [
     "ASKED",
-    "FINDING_REQUESTS",
     "FOUND",
     "Close",
     "FindBins",
@@ -223,4 +229,5 @@ __all__ = [
     "FindRanges",
     "FindingClient",
     "finding_of",
+    "requests_of",
 ]

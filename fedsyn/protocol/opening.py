@@ -115,7 +115,7 @@ class Opening(Driver):
             tree = finding.ranges[i].tree(cells[i])
             values = np.concatenate([next(arrays) for _ in tree.widths])
             counts, _ = least_squares([HierarchicalMeasurement(finding.ranges[i].name, tree, values, sigma)])
-            found[i] = self._cut(finding.ranges[i], cells[i], counts, range_noise(tree, sigma))
+            found[i] = self._cut(finding.ranges[i], cells[i], counts, sigma)
         return cells, found
 
     def _allotted(self, column: RangeColumn, counts: Floats, least: float) -> list[int]:
@@ -131,10 +131,11 @@ class Opening(Driver):
             return [int(first <= i <= last) for i in range(len(counts))]
         return allot(column.edges, np.where(counts > least, counts, 0.0), first, last, column.whole)
 
-    def _cut(self, column: RangeColumn, cells: list[int], counts: Floats, noise: float) -> list[int]:
+    def _cut(self, column: RangeColumn, cells: list[int], counts: Floats, sigma: float) -> list[int]:
         wanted, edges = column.wanted, column.grid(cells)
         assert wanted.bins is not None
-        cut = cuts(Cells(edges, counts, noise), wanted.bins, trim_low=wanted.lower, trim_high=wanted.upper)
+        grid = Cells(edges, counts, sigma, range_noise(column.tree(cells), sigma))
+        cut = cuts(grid, wanted.bins, trim_low=wanted.lower, trim_high=wanted.upper)
         self.record.notes.append(
             f"{column.name}: found from {edges[cut[0]]:g} to {edges[cut[-1]]:g}, in {len(cut) - 1} bins"
         )
