@@ -29,7 +29,7 @@ def threshold(sigma: float, cells: int, false_alarm: float = FALSE_ALARM) -> flo
     discrete Gaussian: to its last digit the same at such a sigma.
 
     >>> round(threshold(10.0, 195), 1)
-    38.9
+    38.8
     """
     return sigma * NormalDist().inv_cdf(1.0 - false_alarm / max(1, cells))
 

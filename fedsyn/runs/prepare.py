@@ -256,7 +256,7 @@ def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | N
         return _encode_holders(data, table, schema)
     if table is not None:
         return _encode(data, table, schema)
-    files = [data.source, data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
+    files = [data.source, *(data.holders or ()), data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
     stamps = tuple(Path(file).stat().st_mtime_ns if Path(file).exists() else 0 for file in files)
     return _encoded(data.model_dump_json(by_alias=True), (*files, *stamps))
 
@@ -300,6 +300,8 @@ def _encode(data: DataNode, table: pd.DataFrame | None = None, schema: Schema | 
         "label": data.label,
         "options": data.options,
     }
+    if data.holders and table is None:
+        return _encode_files(data, described)
     file = file_source(data.source, **described) if table is None else None
     if file is not None:
         return _encode_file(data, file)
@@ -347,6 +349,34 @@ def _encode_file(data: DataNode, file: FileSource) -> Encoded:
     every = codes.rows()
     rows = taken(every, train), taken(every, held_out), taken(numbers.rows(), held_out)
     return Encoded(file.name, schema, *rows, None, *owned)
+
+
+def _encode_files(data: DataNode, described: dict[str, Any]) -> Encoded:
+    """One file of each client, each read block by block on its own."""
+    from fedsyn.data import file_source
+    from fedsyn.data.spool import RowSpool, taken
+
+    assert data.holders is not None
+    files = [file_source(path, **described) for path in data.holders]
+    if any(file is None for file in files):
+        raise ConfigError("data.source: a list names files, one of each client")
+    schema = files[0].schema  # type: ignore[union-attr]
+    schema.require_approved()
+    codes, numbers = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(column_ranges(schema)), np.float32)
+    rows, own = [0] * len(files), [NOTHING_OWN]
+    for client, file in enumerate(files):
+        assert file is not None
+        for block in file.blocks():
+            own.append(block.own)
+            codes.append(block.codes)
+            numbers.append(block.numbers)
+            rows[client] += len(block.codes)
+    train, held_out = _roles(data, sum(rows))
+    every, native = codes.rows(), np.repeat(np.arange(len(files)), rows)
+    parts = taken(every, train), taken(every, held_out), taken(numbers.rows(), held_out)
+    joined = OwnRows.joined(own[1:] or own)
+    owned = joined.taken(train), joined.taken(held_out)
+    return Encoded(Path(data.source).name.split(".")[0], schema, *parts, native[train], *owned)
 
 
 def randomness_of(config: RunConfig) -> Randomness:

@@ -42,13 +42,16 @@ class OwnRows:
 
     @classmethod
     def joined(cls, parts: Sequence[OwnRows]) -> OwnRows:
-        """Parts of one table, one below the other; the last one knows all of its words."""
-        last = parts[-1]
-        return cls(
-            {name: np.concatenate([part.numbers[name] for part in parts]) for name in last.numbers},
-            last.words,
-            {name: np.concatenate([part.index[name] for part in parts]) for name in last.index},
-        )
+        """Parts, one below the other; of several tables, too, whose words have other numbers."""
+        words: dict[str, dict[str, int]] = {name: {} for name in parts[0].words}
+        index: dict[str, list[npt.NDArray[np.integer]]] = {name: [] for name in words}
+        for part in parts:
+            for name, known in words.items():
+                places = [known.setdefault(word, len(known)) for word in part.words[name]]
+                index[name].append(np.array([*places, -1], np.int32)[part.index[name]])
+        numbers = {name: np.concatenate([part.numbers[name] for part in parts]) for name in parts[0].numbers}
+        joined = {name: np.concatenate(places) for name, places in index.items()}
+        return cls(numbers, {name: list(known) for name, known in words.items()}, joined)
 
 
 #: Of a closed schema's rows.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedsyn.schema.aside import ASIDE
 from fedsyn.schema.base import REMARKS
 from fedsyn.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.schema.columns import BooleanColumn
@@ -14,6 +15,7 @@ def column_dict(column: Any) -> dict[str, Any]:
     """A column as `Schema.from_dict` takes it, without the settings that have their default value."""
     data = column.model_dump(mode="json", exclude_defaults=True)
     remarks = {remark: data.pop(remark) for remark in REMARKS if remark in data}
+    remarks |= {"approved": column.approved} if column.drafted and column.kind not in ASIDE else {}
     data = {"kind": column.kind, **data}
     if isinstance(column, BooleanColumn):
         data.pop("categories", None)
