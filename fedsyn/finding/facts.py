@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.finding.grid import divisible, grid, tree
+from fedsyn.finding.prefixes import FOLLOWED
 from fedsyn.finding.universe import Floats, universe
 from fedsyn.inference.hierarchy import Hierarchy
 from fedsyn.schema import BinnedColumn, Schema
@@ -93,8 +94,8 @@ class Finding:
         if len({len(prefix) for own in prefixes for prefix in own}) > 1:
             raise ValueError("must be of one length")
         for column, own in zip(self.texts, prefixes, strict=True):
-            if len(set(own)) < len(own) or len(own) > column.wanted.most:
-                raise ValueError("must be different, and no more than the schema asks for categories")
+            if len(set(own)) < len(own) or len(own) > FOLLOWED * column.wanted.most:
+                raise ValueError("must be different, and no more than two for each category that may be found")
             for prefix in own:
                 if len(prefix) % 2 or len(prefix) > 2 * column.wanted.length or set(prefix) - _DIGITS:
                     raise ValueError(

@@ -19,6 +19,8 @@ Floats = npt.NDArray[np.float64]
 #: What may follow a prefix: one of 256 bytes, or nothing.
 SYMBOLS = 257
 _END = 256
+#: Prefixes that may be followed at a time, for each category that may be found.
+FOLLOWED = 2
 
 
 def level_counts(
@@ -47,7 +49,7 @@ class PrefixTree:
     """One column's search, as the server keeps it: released counts only.
 
     Attributes:
-        most: categories, and prefixes that are followed at a time.
+        most: categories; twice as many prefixes are followed at a time, for those that become too long.
         length: most bytes of a category.
         alive: prefixes to ask about next, of equal length.
         found: category -> its noisy rows.
@@ -79,7 +81,7 @@ class PrefixTree:
                 self.found[prefix.decode("utf-8")] = float(counts[cell])
             except UnicodeDecodeError:  # noise: no text ends within a letter
                 continue
-        self.alive = sorted(sorted(longer, key=lambda p: (-longer[p], p))[: self.most])
+        self.alive = sorted(sorted(longer, key=lambda p: (-longer[p], p))[: FOLLOWED * self.most])
 
     @property
     def categories(self) -> list[str]:

@@ -118,9 +118,7 @@ class Explanation:
         return "\n".join(lines) + "\n"
 
 
-def explain(
-    config: RunConfig, domain: Domain, client: type[TableClient], schema: Schema | None = None
-) -> Explanation:
+def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema: Schema | None = None) -> Explanation:
     """Reads off a contract what a run may ask and cost.
 
     Args:
@@ -176,8 +174,8 @@ def statements_page(contracts: Mapping[str, type[Contract]]) -> str:
         "# Privacy statements",
         "",
         "Printed by `fedsyn mechanisms --statements`. Each is data on the contract of its family (`clients/`), filled",
-        "in for a run by `fedsyn explain CONFIG` and in its `ledger.json`. Where something of a schema is private, a run",
-        "says more: what is found, by which sums, for which share of the budget ([private_bins.md](private_bins.md)).",
+        "in for a run by `fedsyn explain CONFIG` and in its `ledger.json`. Where something of a schema is private, a",
+        "run says more: what is found, by which sums, for which share of the budget ([private_bins.md](private_bins.md)).",
     ]
     for (not_private, statement), names in together.items():
         lines += ["", "## " + ", ".join(f"`{name}`" for name in names), ""]

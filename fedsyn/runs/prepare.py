@@ -287,8 +287,8 @@ def _encode_holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schem
     parts = codes[train], codes[test], numbers[test]
     for part in parts:
         part.flags.writeable = False
-    own = own_rows(schema, *tables)
-    return Encoded(data.source, schema, *parts, native[train], own.taken(train), own.taken(test))
+    owned = own_rows(schema, *tables).divided(train, test)
+    return Encoded(data.source, schema, *parts, native[train], *owned)
 
 
 def _encode(data: DataNode, table: pd.DataFrame | None = None, schema: Schema | None = None) -> Encoded:
@@ -312,9 +312,8 @@ def _encode(data: DataNode, table: pd.DataFrame | None = None, schema: Schema | 
     parts = codes[train], codes[test], numbers[test]
     for part in parts:
         part.flags.writeable = False
-    own = own_rows(dataset.schema, dataset.frame)
-    native = None if native is None else native[train]
-    return Encoded(dataset.name, dataset.schema, *parts, native, own.taken(train), own.taken(test))
+    owned = own_rows(dataset.schema, dataset.frame).divided(train, test)
+    return Encoded(dataset.name, dataset.schema, *parts, None if native is None else native[train], *owned)
 
 
 def _encode_file(data: DataNode, file: FileSource) -> Encoded:
@@ -329,7 +328,7 @@ def _encode_file(data: DataNode, file: FileSource) -> Encoded:
     roles = _roles(data, known) if known else None
     codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
     numbers = RowSpool(len(column_ranges(schema)), np.float32)
-    own, done = [NOTHING_OWN], 0
+    own, done = list[OwnRows](), 0
     for block in file.blocks():
         own.append(block.own)
         here = slice(done, done + len(block.codes))
@@ -341,9 +340,8 @@ def _encode_file(data: DataNode, file: FileSource) -> Encoded:
         if roles is not None:
             test.append(block.codes[roles[1][here]])
     check_rows(file.path, done, known)
-    joined = OwnRows.joined(own[1:] or own)
     train, held_out = roles or _roles(data, done)
-    owned = joined.taken(train), joined.taken(held_out)
+    owned = OwnRows.joined(own).divided(train, held_out)
     if roles is not None:
         return Encoded(file.name, schema, codes.rows(), test.rows(), numbers.rows(), None, *owned)
     every = codes.rows()
@@ -363,7 +361,7 @@ def _encode_files(data: DataNode, described: dict[str, Any]) -> Encoded:
     schema = files[0].schema  # type: ignore[union-attr]
     schema.require_approved()
     codes, numbers = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(column_ranges(schema)), np.float32)
-    rows, own = [0] * len(files), [NOTHING_OWN]
+    rows, own = [0] * len(files), list[OwnRows]()
     for client, file in enumerate(files):
         assert file is not None
         for block in file.blocks():
@@ -374,8 +372,7 @@ def _encode_files(data: DataNode, described: dict[str, Any]) -> Encoded:
     train, held_out = _roles(data, sum(rows))
     every, native = codes.rows(), np.repeat(np.arange(len(files)), rows)
     parts = taken(every, train), taken(every, held_out), taken(numbers.rows(), held_out)
-    joined = OwnRows.joined(own[1:] or own)
-    owned = joined.taken(train), joined.taken(held_out)
+    owned = OwnRows.joined(own).divided(train, held_out)
     return Encoded(Path(data.source).name.split(".")[0], schema, *parts, native[train], *owned)
 
 

@@ -40,9 +40,15 @@ class OwnRows:
         numbers = {name: values[rows] for name, values in self.numbers.items()}
         return OwnRows(numbers, self.words, {name: places[rows] for name, places in self.index.items()})
 
+    def divided(self, *masks: npt.NDArray[np.bool_]) -> tuple[OwnRows, ...]:
+        """The rows of each (n,) mask."""
+        return tuple(self.taken(mask) for mask in masks)
+
     @classmethod
     def joined(cls, parts: Sequence[OwnRows]) -> OwnRows:
         """Parts, one below the other; of several tables, too, whose words have other numbers."""
+        if not parts:
+            return NOTHING_OWN
         words: dict[str, dict[str, int]] = {name: {} for name in parts[0].words}
         index: dict[str, list[npt.NDArray[np.integer]]] = {name: [] for name in words}
         for part in parts:

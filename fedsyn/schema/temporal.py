@@ -73,7 +73,7 @@ class TemporalColumn(BinnedColumn):
 
     @property
     def reach(self) -> tuple[float | None, float | None]:
-        longest = float(2**62 // self._unit)  # microseconds in 64 bits
+        longest = float(100_000 * _MICROSECONDS["day"] // self._unit)  # pandas reads spans as nanoseconds in 64 bits
         return -longest, longest
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
