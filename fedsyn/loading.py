@@ -104,12 +104,15 @@ def protected(document: dict[str, Any]) -> dict[str, Any]:
 def written_out(document: dict[str, Any], where: str) -> dict[str, Any]:
     """A configuration's short forms in full: `data: FILE`, and `epsilon` and `delta` at the top.
 
+    A list of files, `data: [FILE, FILE]`, has one of each client.
+
     Raises:
         ConfigError: a budget is given in both places.
     """
     document = dict(document)
-    if isinstance(document.get("data"), str):
+    if isinstance(document.get("data"), str | list):
         document["data"] = {"source": document["data"]}
+    _one_file_a_client(document)
     for key in BUDGET:
         privacy = document.get("privacy") or {}
         if key in document and isinstance(privacy, dict):
@@ -119,6 +122,19 @@ def written_out(document: dict[str, Any], where: str) -> dict[str, Any]:
                 )
             document["privacy"] = {**privacy, key: document.pop(key)}
     return document
+
+
+def _one_file_a_client(document: dict[str, Any]) -> None:
+    """Writes out a list of files under `data.source`: each is a client's, and nobody has to say how many there are."""
+    data, federation = document.get("data"), document.get("federation")
+    if not isinstance(data, dict) or not isinstance(data.get("source"), list):
+        return
+    files = data["source"]
+    if not files or not all(isinstance(file, str) for file in files):
+        return  # the model says what is expected
+    document["data"] = {**data, "source": files[0], "holders": files}
+    if federation is None or isinstance(federation, dict):
+        document["federation"] = {"clients": len(files), "partition": "native", **(federation or {})}
 
 
 def find_schema(document: dict[str, Any]) -> None:
@@ -179,6 +195,10 @@ def anchor_files(document: dict[str, Any], folder: Path | None = None) -> None:
         value = document[node].get(key) if isinstance(document.get(node), dict) else None
         if isinstance(value, str) and is_file(value):
             document[node] = {**document[node], key: str((folder or Path.cwd()) / value)}
+    data = document.get("data")
+    if isinstance(data, dict) and isinstance(data.get("holders"), list):
+        files = [str((folder or Path.cwd()) / file) if isinstance(file, str) else file for file in data["holders"]]
+        document["data"] = {**data, "holders": files}
 
 
 def read_cards(document: dict[str, Any], folder: Path) -> None:
@@ -216,8 +236,8 @@ def require_files(data: DataNode, *, source: bool = True) -> None:
     Raises:
         ConfigError: names the place that was looked at, and says which places a name can mean.
     """
-    files = {"source": data.source} if source and names_file(data.source) else {}
-    for key, file in (files | {"schema": data.schema_file}).items():
+    files = [("source", file) for file in data.holders or [data.source] if source and names_file(file)]
+    for key, file in [*files, ("schema", data.schema_file)]:
         if file and not Path(file).is_file():
             path = Path(file)
             if path.is_dir():

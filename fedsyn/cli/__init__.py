@@ -13,6 +13,7 @@ import typer
 from fedsyn import __version__
 from fedsyn.cli.comparing import compare
 from fedsyn.cli.console import err_console, out_console, say_what_is_logged
+from fedsyn.cli.init import init
 from fedsyn.cli.lists import datasets, identity, mechanisms
 from fedsyn.cli.party import app as party_app
 from fedsyn.cli.runs import demo, explain, partition, run
@@ -31,6 +32,7 @@ app = typer.Typer(
 # In the order in which `fedsyn --help` lists them.
 for command in (
     demo,
+    init,
     run,
     sample,
     evaluate,

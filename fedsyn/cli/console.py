@@ -25,7 +25,7 @@ SetOption = Annotated[
 
 
 class _Said(logging.Handler):
-    """Prints what fedsyn logs, such as how a file was found to be written."""
+    """Prints what is logged, such as how a file was found to be written."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == "fedsyn.run":  # the progress bar shows it
@@ -34,8 +34,8 @@ class _Said(logging.Handler):
 
 
 def say_what_is_logged() -> None:
-    """Lets the messages of fedsyn's own loggers appear on standard error."""
-    logger = logging.getLogger("fedsyn")
+    """Lets what is logged about files appear on standard error."""
+    logger = logging.getLogger("fedsyn.data")
     if not any(isinstance(handler, _Said) for handler in logger.handlers):
         logger.addHandler(_Said(logging.INFO))
         logger.setLevel(logging.INFO)

@@ -129,9 +129,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     if config.data.test_fraction:
         _say("held out", f"{config.data.test_fraction:.4g} of the rows, for evaluation: they are not in the table")
     if metrics.get("dropped"):
-        _say(
-            "dropped", f"[yellow]{metrics['dropped']:g} replies of clients could not be used: see rounds.jsonl[/yellow]"
-        )
+        _say("dropped", f"[yellow]{metrics['dropped']:g} replies could not be used: see rounds.jsonl[/yellow]")
     _say("ledger", str(folder / "ledger.json"))
     _say("page", str(folder / "report.html"))
     _say("more rows", f"fedsyn sample {folder} --rows 1000 --out more.csv")

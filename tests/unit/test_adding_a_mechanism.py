@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_mechanism_of_the_page_conforms(folder: Path) -> None:
     (check,) = (line for line in COMMANDS if "check_mechanism" in line)
     printed = typed(check, folder)
-    assert re.match(r"vote\.strategy:Vote passes \d+ checks on 7 table\(s\)\.", printed), printed
+    assert re.match(r"vote\.strategy:Vote passes \d+ checks on 8 table\(s\)\.", printed), printed
     assert "Skipped" not in printed and "Traceback" not in printed
     assert max(map(len, printed.splitlines())) <= 80
 
