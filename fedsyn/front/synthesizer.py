@@ -108,6 +108,11 @@ class Synthesizer:
     def __sklearn_is_fitted__(self) -> bool:
         return "_release" in self.__dict__
 
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags  # scikit-learn alone asks
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
+
     def __repr__(self) -> str:
         shown = {name: value for name, value in self.get_params().items() if name in ("epsilon", "delta", "mechanism")}
         shown |= {name: value for name, value in self._options.items() if not isinstance(value, Mapping)}
