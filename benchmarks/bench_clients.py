@@ -18,6 +18,7 @@ from fedsyn.counting.marginals import count_one_way
 from fedsyn.data import EncodedTable
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
+from fedsyn.plugins.strategies.flaim import AugFlaim
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.randomness import Randomness
@@ -25,7 +26,6 @@ from fedsyn.runs.engines import run, run_config_of
 from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import prepare
 from fedsyn.wire.requests import Sum
-from strategies.flaim import AugFlaim
 
 
 class FirstSum(AugFlaim):

@@ -27,6 +27,7 @@ from fedsyn.counting.marginals import count_one_way
 from fedsyn.data import EncodedTable
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
+from fedsyn.plugins.strategies.flaim import AugFlaim
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.randomness import Randomness
@@ -35,7 +36,6 @@ from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import prepare
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.wire.requests import Sum
-from strategies.flaim import AugFlaim
 
 ROWS = 10  # of each client
 ROUNDS = 2

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from clients.flaim import FlaimClient, FlaimContract, FlaimOptions
 from fedsyn.nodes import Node
+from fedsyn.plugins.clients.flaim import FlaimClient, FlaimContract, FlaimOptions
 from fedsyn.privacy import PrivacyStatement, Release
 from fedsyn.protocol.client import Answer, TableClient, answers
 from fedsyn.protocol.contract import Contract

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal
 import numpy.typing as npt
 from pydantic import Field
 
-from clients.privsyn import PairAblation, PairClient, PairContract, PairOptions
 from fedsyn.aggregation import Contribution
 from fedsyn.nodes import Node
+from fedsyn.plugins.clients.privsyn import PairAblation, PairClient, PairContract, PairOptions
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import answers
 from fedsyn.selection.indif import Projection

@@ -20,6 +20,9 @@ from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.nodes import AggregationNode, FheNode, RayNode
 from fedsyn.nodes import Node as Node  # plug-ins import it from here
 
+#: The mechanism of a configuration that names none: good over secure sums, and for one holder (docs/sketch_aim.md).
+DEFAULT_MECHANISM = "sketch_aim"
+
 #: Version of the files of a run. Each names it; a file without it is of the time before there were versions.
 FORMAT = 1
 
@@ -52,7 +55,9 @@ class DataNode(Node):
         bins: overrides the number of equal-width bins of numeric columns.
         label: overrides the schema's label column.
         sample: share of the table's rows to use, drawn with `split_seed`; for tables that are too large for a study.
-        test_fraction: share of rows held out for evaluation.
+        test_fraction: share of rows held out for evaluation: they are not in what the clients hold. null: 0.1 in a run
+            with a seed, whose table is not for release, and 0 in every other one, so that a table for release is made
+            from all rows.
         split_seed: seed of that choice. It is not the run's seed, so that repetitions of an experiment share one
             training table (and a cached partition of it).
         options: keyword arguments of a generated source (SynthFS: beta, clients, rows, features).
@@ -65,7 +70,7 @@ class DataNode(Node):
     bins: int | None = Field(default=None, ge=1, le=65535)
     label: str | None = None
     sample: float = Field(default=1.0, gt=0, le=1)
-    test_fraction: float = Field(default=0.1, ge=0, lt=1)
+    test_fraction: float | None = Field(default=None, ge=0, lt=1)
     split_seed: int = Field(default=0, ge=0)
     options: dict[str, Any] = Field(default_factory=dict)
 
@@ -221,10 +226,18 @@ class RuntimeNode(Node):
         return self
 
 
-class RunConfig(Node):
-    """A whole run. See the nodes for the keys."""
+#: What evaluation gets of a run that is repeatable, and therefore not for release.
+_HELD_OUT = 0.1
 
-    mechanism: MechanismNode
+
+class RunConfig(Node):
+    """A whole run. See the nodes for the keys.
+
+    Three keys are enough: `data` (a file's name alone stands for `data.source`), `epsilon` and `delta`, which written at
+    the top stand for `privacy.epsilon` and `privacy.delta`.
+    """
+
+    mechanism: MechanismNode = Field(default_factory=lambda: MechanismNode(name=DEFAULT_MECHANISM))
     data: DataNode
     federation: FederationNode = Field(default_factory=FederationNode)
     privacy: PrivacyNode
@@ -240,10 +253,22 @@ class RunConfig(Node):
     def _mechanism_name_alone(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
+    @field_validator("data", mode="before")
+    @classmethod
+    def _source_alone(cls, value: Any) -> Any:
+        return {"source": value} if isinstance(value, str) else value
+
     @field_validator("evaluation", mode="before")
     @classmethod
     def _one_metric_alone(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _held_out(self) -> RunConfig:
+        if self.data.test_fraction is None:
+            fraction = 0.0 if self.runtime.seed is None else _HELD_OUT
+            object.__setattr__(self, "data", self.data.model_copy(update={"test_fraction": fraction}))
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values. Keys younger than the first format are left out where unset: an older run keeps its hash."""
@@ -289,11 +314,13 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
         name = ".".join(path) or "the document"
         if problem["type"] == "extra_forbidden":
             allowed = _keys_at(model, path[:-1])
+            allowed += ["epsilon", "delta"] if model is RunConfig and len(path) == 1 else []
             deeper = [key for key in allowed if path[-1] in _keys_at(model, [*path[:-1], key])]
             hint = f" (it stands under '{deeper[0]}')" if deeper else nearest(path[-1], allowed)
             lines.append(f"unknown key '{name}'{hint}; allowed here: {', '.join(allowed) or 'none'}")
         elif problem["type"] == "missing":
-            lines.append(f"missing key '{name}'")
+            hint = ": write for instance 'epsilon: 1' and 'delta: 1e-6' at the top" if name == "privacy" else ""
+            lines.append(f"missing key '{name}'{hint}")
         elif problem["type"] in ("model_type", "model_attributes_type"):
             lines.append(f"{name}: expected keys below it, found a single value or a list")
         else:

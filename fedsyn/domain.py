@@ -2,12 +2,55 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 Clique = tuple[str, ...]
+Cells = npt.NDArray[np.bool_]
+
+
+class Zeros:
+    """Structural zeros: cells of a clique that no row can be in, because public knowledge says so. Unpacks as a pair.
+
+    >>> clique, cells = Zeros(("sex", "pregnant"), np.array([[False, True], [False, False]]))
+    >>> clique, int(cells.sum())
+    (('sex', 'pregnant'), 1)
+
+    Attributes:
+        clique: distinct attributes.
+        cells: boolean, of shape `domain.shape_of(clique)`, True where a cell is impossible; read-only.
+    """
+
+    __slots__ = ("_hash", "cells", "clique")
+
+    def __init__(self, clique: Iterable[str], cells: npt.ArrayLike) -> None:
+        self.clique: Clique = tuple(clique)
+        self.cells: Cells = np.array(cells, dtype=bool, order="C")
+        self.cells.flags.writeable = False
+        self._hash = hash((self.clique, self.cells.shape, np.packbits(self.cells).tobytes()))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.clique, self.cells))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Zeros) and self.clique == other.clique and np.array_equal(self.cells, other.cells)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        digest = base64.b64encode(np.packbits(self.cells).tobytes()).decode()
+        return f"Zeros({self.clique}, {self.cells.shape}, {digest})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Zeros, (self.clique, self.cells)
 
 
 @dataclass(frozen=True)
@@ -28,11 +71,13 @@ class Domain:
         ordered: how many of an attribute's values, the first ones, stand in their natural order (bins of numbers);
             attributes without an order may be left out. A fact about the schema, lost where a domain is read back from
             an encoded table or a model; two domains that differ in nothing else are equal.
+        zeros: structural zeros, in order; a `Zeros` or a pair (clique, boolean array) each.
     """
 
     attributes: tuple[str, ...]
     shape: tuple[int, ...]
     ordered: Mapping[str, int] = field(default_factory=dict, compare=False)
+    zeros: tuple[Zeros, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", tuple(self.attributes))
@@ -45,6 +90,12 @@ class Domain:
             raise ValueError("every attribute needs at least one value")
         if any(name not in self.attributes or not 0 <= n <= self[name] for name, n in self.ordered.items()):
             raise ValueError("no attribute has more ordered values than values")
+        object.__setattr__(self, "zeros", tuple(z if isinstance(z, Zeros) else Zeros(*z) for z in self.zeros))
+        for clique, cells in self.zeros:
+            if not clique or len(set(clique)) != len(clique) or not set(clique) <= set(self.attributes):
+                raise ValueError("structural zeros need distinct attributes of the domain")
+            if cells.shape != self.shape_of(clique):
+                raise ValueError(f"zeros of shape {cells.shape} for a clique of shape {self.shape_of(clique)}")
 
     @classmethod
     def from_dict(cls, cardinalities: Mapping[str, int]) -> Domain:
@@ -84,4 +135,64 @@ class Domain:
 
     def project(self, clique: Iterable[str]) -> Domain:
         names = tuple(clique)
-        return Domain(names, self.shape_of(names), {name: n for name, n in self.ordered.items() if name in names})
+        ordered = {name: n for name, n in self.ordered.items() if name in names}
+        return Domain(names, self.shape_of(names), ordered, tuple(z for z in self.zeros if set(z.clique) <= set(names)))
+
+    def impossible(self, clique: Iterable[str]) -> Cells | None:
+        """Cells of a clique's marginal that some zeros make impossible by themselves; None: no such cell.
+
+        Zeros on further attributes count where every value of those is impossible. What follows only from several zeros
+        together is not looked for.
+
+        Returns:
+            Boolean, axes in the clique's order.
+        """
+        names = tuple(clique)
+        out: Cells | None = None
+        for own, cells in self.zeros:
+            if not set(own) & set(names):
+                continue
+            table = cells.all(axis=tuple(i for i, name in enumerate(own) if name not in names))
+            if not table.any():
+                continue
+            shared = [name for name in own if name in names]
+            table = table.transpose(sorted(range(len(shared)), key=lambda i: names.index(shared[i])))
+            table = table.reshape([self[name] if name in shared else 1 for name in names])
+            out = np.zeros(self.shape_of(names), dtype=bool) if out is None else out
+            out |= table
+        return out
+
+    def conditions(self, masks: Mapping[str, npt.ArrayLike]) -> dict[str, Cells]:
+        """Allowed values by attribute, checked; ValueError for an unknown attribute, or another number of values."""
+        out = {name: np.array(mask, dtype=bool) for name, mask in masks.items()}
+        if any(name not in self or mask.shape != (self[name],) for name, mask in out.items()):
+            raise ValueError("a condition needs an attribute of the domain and one boolean for each of its values")
+        return out
+
+    def violated(self, codes: npt.NDArray[np.integer]) -> Cells:
+        """(n,) whether each row of (n, d) codes lies in an impossible cell."""
+        out = np.zeros(len(codes), dtype=bool)
+        for clique, cells in self.zeros:
+            out |= cells[tuple(codes[:, axis] for axis in self.axes(clique))]
+        return out
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data (JSON) that `described` reads: names, cardinalities, zeros; without what is ordered."""
+        facts: dict[str, Any] = {"attributes": list(self.attributes), "shape": list(self.shape)}
+        if self.zeros:
+            packed = [(z.clique, base64.b64encode(np.packbits(z.cells).tobytes()).decode()) for z in self.zeros]
+            facts["zeros"] = [{"clique": list(clique), "cells": cells} for clique, cells in packed]
+        return facts
+
+    @classmethod
+    def described(cls, facts: Mapping[str, Any]) -> Domain:
+        """The inverse of `describe`; further keys are ignored. KeyError or ValueError where it is no such thing."""
+        domain = cls(tuple(facts["attributes"]), tuple(facts["shape"]))
+        zeros = []
+        for item in facts.get("zeros", ()):
+            shape = domain.shape_of(item["clique"])
+            packed = np.frombuffer(base64.b64decode(item["cells"], validate=True), np.uint8)
+            if len(packed) != -(-math.prod(shape) // 8):
+                raise ValueError("zeros of another size than their clique")
+            zeros.append(Zeros(item["clique"], np.unpackbits(packed, count=math.prod(shape)).reshape(shape)))
+        return cls(domain.attributes, domain.shape, zeros=tuple(zeros))

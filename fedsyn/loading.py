@@ -14,6 +14,10 @@ from fedsyn.errors import ConfigError, nearest
 from fedsyn.registry import contract_class, partitioner
 
 
+#: Keys of `privacy` that may stand at the top.
+BUDGET = ("epsilon", "delta")
+
+
 def load_config(path: Path | str, assignments: Sequence[str] = (), folder: Path | None = None) -> RunConfig:
     """Reads a YAML configuration and applies `--set` assignments.
 
@@ -25,7 +29,7 @@ def load_config(path: Path | str, assignments: Sequence[str] = (), folder: Path 
     Raises:
         ConfigError: the file, an assignment or the configuration is bad; names every problem of a configuration.
     """
-    document = yamlio.read_mapping(path)
+    document = written_out(yamlio.read_mapping(path), str(path))
     anchor_files(document, Path(path).resolve().parent)
     read_cards(document, Path(path).resolve().parent)
     for assignment in assignments:
@@ -35,6 +39,8 @@ def load_config(path: Path | str, assignments: Sequence[str] = (), folder: Path 
             raise ConfigError(f"{where}: expected KEY.KEY=VALUE")
         assign(document, key.strip(), yamlio.loads(text, where), where)
     read_cards(document, folder or Path.cwd())
+    anchor_files(document, folder)
+    find_schema(document)
     return parse_config(document, str(path), folder)
 
 
@@ -56,6 +62,7 @@ def parse_config(document: Any, where: str = "config", folder: Path | None = Non
     document = {key: value for key, value in document.items() if value is not None or key not in nodes}
     check_format(document, where)
     document.pop("format", None)
+    document = written_out(document, where)
     anchor_files(document, folder)
     try:
         config = RunConfig(**document)
@@ -79,7 +86,44 @@ def check_config(config: RunConfig) -> None:
 
         partitioner(config.federation.partition.name, **config.federation.partition.options)
         # Whether the table has a label is known once its schema is read; `runs.prepare` checks that.
-        validate_metrics(config.evaluation, has_test=config.data.test_fraction > 0, label="unknown yet")
+        validate_metrics(config.evaluation, has_test=bool(config.data.test_fraction), label="unknown yet")
+
+
+def written_out(document: dict[str, Any], where: str) -> dict[str, Any]:
+    """A configuration's short forms in full: `data: FILE`, and `epsilon` and `delta` at the top.
+
+    Raises:
+        ConfigError: a budget is given in both places.
+    """
+    document = dict(document)
+    if isinstance(document.get("data"), str):
+        document["data"] = {"source": document["data"]}
+    for key in BUDGET:
+        privacy = document.get("privacy") or {}
+        if key in document and isinstance(privacy, dict):
+            if key in privacy:
+                raise ConfigError(
+                    f"{where}: '{key}' is given twice, at the top and as 'privacy.{key}'; keep one of them"
+                )
+            document["privacy"] = {**privacy, key: document.pop(key)}
+    return document
+
+
+def find_schema(document: dict[str, Any]) -> None:
+    """Puts the schema that lies beside a table's file into a configuration that names none.
+
+    That is NAME.schema.yaml of NAME.csv, else schema.yaml. It is looked for where a configuration is read from a file or
+    handed over in Python, never where one arrives in a message.
+    """
+    data = document.get("data")
+    if not isinstance(data, dict) or data.get("schema") is not None or not isinstance(data.get("source"), str):
+        return
+    if names_file(data["source"]):
+        source = Path(data["source"])
+        beside = (source.with_name(f"{source.name.split('.')[0]}.schema.yaml"), source.with_name("schema.yaml"))
+        found = next((file for file in beside if file.is_file()), None)
+        if found is not None:
+            document["data"] = {**data, "schema": str(found)}
 
 
 def assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
@@ -89,6 +133,8 @@ def assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
         ConfigError: `key` is none, or goes through a value; `where` says who asked for it.
     """
     keys = key.split(".") if isinstance(key, str) else []
+    if len(keys) == 1 and keys[0] in BUDGET:
+        keys = ["privacy", *keys]
     if not all(keys) or not keys:
         raise ConfigError(f"{where}: '{key}' is not a key like privacy.epsilon")
     if keys[0] not in RunConfig.model_fields:
@@ -96,8 +142,8 @@ def assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
     node = document
     for part in keys[:-1]:
         child = node.get(part)
-        if isinstance(child, str) and part in ("mechanism", "partition"):
-            child = {"name": child}
+        if isinstance(child, str) and part in ("mechanism", "partition", "data"):
+            child = {"source" if part == "data" else "name": child}
         if child is None:
             child = {}
         if not isinstance(child, dict):
@@ -143,7 +189,7 @@ def read_cards(document: dict[str, Any], folder: Path) -> None:
 
 def names_file(source: str) -> bool:
     """Whether a data source is a file's name, and not that of a registered, generated or downloaded table."""
-    from fedsyn.data.readers import SUFFIXES
+    from fedsyn.data.opening import SUFFIXES
 
     return not source.startswith(("openml:", "sklearn:")) and ("/" in source or source.lower().endswith(SUFFIXES))
 
@@ -162,6 +208,8 @@ def require_files(data: DataNode, *, source: bool = True) -> None:
     for key, file in (files | {"schema": data.schema_file}).items():
         if file and not Path(file).is_file():
             path = Path(file)
+            if path.is_dir():
+                raise ConfigError(f"data.{key}: {path} is a folder: name a file in it")
             present = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
             raise ConfigError(
                 f"data.{key}: no such file: {path}{nearest(path.name, present)}; a file name in a configuration is "

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 
-from clients.aim import AimClient, AimContract, DistAimClient, FhAimClient
 from fedsyn.inference import Measurement
+from fedsyn.plugins.clients.aim import AimClient, AimContract, DistAimClient, FhAimClient
 from fedsyn.privacy import Scales
 from fedsyn.protocol.stored import Answers, Marginals, OneWay, Select
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol

@@ -14,10 +14,15 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from clients.distributed_aim import DistributedAimClient, DistributedAimContract, DistributedAimOptions, Scores
 from fedsyn.aggregation.fixed_point import decode
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model, estimate
+from fedsyn.plugins.clients.distributed_aim import (
+    DistributedAimClient,
+    DistributedAimContract,
+    DistributedAimOptions,
+    Scores,
+)
 from fedsyn.privacy import sigma_for_rho
 from fedsyn.protocol.client import Marginals, OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol

@@ -12,10 +12,17 @@ from functools import partial
 
 import numpy as np
 
-from clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient, FlaimContract, Measure, Select
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement
+from fedsyn.plugins.clients.flaim import (
+    AugFlaimClient,
+    AugFlaimOracleClient,
+    FlaimClient,
+    FlaimContract,
+    Measure,
+    Select,
+)
 from fedsyn.privacy import Scales, divide
 from fedsyn.protocol.client import OneWay, indices
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clients.flaim_baselines import Draw, FedNaiveBayesClient, FlaimRandomClient
 from fedsyn.inference import Measurement
+from fedsyn.plugins.clients.flaim_baselines import Draw, FedNaiveBayesClient, FlaimRandomClient
+from fedsyn.plugins.strategies.flaim import Flaim
 from fedsyn.privacy import Scales, sigma_for_rho
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.wire.requests import AskRequest, Sum
-from strategies.flaim import Flaim
 
 
 class FlaimRandom(Flaim):

@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from clients.heterofedsyn import AdaFedPrivSynClient, FedPairContract, FedPrivSynClient, Projections
+from fedsyn.plugins.clients.heterofedsyn import AdaFedPrivSynClient, FedPairContract, FedPrivSynClient, Projections
+from fedsyn.plugins.strategies.privsyn import PairSynthesis, choose_greedily
 from fedsyn.protocol.strategy import Protocol, Steps
 from fedsyn.selection.indif import Noisy, distance_squared, expected_l2, indif_squared, root
-from strategies.privsyn import PairSynthesis, choose_greedily
 
 Floats = npt.NDArray[np.float64]
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clients.privsyn import InDifs, PairContract, PrivSynClient, Resolution, Resolutions, WeightedPairs
 from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, Hierarchy, Measurement, consistent, least_squares
 from fedsyn.inference.gum import GumConfig, synthesize
+from fedsyn.plugins.clients.privsyn import InDifs, PairContract, PrivSynClient, Resolution, Resolutions, WeightedPairs
 from fedsyn.privacy import sigma_for_rho
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
 from fedsyn.selection.indif import INDIF_UNIT, expected_l1

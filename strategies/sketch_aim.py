@@ -16,9 +16,9 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from clients.sketch_aim import SketchAimClient, SketchAimContract, SketchAimOptions, Sketches
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model
+from fedsyn.plugins.clients.sketch_aim import SketchAimClient, SketchAimContract, SketchAimOptions, Sketches
 from fedsyn.protocol.client import Marginals, OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.scores import contained_in, expected_noise, penalised_cells

@@ -47,7 +47,7 @@ class EncodedTable:
             header = json.loads((folder / "table.json").read_text(encoding="utf-8"))
             if header.get("version") != _VERSION:
                 raise DataError(f"{folder} holds an encoded table of another version of fedsyn")
-            self.domain = Domain(tuple(header["attributes"]), tuple(header["shape"]))
+            self.domain = Domain.described(header)
             self.offsets: np.ndarray = np.load(folder / "offsets.npy", allow_pickle=False)
             # mmap does not work on an empty array.
             mode: Literal["r"] | None = "r" if self.offsets[-1] and len(self.domain) else None
@@ -114,7 +114,7 @@ def write_encoded(
     offsets = np.cumsum([0, *(len(rows) for rows in parts)], dtype=np.int64)
     _replace(folder / "codes.npy", codes, parts)
     _replace(folder / "offsets.npy", offsets)
-    header = {"version": _VERSION, "attributes": list(domain.attributes), "shape": list(domain.shape)}
+    header = {"version": _VERSION, **domain.describe()}
     text = folder / "table.json.part"
     text.write_text(json.dumps(header), encoding="utf-8")
     text.replace(folder / "table.json")

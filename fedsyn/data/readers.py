@@ -1,5 +1,4 @@
-"""Reading tables from files: CSV (plain or compressed) and Parquet, with one clear message for everything
-that fails.
+"""Reading tables from files: text (packed or not), Excel and Parquet, with one clear message for everything that fails.
 
 A CSV cell is text, and what it means depends on the schema, never on its neighbours: a column that holds only
 `0` in one client's file and `0`, `4+` in another's must be read the same way by both. Categorical columns are
@@ -8,7 +7,10 @@ therefore read as text and matched with the schema's categories; only numeric co
 
 from __future__ import annotations
 
+import logging
+import lzma
 import warnings
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,39 +19,60 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsyn.errors import DataError, nearest
-from fedsyn.schema.columns import CategoricalColumn
+from fedsyn.data.layout import Layout, layout_of
+from fedsyn.data.opening import SHEETS, SUFFIXES
+from fedsyn.data.options import FileOptions
+from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.schema.binned import BinnedColumn
+from fedsyn.schema.columns import CategoricalColumn, Column
 from fedsyn.schema.model import Schema
 from fedsyn.schema.values import MISSING_TEXT, parse_number
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SUFFIXES = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".csv.zip", ".csv.zst", ".parquet")
+log = logging.getLogger(__name__)
+# Names of tables, in a message.
+_ENDINGS = ".csv, .tsv, .txt (and these with .gz, .bz2, .xz, .zip or .zst), .xlsx, .parquet"
+# Files of other programs, and what to do with them.
+_OTHERS = {
+    ".xls": "save it as .xlsx or .csv",
+    ".ods": "save it as .xlsx or .csv",
+    ".sav": "convert it: pandas.read_spss(...).to_parquet(...)",
+    ".dta": "convert it: pandas.read_stata(...).to_parquet(...)",
+    ".sas7bdat": "convert it: pandas.read_sas(...).to_parquet(...)",
+    ".json": "convert it: pandas.read_json(...).to_parquet(...)",
+    ".feather": "convert it: pandas.read_feather(...).to_parquet(...)",
+}
+Options = FileOptions | Mapping[str, Any] | None
 
 
-def read_table(path: str | Path, schema: Schema | None = None, separator: str = ",") -> pd.DataFrame:
+def read_table(path: str | Path, schema: Schema | None = None, options: Options = None) -> pd.DataFrame:
     """Reads a table from a file.
 
     Args:
-        path: a CSV file in UTF-8 with a header row (compressed: `.csv.gz` and the like), or a Parquet file.
+        path: a text file with a header row (`.csv`, `.tsv`, `.txt`, packed or not), an Excel or a Parquet file.
         schema: reads only its columns, in its order, as it defines them. Without one, types are guessed per
             column.
-        separator: what stands between the cells of a CSV file.
+        options: see `FileOptions`; what they leave out is found in the file.
 
     Returns:
         The table with at least one row; missing cells are None or NaN.
 
     Raises:
+        ConfigError: an option that cannot be used, or that means nothing for this kind of file.
         DataError: no such file, an unknown format, a damaged or empty file, no rows, or columns of the schema
             are missing. The message never quotes a cell.
     """
     path = require_table(path)
+    chosen = options_for(path, options)
     with readable(path):
         if is_parquet(path):
             frame = _read_parquet(path, schema)
+        elif schema is None:
+            frame = _guessed(path, chosen)
         else:
-            frame = _read_csv(path, schema, separator)
+            frame = _read_text(path, schema, chosen)
     if len(frame) == 0:
         raise DataError(f"{path} has no rows")
     return frame
@@ -58,12 +81,29 @@ def read_table(path: str | Path, schema: Schema | None = None, separator: str = 
 def require_table(path: str | Path) -> Path:
     """The path of a file that is there and has the name of a table; DataError for any other."""
     path = Path(path)
-    if not any(path.name.lower().endswith(suffix) for suffix in SUFFIXES):
-        raise DataError(f"cannot read {path}: its name must end in one of {', '.join(SUFFIXES)}")
+    if path.is_dir():
+        raise DataError(f"{path} is a folder: name a file in it")
+    if not path.name.lower().endswith(SUFFIXES):
+        advice = _OTHERS.get(path.suffix.lower())
+        raise DataError(f"cannot read {path}: " + (advice or f"its name must end in one of {_ENDINGS}"))
     if not path.is_file():
         present = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         raise DataError(f"no such file: {path}{nearest(path.name, present)}")
     return path
+
+
+def options_for(path: Path, options: Options) -> FileOptions:
+    """Checked options of a file.
+
+    Raises:
+        ConfigError: an unknown option, a value that cannot be used, or an option that means nothing for the file.
+    """
+    chosen = FileOptions.of(options)
+    means = ("sheet", "decimal") if path.suffix.lower() in SHEETS else ("separator", "encoding", "decimal")
+    for key in chosen.model_dump(exclude_none=True):
+        if key not in (() if is_parquet(path) else means):
+            raise ConfigError(f"data.options.{key} means nothing for {path.name}: leave it out")
+    return chosen
 
 
 def is_parquet(path: Path) -> bool:
@@ -83,12 +123,20 @@ def readable(path: Path) -> Iterator[None]:
     except pd.errors.ParserError as error:
         # "Error tokenizing data. C error: Expected 3 fields in line 5, saw 4" holds line numbers, no cells.
         reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
-        raise DataError(f"{path} is not a well-formed CSV file: {reason}") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not text in UTF-8") from None
+        advice = "; a cell that holds the separator needs quotes around it" if "fields" in reason else ""
+        if reason.startswith("EOF inside string starting at row"):
+            reason, advice = f"a quotation mark in row {reason.rsplit(' ', 1)[1]} is never closed", ""
+        raise DataError(f"{path} is not a well-formed CSV file: {reason}{advice}") from None
+    except UnicodeError as error:
+        encoding = getattr(error, "encoding", "the encoding that was named")
+        raise DataError(
+            f"{path} is not text in {encoding}: name another encoding (--encoding cp1252, in a run "
+            "data.options.encoding), or none, which finds it out"
+        ) from None
     except pa.ArrowInvalid:
-        raise DataError(f"{path} is not a well-formed Parquet file") from None
-    except (OSError, EOFError, zlib.error) as error:
+        kind = "Parquet" if is_parquet(path) else "packed"
+        raise DataError(f"{path} is not a well-formed {kind} file") from None
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError) as error:
         raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'the file is damaged'}") from None
 
 
@@ -102,45 +150,57 @@ def _read_parquet(path: Path, schema: Schema | None) -> pd.DataFrame:
     return pd.read_parquet(path, columns=list(schema.columns))
 
 
-def _read_csv(path: Path, schema: Schema | None, separator: str) -> pd.DataFrame:
+def _read_text(path: Path, schema: Schema, chosen: FileOptions) -> pd.DataFrame:
     import pandas as pd
 
-    if schema is None:
-        header, options = _header(path, separator)
-        frame = _parse(path, header, dtype=str, **options)
-        return frame.apply(_guess) if len(frame) else frame
-    header, options = csv_options(path, schema, separator)
-    frame = _parse(path, header, **options)
+    layout = layout_of(path, chosen, list(schema.columns))
+    frame = _parse(layout, **csv_options(layout, schema))
     columns = {}
     for name, column in schema.columns.items():
         series = frame[name]
         columns[name] = _own_values(series, column, schema) if isinstance(column, CategoricalColumn) else series
+    say(layout)
     return pd.DataFrame(columns)
 
 
-def _header(path: Path, separator: str) -> tuple[list[str], dict[str, Any]]:
-    """The column names of a CSV file, and how its cells are told apart."""
-    import pandas as pd
-
-    options: dict[str, Any] = {"sep": separator, "encoding": "utf-8-sig", "keep_default_na": False}
-    return pd.read_csv(path, header=None, nrows=1, dtype=str, **options).iloc[0].astype(str).tolist(), options
+def _guessed(path: Path, chosen: FileOptions) -> pd.DataFrame:
+    layout = layout_of(path, chosen)
+    frame = _parse(layout, dtype=str, sep=layout.separator, keep_default_na=False)
+    return frame.apply(guessed) if len(frame) else frame
 
 
-def csv_options(path: Path, schema: Schema, separator: str) -> tuple[list[str], dict[str, Any]]:
-    """The header of a CSV file and the options of `read_csv` by which its columns are what the schema says.
+def _reads_numbers(column: Column) -> bool:
+    """Whether a column's cells are plain numbers; those of every other kind are read as text."""
+    return isinstance(column, BinnedColumn) and column.reads_numbers
+
+
+def say(layout: Layout) -> None:
+    """Logs what was found out about a text file and is not said in its options."""
+    found = list(layout.notes)
+    if layout.file.fell_back:
+        found.append("what is not UTF-8 read as Windows-1252")
+    if found:
+        log.info("%s: %s", layout.path, "; ".join(found))
+
+
+def csv_options(layout: Layout, schema: Schema) -> dict[str, Any]:
+    """The options of `read_csv` by which the columns of a text file are what the schema says.
 
     Raises:
         DataError: columns of the schema are missing or doubled.
     """
-    header, options = _header(path, separator)
-    schema.require_columns(header, where=str(path))
-    numeric = [name for name, column in schema.columns.items() if not isinstance(column, CategoricalColumn)]
+    header = layout.header
+    schema.require_columns(header, where=str(layout.path))
+    numeric = [name for name, column in schema.columns.items() if _reads_numbers(column)]
     # All columns are read, also those that the schema does not name: pandas notices a row with too many
     # cells, whose values would otherwise slip into the wrong columns, only then.
-    return header, {
-        **options,
+    return {
+        "sep": layout.separator,
+        "decimal": layout.decimal,
+        "keep_default_na": False,
         "skip_blank_lines": len(header) > 1,  # in a table of one column a blank line is a missing value
-        "dtype": {name: "category" for name in header if name not in numeric},  # fast, and never a guess
+        # Text as it stands: "category" makes 7 of 007.
+        "dtype": {name: object for name in header if name not in numeric},
         "na_values": {name: list(schema.missing_text) for name in numeric},
         **exact_floats(),
         "low_memory": False,
@@ -158,18 +218,24 @@ def exact_floats() -> dict[str, Any]:
     return {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
 
 
-def _parse(path: Path, header: list[str], **options: Any) -> pd.DataFrame:
-    """The cells of a CSV file under its own header (pandas renames doubled names).
+def _parse(layout: Layout, **options: Any) -> pd.DataFrame:
+    """The cells of a text file under its own header (pandas renames doubled names).
 
     Raises:
         ParserError: a row has more cells than the header, so that its values may belong to other columns.
     """
     import pandas as pd
 
-    with _no_surplus():
-        frame = pd.read_csv(path, index_col=False, **options)
-    frame.columns = pd.Index(header)
+    with layout.file.open() as stream, _no_surplus():
+        frame = pd.read_csv(stream, index_col=False, **options)
+    frame.columns = pd.Index(layout.header)
     return frame
+
+
+def parse_rows(layout: Layout, rows: int, **options: Any) -> tuple[pd.DataFrame, bool]:
+    """The first rows of a text file, and whether there are more; raises what `read_table` raises inside `readable`."""
+    frame = _parse(layout, nrows=rows + 1, sep=layout.separator, **options)
+    return frame.iloc[:rows], len(frame) > rows
 
 
 @contextmanager
@@ -184,20 +250,20 @@ def _no_surplus() -> Iterator[None]:
         try:
             yield
         except pd.errors.ParserWarning:
-            raise pd.errors.ParserError("the rows have more cells than the header") from None
+            raise pd.errors.ParserError("the rows have more cells than the header has fields") from None
 
 
-def csv_blocks(path: Path, header: list[str], options: Mapping[str, Any], rows: int) -> Iterator[pd.DataFrame]:
-    """The cells of a CSV file under its own header, `rows` at a time; raises what `_parse` raises."""
+def csv_blocks(layout: Layout, options: Mapping[str, Any], rows: int) -> Iterator[pd.DataFrame]:
+    """The cells of a text file under its own header, `rows` at a time; raises what `_parse` raises."""
     import pandas as pd
 
-    with pd.read_csv(path, index_col=False, chunksize=rows, **options) as reader:
+    with layout.file.open() as stream, pd.read_csv(stream, index_col=False, chunksize=rows, **options) as reader:
         while True:
             with _no_surplus():  # not around the yield: warnings are the caller's own in between
                 frame = next(reader, None)
             if frame is None:
                 return
-            frame.columns = pd.Index(header)
+            frame.columns = pd.Index(layout.header)
             yield frame
 
 
@@ -205,13 +271,14 @@ def _own_values(series: pd.Series, column: CategoricalColumn, schema: Schema) ->
     """Turns text into the values of the schema's categories; unknown text stays, missing becomes None."""
     import pandas as pd
 
-    values: list[Any] = [column.value_of(text, schema.missing_text) for text in series.cat.categories]
+    inverse, texts = pd.factorize(series)
+    values: list[Any] = [column.value_of(text, schema.missing_text) for text in texts.tolist()]
     table = np.empty(len(values) + 1, dtype=object)
     table[:-1] = values
-    return pd.Series(table[series.cat.codes.to_numpy()], name=series.name).infer_objects()
+    return pd.Series(table[inverse], name=series.name).infer_objects()
 
 
-def _guess(series: pd.Series) -> pd.Series:
+def guessed(series: pd.Series) -> pd.Series:
     """A text column as numbers or booleans if all of it is; text like 007 stays text."""
     import pandas as pd
 

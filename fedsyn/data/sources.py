@@ -5,7 +5,7 @@
     `synthfs`             the generator of FLAIM's appendix B.1.1
     `sklearn:NAME`        a table that scikit-learn ships: iris, wine, digits, breast_cancer, diabetes
     `openml:NAME_OR_ID`   any OpenML table; needs a schema
-    a path                `.csv`, `.csv.gz`, `.parquet`; needs a schema
+    a path                `.csv`, `.tsv`, `.csv.gz`, `.xlsx`, `.parquet`, ...; needs a schema
     a pandas DataFrame    needs a schema
 """
 
@@ -20,7 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import ValidationError
 
-from fedsyn.data.readers import SUFFIXES, read_table, require_table
+from fedsyn.data.cells import read_cells
+from fedsyn.data.opening import SUFFIXES
+from fedsyn.data.options import FileOptions
+from fedsyn.data.readers import guessed, options_for, read_table, require_table
 from fedsyn.data.registry import DatasetEntry, dataset_names, describe
 from fedsyn.data.stream import encoded_blocks
 from fedsyn.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
@@ -76,7 +79,7 @@ def load_dataset(
         bins: overrides the number of equal-width bins of numeric columns (not explicit edges, not `bins:
             values`).
         label: overrides the schema's label.
-        options: of `synthfs`: see `SynthFSOptions`. Of files: `separator`. Of a registered table with grouped
+        options: of `synthfs`: see `SynthFSOptions`. Of files: see `FileOptions`. Of a registered table with grouped
             categories (intrusion's 22 attacks in 4 groups): `grouped: false` keeps the raw values.
 
     Returns:
@@ -104,18 +107,18 @@ class FileSource:
     Attributes:
         path: of a CSV or Parquet file.
         schema: its public schema, label and bins as the run has them.
-        separator: of a CSV file.
+        options: how it is read.
         name: for reports.
     """
 
     path: Path
     schema: Schema
-    separator: str
+    options: FileOptions
     name: str
 
     def blocks(self) -> Iterator[Block]:
         """Its rows, encoded; see `encoded_blocks`."""
-        return encoded_blocks(self.path, self.schema, self.separator)
+        return encoded_blocks(self.path, self.schema, self.options)
 
 
 def file_source(
@@ -129,14 +132,14 @@ def file_source(
     """A source that is a path, unread; None for every other kind. Arguments and errors as `load_dataset`."""
     if not _is_path(source):
         return None
-    separator = _only(dict(options or {}), "separator").get("separator", ",")
     given = Schema.load(schema) if isinstance(schema, str | Path) else schema
     known = _needed(given, source).adjusted(bins, label)
-    return FileSource(require_table(source), known, separator, Path(source).name.split(".")[0])
+    path = require_table(source)
+    return FileSource(path, known, options_for(path, options), path.name.split(".")[0])
 
 
 def load_table(source: str | Path | pd.DataFrame, options: Mapping[str, Any] | None = None) -> pd.DataFrame:
-    """Loads a table without a schema, types guessed per column: what `fedsyn schema draft` reads.
+    """Loads a table without a schema, types guessed per column; columns of a text file without a name are left out.
 
     Raises:
         ConfigError, DataError: as `load_dataset`.
@@ -146,7 +149,8 @@ def load_table(source: str | Path | pd.DataFrame, options: Mapping[str, Any] | N
         return source
     text = str(source)
     if _is_path(text):
-        return read_table(text, separator=_only(options, "separator").get("separator", ","))
+        cells = read_cells(text, options, most=1 << 62)
+        return cells.frame.apply(guessed) if cells.text else cells.frame
     if text.startswith("openml:"):
         _only(options)
         return _fetch_openml(text)
@@ -159,10 +163,9 @@ def _load(source: str | Path | pd.DataFrame, schema: Schema | None, options: dic
         return Dataset(source, _needed(schema, "a DataFrame"), "table")
     text = str(source)
     if _is_path(text):
-        separator = _only(options, "separator").get("separator", ",")
         name = Path(text).name.split(".")[0]
         schema = _needed(schema, text)
-        return Dataset(read_table(text, schema, separator), schema, name)
+        return Dataset(read_table(text, schema, options), schema, name)
     if text == "synthfs":
         return _load_synthfs(schema, options)
     if text.startswith("openml:"):
@@ -179,7 +182,7 @@ def _load(source: str | Path | pd.DataFrame, schema: Schema | None, options: dic
         names = ["synthfs", *dataset_names()]
         raise ConfigError(
             f"unknown data source '{text}'{nearest(text, names)}; a source is one of {', '.join(names)}, "
-            f"sklearn:NAME, openml:NAME, or a file that ends in {', '.join(SUFFIXES)}"
+            f"sklearn:NAME, openml:NAME, or a file (.csv, .tsv, .xlsx, .parquet, ...)"
         )
     return _load_registered(text, schema, options)
 

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.data.readers import csv_blocks, csv_options, is_parquet, readable, require_table
+from fedsyn.data.layout import layout_of
+from fedsyn.data.options import FileOptions
+from fedsyn.data.readers import (
+    Options,
+    csv_blocks,
+    csv_options,
+    is_parquet,
+    options_for,
+    readable,
+    require_table,
+    say,
+)
 from fedsyn.data.spool import RowSpool
 from fedsyn.errors import CellError, DataError, FedsynError
 from fedsyn.schema.columns import CategoricalColumn
@@ -31,11 +42,11 @@ ROWS = 1 << 17
 _BUFFER = 1 << 20
 
 
-def encoded_blocks(path: str | Path, schema: Schema, separator: str = ",", rows: int = ROWS) -> Iterator[Block]:
+def encoded_blocks(path: str | Path, schema: Schema, options: Options = None, rows: int = ROWS) -> Iterator[Block]:
     """The rows of a file, encoded, block by block in their order.
 
     Args:
-        path, schema, separator: as `read_table`.
+        path, schema, options: as `read_table`.
         rows: the most rows of a block.
 
     Raises:
@@ -45,7 +56,7 @@ def encoded_blocks(path: str | Path, schema: Schema, separator: str = ",", rows:
     path = require_table(path)
     encoder = BlockEncoder(schema)
     read = _parquet if is_parquet(path) else _csv
-    for block in read(path, schema, separator, rows, encoder):
+    for block in read(path, schema, options_for(path, options), rows, encoder):
         if len(block.codes):
             yield block
     if encoder.rows == 0:
@@ -53,7 +64,7 @@ def encoded_blocks(path: str | Path, schema: Schema, separator: str = ",", rows:
     encoder.finish()
 
 
-def encode_file(path: str | Path, schema: Schema, separator: str = ",") -> npt.NDArray[np.integer]:
+def encode_file(path: str | Path, schema: Schema, options: Options = None) -> npt.NDArray[np.integer]:
     """(n, d) read-only codes of a file, read block by block; in memory, for who must leave nothing elsewhere.
 
     Raises:
@@ -63,12 +74,12 @@ def encode_file(path: str | Path, schema: Schema, separator: str = ",") -> npt.N
     known = row_count(path)
     if known is None:
         spool = RowSpool(len(schema.columns), schema.dtype, in_memory=1 << 62)
-        for block in encoded_blocks(path, schema, separator):
+        for block in encoded_blocks(path, schema, options):
             spool.append(block.codes)
         return spool.rows()
     codes = np.empty((known, len(schema.columns)), dtype=schema.dtype)
     done = 0
-    for block in encoded_blocks(path, schema, separator):
+    for block in encoded_blocks(path, schema, options):
         if done + len(block.codes) > known:
             break
         codes[done : done + len(block.codes)] = block.codes
@@ -98,19 +109,20 @@ def row_count(path: Path) -> int | None:
         return int(pq.read_metadata(path).num_rows)
 
 
-def _csv(path: Path, schema: Schema, separator: str, rows: int, encoder: BlockEncoder) -> Iterator[Block]:
+def _csv(path: Path, schema: Schema, options: FileOptions, rows: int, encoder: BlockEncoder) -> Iterator[Block]:
     with readable(path):
-        header, options = csv_options(path, schema, separator)
-        blocks = csv_blocks(path, header, options, rows)
+        layout = layout_of(path, options, list(schema.columns))
+        blocks = csv_blocks(layout, csv_options(layout, schema), rows)
     while True:
         with readable(path):
             frame = next(blocks, None)
         if frame is None:
+            say(layout)
             return
         yield encoder.block({name: frame[name] for name in schema.columns})
 
 
-def _parquet(path: Path, schema: Schema, separator: str, rows: int, encoder: BlockEncoder) -> Iterator[Block]:
+def _parquet(path: Path, schema: Schema, options: FileOptions, rows: int, encoder: BlockEncoder) -> Iterator[Block]:
     import pyarrow.parquet as pq
 
     with readable(path):

@@ -11,17 +11,20 @@ from __future__ import annotations
 import csv
 import io
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.schema.columns import CategoricalColumn, NumericColumn
+from fedsyn.schema.binned import NumericColumn
+from fedsyn.schema.columns import CategoricalColumn
 from fedsyn.schema.model import Schema
 from fedsyn.schema.values import written
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 Format = Literal["csv", "parquet"]
@@ -37,8 +40,8 @@ class TableWriter(ABC):
         self.path, self.schema = path, schema
 
     @abstractmethod
-    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator) -> Any:
-        """What `write` takes of (n, d) codes; draws from `rng` what `schema.decode` draws."""
+    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> Any:
+        """What `write` takes of (n, d) codes, before which `start` rows stand; draws from `rng` what `decode` draws."""
 
     @abstractmethod
     def write(self, rendered: Any) -> None: ...
@@ -51,14 +54,6 @@ class TableWriter(ABC):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _drawn(self, codes: npt.NDArray[np.integer], rng: np.random.Generator) -> dict[str, Any]:
-        """(values, missing) of each numeric column, drawn in the order of the columns."""
-        return {
-            name: column.draw(codes[:, j].astype(np.intp), rng)
-            for j, (name, column) in enumerate(self.schema.columns.items())
-            if isinstance(column, NumericColumn)
-        }
 
 
 def table_writer(path: Path, schema: Schema) -> TableWriter:
@@ -73,7 +68,7 @@ class CsvTable(TableWriter):
         import pyarrow as pa
 
         super().__init__(path, schema)
-        self._alone = len(schema.columns) == 1
+        self._alone = len(schema.order) == 1
         self._texts = {
             name: pa.array([self._cell(value) for value in _values(column)], pa.string())
             for name, column in schema.columns.items()
@@ -81,12 +76,13 @@ class CsvTable(TableWriter):
         }
         self._file = path.open("wb")
         header = io.StringIO()
-        csv.writer(header, lineterminator="\n").writerow(schema.columns)
+        csv.writer(header, lineterminator="\n").writerow(schema.order)
         self._file.write(header.getvalue().encode())
 
-    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator) -> list[pa.Buffer]:
-        drawn = self._drawn(codes, rng)
-        return [self._lines(codes, drawn, slice(at, at + _LINES)) for at in range(0, len(codes), _LINES)]
+    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> list[pa.Buffer]:
+        drawn = self.schema.drawn(codes, rng)
+        fresh = self.schema.fresh(start, len(codes), rng)
+        return [self._lines(codes, drawn, fresh, slice(at, at + _LINES)) for at in range(0, len(codes), _LINES)]
 
     def write(self, rendered: list[pa.Buffer]) -> None:
         for lines in rendered:
@@ -95,27 +91,35 @@ class CsvTable(TableWriter):
     def close(self) -> None:
         self._file.close()
 
-    def _lines(self, codes: npt.NDArray[np.integer], drawn: dict[str, Any], rows: slice) -> pa.Buffer:
+    def _lines(
+        self, codes: npt.NDArray[np.integer], drawn: Mapping[str, Any], fresh: Mapping[str, pd.Series], rows: slice
+    ) -> pa.Buffer:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        at = {name: j for j, name in enumerate(self.schema.columns)}
         cells = []
-        for j, name in enumerate(self.schema.columns):
+        for name in self.schema.order:
             if name in drawn:
-                values, absent = drawn[name]
-                cells.append(self._number_cells(values[rows], absent[rows]))
+                cells.append(self._number_cells(self.schema.columns[name], *(part[rows] for part in drawn[name])))
+            elif name in fresh:
+                cells.append(pa.array([self._cell(value) for value in fresh[name].iloc[rows].tolist()], pa.string()))
             else:
-                cells.append(self._texts[name].take(pa.array(np.ascontiguousarray(codes[rows, j]))))
+                cells.append(self._texts[name].take(pa.array(np.ascontiguousarray(codes[rows, at[name]]))))
         cells[-1] = pc.binary_join_element_wise(cells[-1], "", "\n")  # short text: cheaper than of the whole line
         lines = pc.binary_join_element_wise(*cells, ",") if len(cells) > 1 else cells[0]
         _, ends, text = lines.buffers()
         offsets = np.frombuffer(ends, np.int32, len(lines) + 1, offset=lines.offset * 4)
         return text.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
 
-    def _number_cells(self, values: npt.NDArray[Any], absent: npt.NDArray[np.bool_]) -> pa.Array:
+    def _number_cells(self, column: Any, values: npt.NDArray[Any], absent: npt.NDArray[np.bool_]) -> pa.Array:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        if not isinstance(column, NumericColumn):  # each kind writes its own
+            distinct = column.cells(values, absent).dictionary_encode()
+            texts = pa.array([self._cell(text or None) for text in distinct.dictionary.to_pylist()], pa.string())
+            return texts.take(distinct.indices)
         cells = pc.cast(pa.array(values), pa.string())
         if values.dtype.kind == "f":
             # Like Python, Arrow writes the shortest text that reads back as the number; but "2" where Python writes
@@ -144,45 +148,71 @@ class ParquetTable(TableWriter):
         import pyarrow.parquet as pq
 
         super().__init__(path, schema)
+        self._typed = any(column.stored == "category" for column in schema.columns.values())
         self._values = {
-            name: pa.array(_plain(_values(column))) for name, column in schema.columns.items() if not _is_number(column)
+            name: pa.array(_plain(_values(column)))
+            for name, column in schema.columns.items()
+            if isinstance(column, CategoricalColumn)
         }
         # The dtypes of the decoded table, for who reads the file into pandas.
         row = schema.decode(np.zeros((1, len(schema.columns)), schema.dtype), np.random.default_rng(0))
-        fields = [pa.field(name, self._type(name, column)) for name, column in schema.columns.items()]
+        self._fields = pa.schema([pa.field(name, self._type(name, row[name])) for name in schema.order])
         described = pa.Schema.from_pandas(row, preserve_index=False).metadata
-        self._fields = pa.schema(fields)
+        if self._typed:
+            self._fields = self._fields.with_metadata({b"pandas": described[b"pandas"]})
         # Without the Arrow schema a column of text is one of text to every reader, however it is stored.
-        self._file = pq.ParquetWriter(path, self._fields, store_schema=False)
-        if hasattr(self._file, "add_key_value_metadata"):  # not in the oldest pyarrow
+        self._file = pq.ParquetWriter(path, self._fields, store_schema=self._typed)
+        if not self._typed and hasattr(self._file, "add_key_value_metadata"):  # not in the oldest pyarrow
             self._file.add_key_value_metadata({"pandas": described[b"pandas"].decode()})
 
-    def _type(self, name: str, column: CategoricalColumn | NumericColumn) -> pa.DataType:
+    def _type(self, name: str, values: pd.Series) -> pa.DataType:
         import pyarrow as pa
 
-        if isinstance(column, NumericColumn):
-            return pa.float64() if column.dtype == "float" else pa.int64()
-        kind = self._values[name].type
-        return pa.dictionary(pa.int32(), kind) if pa.types.is_string(kind) else kind
+        column = self.schema.every_column[name]
+        if name in self._values:
+            kind = self._values[name].type
+            as_categories = column.stored == "category" or (not self._typed and pa.types.is_string(kind))
+            return pa.dictionary(pa.int32(), kind, getattr(column, "ordered", False)) if as_categories else kind
+        stored = column.stored or ""
+        if stored.startswith("decimal"):
+            return pa.decimal128(38, getattr(column, "decimals", 0))
+        kind = pa.array(values).type
+        return pa.string() if pa.types.is_null(kind) or pa.types.is_large_string(kind) else kind
 
-    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator) -> pa.RecordBatch:
+    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
         import pyarrow as pa
 
-        drawn = self._drawn(codes, rng)
+        drawn = self.schema.drawn(codes, rng)
+        fresh = self.schema.fresh(start, len(codes), rng)
+        at = {name: j for j, name in enumerate(self.schema.columns)}
         arrays = []
-        for j, (name, column) in enumerate(self.schema.columns.items()):
+        for name, field in zip(self.schema.order, self._fields, strict=True):
             if name in drawn:
-                values, absent = drawn[name]
-                arrays.append(pa.array(values, mask=absent if absent.any() else None))
-                continue
-            table, index = self._values[name], codes[:, j].astype(np.int32)
-            missing = index == len(table) - 1 if column.missing else None
-            if pa.types.is_string(table.type):
-                values = table.slice(0, len(table) - 1) if column.missing else table
-                arrays.append(pa.DictionaryArray.from_arrays(pa.array(index, mask=missing), values))
+                arrays.append(self._ordered(self.schema.columns[name], *drawn[name], field.type))
+            elif name in fresh:
+                arrays.append(pa.array(fresh[name], type=field.type, from_pandas=True))
             else:
-                arrays.append(table.take(pa.array(index)))
+                arrays.append(self._categories(name, codes[:, at[name]].astype(np.int32), field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._fields)
+
+    def _ordered(
+        self, column: Any, values: npt.NDArray[Any], absent: npt.NDArray[np.bool_], kind: pa.DataType
+    ) -> pa.Array:
+        import pyarrow as pa
+
+        if isinstance(column, NumericColumn) and column.stored is None:
+            return pa.array(values, mask=absent if absent.any() else None)
+        return pa.array(column.restored(values, absent), type=kind, from_pandas=True)
+
+    def _categories(self, name: str, index: npt.NDArray[np.int32], kind: pa.DataType) -> pa.Array:
+        import pyarrow as pa
+
+        table, column = self._values[name], self.schema.columns[name]
+        missing = index == len(table) - 1 if column.missing else None
+        if pa.types.is_dictionary(kind):
+            values = table.slice(0, len(table) - 1) if column.missing else table
+            return pa.DictionaryArray.from_arrays(pa.array(index, mask=missing), values, ordered=kind.ordered)
+        return table.take(pa.array(index))
 
     def write(self, rendered: pa.RecordBatch) -> None:
         self._file.write_batch(rendered, row_group_size=max(1, rendered.num_rows))
@@ -191,13 +221,8 @@ class ParquetTable(TableWriter):
         self._file.close()
 
 
-def _is_number(column: CategoricalColumn | NumericColumn) -> bool:
-    return isinstance(column, NumericColumn)
-
-
-def _values(column: CategoricalColumn | NumericColumn) -> list[Any]:
+def _values(column: CategoricalColumn) -> list[Any]:
     """The value of each code of a categorical column, None for missing, as `decode` gives it."""
-    assert isinstance(column, CategoricalColumn)
     values: list[Any] = [*column.values, *([None] if column.missing else [])]
     numbers = not any(isinstance(value, bool | str) for value in column.values)
     if numbers and not all(isinstance(value, int) for value in column.values):

@@ -14,7 +14,7 @@ from fedsyn.domain import Clique, Domain
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedsyn.schema import NumericColumn, Schema
+    from fedsyn.schema import BinnedColumn, Schema
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,29 +33,32 @@ class ColumnRange:
 
 
 def column_ranges(schema: Schema) -> dict[str, ColumnRange]:
-    """The range of each numeric column; every other attribute is categorical, also where its categories are numbers."""
-    from fedsyn.schema import NumericColumn
+    """The range of each ordered column; every other attribute is categorical, also where its categories are numbers."""
+    from fedsyn.schema import BinnedColumn
 
-    result = {}
-    for name, column in schema.columns.items():
-        if isinstance(column, NumericColumn):
-            assert column.lower is not None and column.upper is not None
-            result[name] = ColumnRange(bin_middles(column), float(column.lower), float(column.upper))
-    return result
+    return {
+        name: ColumnRange(bin_middles(column), *column.span)
+        for name, column in schema.columns.items()
+        if isinstance(column, BinnedColumn)
+    }
 
 
-def bin_middles(column: NumericColumn) -> np.ndarray:
-    """(size,) float64: the middle of each bin (of an integer column: of its integers); NaN for the missing category."""
-    last = 1.0 if column.dtype == "integer" else 0.0
+def bin_middles(column: BinnedColumn) -> np.ndarray:
+    """(size,) float64: the middle of each bin (of whole numbers: of its numbers); NaN for the missing category."""
+    last = 1.0 if column.whole else 0.0
     values = (column.edges[:-1] + column.edges[1:] - last) / 2
     return np.append(values, np.nan) if column.missing else values
 
 
 def raw_numbers(frame: pd.DataFrame, schema: Schema) -> np.ndarray:
-    """The numeric columns before binning: (n, len(ranges)) float32, in the order of `column_ranges`; NaN: missing."""
-    from fedsyn.schema.values import to_numbers
+    """The ordered columns before binning: (n, len(ranges)) float32, in the order of `column_ranges`; NaN: missing."""
+    from fedsyn.schema import BinnedColumn
 
-    columns = [to_numbers(frame[name], schema.missing_text) for name in column_ranges(schema)]
+    columns = [
+        column.numbers(frame[name], schema.missing_text)
+        for name, column in schema.columns.items()
+        if isinstance(column, BinnedColumn)
+    ]
     return np.stack(columns, axis=1).astype(np.float32) if columns else np.empty((len(frame), 0), np.float32)
 
 

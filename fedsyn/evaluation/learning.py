@@ -121,10 +121,10 @@ def label_values(schema: Schema, label: str) -> np.ndarray | None:
         integers), or the categories where all of them are numbers; NaN for the missing category. None for
         other columns.
     """
-    from fedsyn.schema import NumericColumn
+    from fedsyn.schema import BinnedColumn
 
     column = schema.columns[label]
-    if isinstance(column, NumericColumn):
+    if isinstance(column, BinnedColumn):
         return bin_middles(column)
     if any(isinstance(value, bool | str) for value in column.values):
         return None

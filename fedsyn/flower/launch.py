@@ -40,9 +40,11 @@ def app_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="fedsyn-app-") as folder:
         made = Path(folder) / "fedsyn"
         shutil.copytree(root / "fedsyn" / "app", made)
-        for package in ("fedsyn", "strategies", "clients", "partitioners"):
-            ignore = shutil.ignore_patterns("__pycache__", "app")
-            shutil.copytree(root / package, made / package, ignore=ignore)
+        plug_ins = ("strategies", "clients", "partitioners")
+        ignore = shutil.ignore_patterns("__pycache__", "app", *plug_ins)
+        shutil.copytree(root / "fedsyn", made / "fedsyn", ignore=ignore)
+        for package in plug_ins:  # as in the checkout: beside `fedsyn`
+            shutil.copytree(root / "fedsyn" / "plugins" / package, made / package, ignore=ignore)
         yield made
 
 

@@ -6,6 +6,10 @@ per cell then gives the message (log of the sums). The same values are kept as a
 down only has to scale. So no logarithm of a marginal is taken, nothing divides by zero, and no cell is exponentiated
 twice.
 
+Structural zeros are one more log potential, `LOWEST` in impossible cells: finite, so that no pass meets inf - inf, and
+so low that whatever finite potentials are added to it vanish in rounding, and that exp underflows to exactly 0 beside
+any possible cell. A separator cell in which everything is impossible sends `LOWEST` on; its marginal is exactly 0.
+
 Small tables are combined before they meet a large one (two one-way potentials cost one addition on a three-way clique,
 not two), and marginals are summed out of the smallest table that holds them.
 """
@@ -13,16 +17,19 @@ not two), and marginals are summed out of the smallest table that holds them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.inference.junction_tree import JunctionTree
 from fedsyn.inference.reductions import BLOCK_CELLS, inner_first, outer_first, reduce_rows, turns
 from fedsyn.inference.triangulation import Axes, bits
 
 Op = tuple[Callable[..., Any], tuple[Any, ...]]
+#: Log potential of an impossible cell. Potentials are far smaller; sums of as many as there can be stay finite.
+LOWEST = -1e200
 
 
 def broadcast_shape(axes: Axes, mask: int, into: int) -> tuple[int, ...]:
@@ -49,6 +56,7 @@ class Calibrator:
     Args:
         tree: junction tree in which every factor is inside some node.
         factors: distinct non-empty masks, the cliques that carry potentials.
+        zeros: structural zeros by mask, axes by rank, each inside some node; True where a cell is impossible.
 
     Attributes:
         theta: (n,) float64, the log potentials of all factors one after the other; the caller writes, `run` reads.
@@ -57,9 +65,12 @@ class Calibrator:
         passes: how often `run` was called.
     """
 
-    def __init__(self, tree: JunctionTree, factors: Sequence[int]) -> None:
+    def __init__(
+        self, tree: JunctionTree, factors: Sequence[int], zeros: Mapping[int, npt.NDArray[np.bool_]] | None = None
+    ) -> None:
         self.tree = tree
         self.factors = tuple(factors)
+        self._zeros = {mask: np.where(cells, LOWEST, 0.0) for mask, cells in (zeros or {}).items()}
         cells = [tree.axes.cells(mask) for mask in self.factors]
         self.offsets = np.concatenate([[0], np.cumsum(cells, dtype=np.int64)]).astype(np.int64)
         self.theta = np.zeros(int(self.offsets[-1]))
@@ -89,6 +100,11 @@ class Calibrator:
         self.passes += 1
         return self.log_partition
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether the zeros leave any row at all; after `run`."""
+        return self.log_partition > LOWEST / 2
+
     def node_table(self, node: int) -> np.ndarray:
         """Joint probabilities of a node's clique, axes by rank; overwritten by the next `run`."""
         return self._tables[node]
@@ -98,15 +114,16 @@ class Calibrator:
         tree = self.tree
         held: list[list[int]] = [[] for _ in tree.cliques]
         for factor, mask in enumerate(self.factors):
-            node = tree.containing(mask)
-            if node < 0:
-                raise ValueError("a potential does not fit into any clique of the tree")
-            held[node].append(factor)
+            held[self._home(mask)].append(factor)
+        barred: list[list[tuple[int, np.ndarray]]] = [[] for _ in tree.cliques]
+        for mask, table in self._zeros.items():
+            barred[self._home(mask)].append((mask, table))
         scales: list[np.ndarray] = [np.empty(0)] * len(tree.cliques)
         theta = self.views(self.theta)
         for node in range(len(tree.cliques) - 1, -1, -1):
             addends = [(self.factors[f], theta[f]) for f in held[node]]
             addends += [(tree.separators[c], self._messages[c]) for c in tree.children[node]]
+            addends += barred[node]
             self._compile_sum(self._tables[node], tree.cliques[node], addends)
             scales[node] = self._compile_up(node)
         marginals = self.views(self.marginals)
@@ -119,6 +136,12 @@ class Calibrator:
             targets = [(self.factors[f], marginals[f]) for f in held[node]]
             targets += [(tree.separators[c], self._messages[c]) for c in tree.children[node]]
             self._compile_projections(table, tree.cliques[node], targets)
+
+    def _home(self, mask: int) -> int:
+        node = self.tree.containing(mask)
+        if node < 0:
+            raise ValueError("a potential does not fit into any clique of the tree")
+        return node
 
     def _compile_up(self, node: int) -> np.ndarray:
         """Shift by the separator's maxima, exp, sum, message; returns the buffer of the sums."""

@@ -6,8 +6,29 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ConfigError
 from fedsyn.inference.growth import Growth
-from fedsyn.inference.triangulation import axes_of
+from fedsyn.inference.junction_tree import model_size, pass_cost
+from fedsyn.inference.triangulation import axes_of, maximal
+
+
+def require_room(domain: Domain, node: InferenceNode) -> None:
+    """Refuses structural zeros that no model of this configuration can honour.
+
+    Raises:
+        ConfigError: one sentence that says what to change.
+    """
+    if domain.zeros and node.engine != "native":
+        raise ConfigError(f"inference.engine '{node.engine}' cannot honour the schema's constraints; use 'native'")
+    widest = max((clique for clique, _ in domain.zeros), key=domain.size, default=())
+    cells, cost = model_size(domain, []), pass_cost(domain, [])
+    for name, needed, bound in (("max_cells", cells, node.max_cells), ("max_pass_cost", cost, node.max_pass_cost)):
+        if domain.zeros and needed > bound:
+            raise ConfigError(
+                f"the schema's constraints need a model of inference.{name} = {needed:.0f} or more (now {bound:.0f}), "
+                f"most of it for the columns {', '.join(widest)}; give them fewer bins, or raise inference.{name}"
+            )
+
 
 # `which_fit` triangulates anew what a clique may change as long as that concerns so many attributes, or fewer.
 MOST_ATTRIBUTES = 48
@@ -19,9 +40,14 @@ class Capacity:
     Two bounds, because they fail separately: cells bound memory and message size; the cost of one message-passing
     sweep bounds time, which an unlucky clique can raise a hundredfold while the cells stay few.
 
+    The cliques of structural zeros are in every model, so its size counts them from the start.
+
     Args:
         domain: the schema's domain.
         node: `inference` of the configuration, for `max_cells` and `max_pass_cost`.
+
+    Raises:
+        ConfigError: the structural zeros alone need more than the bounds allow, or an engine that cannot honour them.
     """
 
     def __init__(self, domain: Domain, node: InferenceNode) -> None:
@@ -32,16 +58,21 @@ class Capacity:
         self._cliques: dict[Clique, int] = {}  # with their masks; maximal ones only
         self._growth: Growth | None = None
         self._stale: Growth | None = None
+        require_room(domain, node)
 
     @property
     def cliques(self) -> tuple[Clique, ...]:
+        """The maximal measured ones."""
         return tuple(self._cliques)
 
     @property
     def growth(self) -> Growth:
         """The junction tree of the cliques so far, ready to be asked what one more would make of it."""
         if self._growth is None:
-            self._growth = Growth(self._axes, tuple(self._cliques.values()), self._stale)
+            masks = tuple(self._cliques.values())
+            if self._axes.zeros:
+                masks = tuple(maximal([*masks, *self._axes.zeros]))
+            self._growth = Growth(self._axes, masks, self._stale)
             self._stale = None
         return self._growth
 

@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import InputError, ProtocolError
 from fedsyn.inference.model import Model
 from fedsyn.randomness import RandomSource
 
@@ -114,6 +115,23 @@ class EmpiricalModel:
     def with_total(self, total: float) -> EmpiricalModel:
         """The same rows for another number of records."""
         return EmpiricalModel(self.domain, self.codes, total)
+
+    def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> EmpiricalModel:
+        """The rows in which each named attribute has one of its allowed values.
+
+        Args:
+            masks: attribute -> (size,) boolean, True for the values allowed.
+
+        Raises:
+            ValueError: no such attribute, or a mask of another shape.
+            InputError: no row meets the condition.
+        """
+        kept = np.ones(len(self.codes), dtype=bool)
+        for name, allowed in self.domain.conditions(masks).items():
+            kept &= allowed[self.codes[:, self.domain.axes((name,))[0]]]
+        if not kept.any():
+            raise InputError(f"no row of this model, which is a table, meets the condition on {', '.join(masks)}")
+        return EmpiricalModel(self.domain, self.codes[kept], self.total * float(kept.mean()))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Arrays for an npz file or a message: `model` (uint8, JSON) and `codes`."""

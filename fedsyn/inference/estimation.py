@@ -14,7 +14,7 @@ from fedsyn.inference.calibrate import Calibrator
 from fedsyn.inference.fitting import EstimateConfig, start_potentials
 from fedsyn.inference.junction_tree import build_tree
 from fedsyn.inference.measurements import Measurement, Merged, least_variance_total, merge
-from fedsyn.inference.model import FitInfo, Model
+from fedsyn.inference.model import NO_ROW, FitInfo, Model
 from fedsyn.inference.triangulation import axes_of
 
 __all__ = ["FitInfo", "Measurement", "estimate"]
@@ -31,7 +31,8 @@ def estimate(
 ) -> Model:
     """The maximum-entropy model that minimises 1/2 sum_i ||(M_i(p) - y_i)/sigma_i||^2.
 
-    Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019). The order of the
+    Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019); where the domain has
+    structural zeros, over the distributions that put nothing into impossible cells. The order of the
     measurements does not change a bit of the result. Attributes that no measurement names are uniform and independent.
 
     Two marginals that agree on the smokers; no one counted age against ward, yet the model has an answer:
@@ -62,8 +63,8 @@ def estimate(
         The model, calibrated, with `info` of the fit.
 
     Raises:
-        ConfigError: the mbi engine is asked for and not installed.
-        ValueError: a malformed measurement, or a total that is not positive.
+        ConfigError: the mbi engine is asked for and not installed, or cannot honour the domain's structural zeros.
+        ValueError: a malformed measurement, a total that is not positive, or zeros that leave no row possible.
     """
     config = config or EstimateConfig()
     if warm_start is not None and warm_start.domain != domain:
@@ -93,8 +94,8 @@ def _estimate_native(
     axes = axes_of(domain)
     measured = [m for m in merged if m.mask]
     masks = [m.mask for m in measured]
-    tree = build_tree(axes, [*masks, *(axes.mask(clique) for clique in structural)])
-    calibrator = Calibrator(tree, masks)
+    tree = build_tree(axes, [*masks, *axes.zeros, *(axes.mask(clique) for clique in structural)])
+    calibrator = Calibrator(tree, masks, axes.zeros)
     sizes = [m.values.size for m in measured]
     # Only the ratios of the scales matter to the solver: kept near one, neither tiny nor huge sigmas overflow.
     unit = max((total / m.sigma for m in measured), default=1.0)
@@ -104,6 +105,8 @@ def _estimate_native(
     theta = np.concatenate([np.zeros(0), *(t.ravel() for t in start_potentials(domain, masks, warm_start))])
     solve = solvers.accelerated if config.solver == "accelerated" else solvers.mirror_descent
     solution = solve(problem, theta, config.iterations, config.tolerance)
+    if not calibrator.is_possible:
+        raise ValueError(NO_ROW)
     constant = sum(m.disagreement for m in merged) + sum(
         0.5 * ((total - float(m.values)) / m.sigma) ** 2 for m in merged if not m.mask
     )

@@ -16,26 +16,34 @@ What differs from the paper, and why (L1 figures: adult, 100 bins, its 30 most d
 - Rows start from a forest of the most informative measured pairs instead of independently.
 - An attribute in only one marginal is appended at the end given the others of that marginal, repeatedly (as the paper
   does for attributes in a single pair); so a forest of pairs needs no update at all. Copies take only the attributes
-  that the measured pairs connect (the paper's "separate and join").
+  that the measured pairs connect (the paper's "separate and join"), or structural zeros.
+- Structural zeros hold in every row at any time (`fedsyn.inference.gum_start`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference.consistency import consistent
+from fedsyn.inference.gum_start import (
+    Axes,
+    Zeros,
+    marginal_of,
+    projected,
+    started,
+    stays_possible,
+    without_zeros,
+    zeros_of,
+)
 from fedsyn.inference.hierarchy import HierarchicalMeasurement
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.sampling import deal
-
-Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -119,27 +127,14 @@ def fit_rows(
     config = config or GumConfig()
     targets = _scaled(domain, marginals, rows)
     ones = _one_way(domain, targets, rows)
-    core, appended = _peel(_maximal(targets)) if config.append else (_maximal(targets), [])
-    # One row of this array per attribute: every step below works on whole columns of the table.
-    table = np.zeros((len(domain), rows), dtype=np.min_scalar_type(max(domain.shape, default=1) - 1))
+    zeros = zeros_of(domain)
+    barred = {axis for axes, _ in zeros for axis in axes}
+    core, appended = _peel(_maximal(targets), barred) if config.append else (_maximal(targets), [])
     late = {axis for axis, _ in appended}
-    core_axes = {axis for axes in core for axis in axes}
-    everyone = np.zeros(rows, dtype=np.int64)
-    if start is not None:
-        table[:] = _resized(domain, start, rows, rng).T
-    elif core:
-        parents = _forest(core) if config.start == "tree" else dict.fromkeys(sorted(core_axes))
-        for axis, parent in parents.items():
-            if parent is None:
-                table[axis] = deal(ones[axis][None], everyone, rng)
-            else:
-                table[axis] = deal(_project(core, (parent, axis)), table[parent].astype(np.int64), rng)
-    for axis in range(len(domain)):
-        if axis not in core_axes and axis not in late:
-            table[axis] = deal(ones[axis][None], everyone, rng)
-    table = _updated(table, core, rng, config)
+    table = started(domain, core, ones, rows, rng, tree=config.start == "tree", late=late, start=start)
+    table = _updated(table, core, zeros, rng, config)
     for axis, others in reversed(appended):
-        weights = _project(targets, (*others, axis)).reshape(-1, domain.shape[axis])
+        weights = projected(targets, (*others, axis)).reshape(-1, domain.shape[axis])
         group = _cells(table, others, [domain.shape[other] for other in others], np.int64)
         table[axis] = deal(weights, group, rng)
     return np.ascontiguousarray(table.T)
@@ -149,12 +144,16 @@ def fit_rows(
 
 
 def _scaled(domain: Domain, marginals: Mapping[Clique, np.ndarray], rows: int) -> dict[Axes, np.ndarray]:
-    """The marginals by ascending domain columns, summing to the number of rows; uniform where they hold nothing."""
+    """The marginals by ascending domain columns, summing to the number of rows; uniform where they hold nothing.
+
+    Impossible cells become 0, whatever noise and consistency left there.
+    """
     out = {}
     for clique, values in marginals.items():
         axes = domain.axes(clique)
         order = np.argsort(axes)
-        table = np.maximum(np.asarray(values, dtype=np.float64), 0.0).transpose(order)
+        table = np.maximum(np.asarray(values, dtype=np.float64), 0.0)
+        table = without_zeros(domain, clique, table).transpose(order)
         mass = float(table.sum())
         scaled = table * (rows / mass) if mass > 0 else np.full(table.shape, rows / table.size)
         out[tuple(axes[i] for i in order)] = np.ascontiguousarray(scaled)
@@ -166,21 +165,8 @@ def _one_way(domain: Domain, targets: Mapping[Axes, np.ndarray], rows: int) -> l
     ones = [np.full(size, rows / size) for size in domain.shape]
     for axes in sorted(targets, key=lambda a: (-len(a), a)):
         for axis in axes:
-            ones[axis] = _marginal(targets[axes], axes, (axis,))
+            ones[axis] = marginal_of(targets[axes], axes, (axis,))
     return ones
-
-
-def _marginal(table: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:
-    """The projection of a table over `axes` (ascending) onto some of them, its axes in the order of `wanted`."""
-    kept = tuple(sorted(wanted))
-    projected: np.ndarray = table.sum(axis=tuple(i for i, axis in enumerate(axes) if axis not in kept))
-    return projected.transpose([kept.index(axis) for axis in wanted])
-
-
-def _project(targets: Mapping[Axes, np.ndarray], wanted: Axes) -> np.ndarray:
-    """The projection onto `wanted`, in that order, of the smallest marginal that holds it."""
-    axes = min((a for a in targets if set(wanted) <= set(a)), key=lambda a: (targets[a].size, a))
-    return _marginal(targets[axes], axes, wanted)
 
 
 def _maximal(targets: Mapping[Axes, np.ndarray]) -> dict[Axes, np.ndarray]:
@@ -190,8 +176,10 @@ def _maximal(targets: Mapping[Axes, np.ndarray]) -> dict[Axes, np.ndarray]:
     return {axes: table for axes, table in wide.items() if not any(set(axes) < other for other in holding[axes[0]])}
 
 
-def _peel(core: dict[Axes, np.ndarray]) -> tuple[dict[Axes, np.ndarray], list[tuple[int, Axes]]]:
-    """Takes out attributes that are in only one marginal, until there is none.
+def _peel(
+    core: dict[Axes, np.ndarray], kept: Set[int] = frozenset()
+) -> tuple[dict[Axes, np.ndarray], list[tuple[int, Axes]]]:
+    """Takes out attributes that are in only one marginal, until there is none; `kept` ones stay.
 
     Returns:
         The marginals left, and (attribute, the others of its marginal) in the order in which they were taken out: they
@@ -204,7 +192,7 @@ def _peel(core: dict[Axes, np.ndarray]) -> tuple[dict[Axes, np.ndarray], list[tu
         for axes in core:
             for axis in axes:
                 homes.setdefault(axis, []).append(axes)
-        leaf = next((axis for axis in sorted(homes) if len(homes[axis]) == 1), None)
+        leaf = next((axis for axis in sorted(homes) if len(homes[axis]) == 1 and axis not in kept), None)
         if leaf is None:
             return core, taken
         axes = homes[leaf][0]
@@ -212,45 +200,7 @@ def _peel(core: dict[Axes, np.ndarray]) -> tuple[dict[Axes, np.ndarray], list[tu
         others = tuple(axis for axis in axes if axis != leaf)
         taken.append((leaf, others))
         if len(others) > 1 and not any(set(others) <= set(rest) for rest in core):
-            core[others] = _marginal(table, axes, others)
-
-
-def _forest(core: Mapping[Axes, np.ndarray]) -> dict[int, int | None]:
-    """Parent of each attribute (None for roots), parents first: the spanning forest of most mutual information."""
-    information = {pair: _information(_project(core, pair)) for axes in core for pair in combinations(axes, 2)}
-    group = {axis: {axis} for axes in core for axis in axes}
-    neighbours: dict[int, list[int]] = {axis: [] for axis in sorted(group)}
-    for a, b in sorted(information, key=lambda pair: (-information[pair], pair)):
-        if group[a] is not group[b]:
-            group[a] |= group[b]
-            for axis in group[b]:
-                group[axis] = group[a]
-            neighbours[a].append(b)
-            neighbours[b].append(a)
-    parents: dict[int, int | None] = {}
-    for root in neighbours:
-        if root in parents:
-            continue
-        parents[root] = None
-        queue = [root]
-        while queue:
-            axis = queue.pop()
-            for other in neighbours[axis]:
-                if other not in parents:
-                    parents[other] = axis
-                    queue.append(other)
-    return parents
-
-
-def _information(pair: np.ndarray) -> float:
-    """Mutual information of a two-way marginal, in nats; 0 for an empty one."""
-    mass = float(pair.sum())
-    if mass <= 0:
-        return 0.0
-    p = pair / mass
-    product = p.sum(axis=1, keepdims=True) * p.sum(axis=0, keepdims=True)
-    held = p > 0
-    return float((p[held] * np.log(p[held] / product[held])).sum())
+            core[others] = marginal_of(table, axes, others)
 
 
 def _connected(core: Iterable[Axes]) -> dict[int, list[int]]:
@@ -263,28 +213,14 @@ def _connected(core: Iterable[Axes]) -> dict[int, list[int]]:
     return {axis: sorted(group) for axis, group in groups.items()}
 
 
-def _resized(domain: Domain, start: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """(rows, d) codes to start from: the given ones, cut or repeated at random to the number of rows."""
-    start = np.asarray(start)
-    if start.ndim != 2 or start.shape[1] != len(domain) or (len(start) == 0 and rows > 0):
-        raise ValueError("start must have rows, and one column for each attribute of the domain")
-    if (start < 0).any() or (start >= np.array(domain.shape)).any():
-        raise ValueError("start must lie within the domain")
-    if len(start) == rows:
-        return start
-    index = np.concatenate([np.tile(np.arange(len(start)), rows // len(start)), rng.permutation(len(start))])[:rows]
-    table: np.ndarray = start[index]
-    return table
-
-
 # Updates --------------------------------------------------------------------------------------------------------------
 
 
 def _updated(
-    table: np.ndarray, core: Mapping[Axes, np.ndarray], rng: np.random.Generator, config: GumConfig
+    table: np.ndarray, core: Mapping[Axes, np.ndarray], zeros: Zeros, rng: np.random.Generator, config: GumConfig
 ) -> np.ndarray:
     """The (d, rows) table after all iterations."""
-    connected = _connected(core)
+    connected = _connected([*core, *(axes for axes, _ in zeros)])
     marginals = list(core.items())
     alpha = config.alpha
     for _ in range(config.iterations if marginals and table.shape[1] else 0):
@@ -292,7 +228,7 @@ def _updated(
         table = table[:, rng.permutation(table.shape[1])]
         for which in rng.permutation(len(marginals)):
             axes, target = marginals[which]
-            update(table, axes, target, connected[axes[0]], alpha, config.duplicate, rng)
+            update(table, axes, target, connected[axes[0]], alpha, config.duplicate, rng, zeros)
         alpha *= config.decay
     return table
 
@@ -305,8 +241,12 @@ def update(
     alpha: float,
     duplicate: float,
     rng: np.random.Generator,
+    zeros: Zeros = (),
 ) -> int:
     """Moves a table towards one marginal, in place.
+
+    Possible rows stay possible: a copy takes all attributes that zeros connect, and a replacement that would make its
+    row impossible becomes a copy where its cell has a row, and is not made where it has none.
 
     Args:
         table: (d, n) codes in random order of the rows.
@@ -316,9 +256,10 @@ def update(
         alpha: share of the gap to close.
         duplicate: share of the freed rows to make copies.
         rng: randomness.
+        zeros: structural zeros; their attributes are all in `columns`, or none of them is in `axes`.
 
     Returns:
-        The number of rows that were changed.
+        The number of rows that were to be changed.
     """
     goal = target.ravel()
     cell = _cells(table, axes, target.shape, _index_type(goal.size))
@@ -338,11 +279,16 @@ def update(
     moves = min(len(freed), len(filled))
     freed, filled = freed[:moves], filled[:moves]
     copied = (rng.random(moves) < duplicate) & (have[filled] > 0)
+    replaced = ~copied
+    if zeros:
+        stays = stays_possible(table, freed, axes, np.unravel_index(filled, target.shape), zeros)
+        copied |= replaced & ~stays & (have[filled] > 0)
+        replaced &= stays
     source = _one_of(cell, filled[copied], have, rng)
     passed = np.asarray(columns, dtype=np.intp)[:, None]
     table[passed, freed[copied]] = table[passed, source]
-    for column, values in zip(axes, np.unravel_index(filled[~copied], target.shape), strict=True):
-        table[column, freed[~copied]] = values
+    for column, values in zip(axes, np.unravel_index(filled[replaced], target.shape), strict=True):
+        table[column, freed[replaced]] = values
     return moves
 
 

@@ -155,9 +155,12 @@ def build_tree(axes: Axes, masks: Iterable[int]) -> JunctionTree:
 
 
 def model_size(domain: Domain, cliques: Sequence[Clique]) -> int:
-    """Cells of all cliques of the junction tree of a model with these cliques, unmeasured attributes included."""
+    """Cells of all cliques of the junction tree of a model with these cliques.
+
+    Unmeasured attributes are included, and the cliques of the domain's structural zeros.
+    """
     axes = axes_of(domain)
-    return sum(axes.cells(mask) for mask in triangulate(axes, map(axes.mask, cliques)))
+    return sum(axes.cells(mask) for mask in triangulate(axes, [*map(axes.mask, cliques), *axes.zeros]))
 
 
 def table_counts(tree: JunctionTree, measured: Iterable[int]) -> list[int]:
@@ -178,7 +181,7 @@ def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
     each separator and each maximal measured clique that it holds.
     """
     axes = axes_of(domain)
-    measured = maximal(map(axes.mask, cliques))
+    measured = maximal([*map(axes.mask, cliques), *axes.zeros])
     tree = build_tree(axes, measured)
     counts = table_counts(tree, measured)
     return math.fsum(cells * (FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, counts, strict=True))

@@ -72,8 +72,10 @@ def estimate_with_mbi(
     "accelerated" is mbi's UniversalAcceleratedMethod, whose step is fixed.
 
     Raises:
-        ConfigError: mbi is not installed.
+        ConfigError: mbi is not installed, or the domain has structural zeros.
     """
+    if domain.zeros:
+        raise ConfigError("inference.engine 'mbi' cannot honour the schema's constraints; use 'native'")
     started = time.perf_counter()
     with _mbi() as mbi:
         potentials = _fitted_potentials(mbi, domain, [m for m in merged if m.mask], total, config, warm_start)

@@ -36,19 +36,22 @@ class Merged:
         values: mean, axes by rank, C-contiguous.
         sigma: standard deviation of the mean.
         disagreement: 1/2 sum_i ||(y_i - mean)/sigma_i||^2, the part of the loss that no model can lower.
+        noisy: number of cells that were measured: those that structural zeros rule out are known to be 0.
     """
 
     mask: int
     values: np.ndarray
     sigma: float
     disagreement: float
+    noisy: int
 
 
 def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
     """One measurement per clique, sorted by clique; the same bits for every order of the input.
 
     Measurements of a clique with its attributes permuted count as the same clique. They are
-    added in the order of (sigma, values as bytes).
+    added in the order of (sigma, values as bytes). Impossible cells (`Domain.impossible`) become 0: that is public, and
+    exact, whatever noise was measured there.
 
     Raises:
         ValueError: wrong shape, a value that is not finite, or a sigma that is not positive and finite.
@@ -62,7 +65,13 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
         if not np.isfinite(values).all():
             raise ValueError(f"the measurement of {measurement.clique} has values that are not finite")
         groups.setdefault(axes.mask(measurement.clique), []).append((sigma, values))
-    return [_merge_one(mask, groups[mask]) for mask in sorted(groups)]
+    merged = []
+    for mask in sorted(groups):
+        cells = axes.impossible(mask)
+        if cells is not None:
+            groups[mask] = [(sigma, np.where(cells, 0.0, values)) for sigma, values in groups[mask]]
+        merged.append(_merge_one(mask, groups[mask], 0 if cells is None else int(cells.sum())))
+    return merged
 
 
 def _by_rank(axes: Axes, measurement: Measurement) -> np.ndarray:
@@ -77,10 +86,11 @@ def _by_rank(axes: Axes, measurement: Measurement) -> np.ndarray:
     return np.ascontiguousarray(values.reshape(shape).transpose(order)).reshape([shape[axis] for axis in order])
 
 
-def _merge_one(mask: int, group: list[tuple[float, np.ndarray]]) -> Merged:
+def _merge_one(mask: int, group: list[tuple[float, np.ndarray]], known: int) -> Merged:
+    noisy = group[0][1].size - known
     if len(group) == 1:
         sigma, values = group[0]
-        return Merged(mask, values, sigma, 0.0)
+        return Merged(mask, values, sigma, 0.0, noisy)
     group = sorted(group, key=lambda pair: (pair[0], pair[1].tobytes()))
     # Relative to the smallest sigma, so that very small ones do not overflow.
     smallest = group[0][0]
@@ -90,18 +100,19 @@ def _merge_one(mask: int, group: list[tuple[float, np.ndarray]]) -> Merged:
     disagreement = math.fsum(
         0.5 * float(np.add.reduce(((values - mean) / sigma) ** 2, None)) for sigma, values in group
     )
-    return Merged(mask, np.asarray(mean), smallest / math.sqrt(weight), disagreement)
+    return Merged(mask, np.asarray(mean), smallest / math.sqrt(weight), disagreement, noisy)
 
 
 def least_variance_total(merged: Iterable[Merged]) -> float:
     """Minimum-variance unbiased estimate of the number of records, at least 1; 1 where nothing was measured.
 
-    Each clique's cells sum to the total with variance cells * sigma^2. As in Private-PGM (McKenna et al. 2021).
+    Each clique's possible cells sum to the total with variance cells * sigma^2. As in Private-PGM (McKenna et al.
+    2021).
     """
     sums, variances = [], []
     for measurement in merged:
         sums.append(float(np.add.reduce(measurement.values, None)))
-        variances.append(measurement.sigma**2 * measurement.values.size)
+        variances.append(measurement.sigma**2 * measurement.noisy)
     if not sums:
         return 1.0
     least = min(variances)

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import InputError, ProtocolError
 from fedsyn.inference.calibrate import Calibrator
 from fedsyn.inference.junction_tree import JunctionTree, build_tree
 from fedsyn.inference.project import TreeProjector
@@ -19,7 +20,9 @@ from fedsyn.inference.sampling import sample_rows
 from fedsyn.inference.triangulation import axes_of, bits
 from fedsyn.randomness import RandomSource
 
-_FORMAT = 1
+_FORMAT, _CONDITIONED_FORMAT = 1, 2
+NO_ROW = "the domain's structural zeros leave no possible row"
+Cells = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class FitInfo:
 class Model:
     """A distribution over a domain, scaled to `total` records.
 
-    p(x) = exp(sum_q theta_q(x_q)) / Z over the cliques q that carry potentials; an attribute in none is uniform.
+    p(x) = exp(sum_q theta_q(x_q)) / Z over the cliques q that carry potentials; an attribute in none is uniform. A row
+    in an impossible cell of the domain has probability exactly 0, is never sampled, and is in no marginal.
     Every answer is deterministic: the same model gives the same bits, in any process and with any number of threads.
 
     Args:
@@ -61,6 +65,10 @@ class Model:
         structural_cliques: cliques that get a place in the junction tree without a potential, so that projecting onto
             them is a sum.
         info: record of the estimation.
+        conditions: attribute -> (size,) boolean, the values to which the distribution is restricted; see `conditioned`.
+
+    Raises:
+        ValueError: potentials that are not finite, a total that is not positive, a condition of another shape.
     """
 
     def __init__(
@@ -71,6 +79,7 @@ class Model:
         *,
         structural_cliques: Iterable[Clique] = (),
         info: FitInfo | None = None,
+        conditions: Mapping[str, npt.ArrayLike] | None = None,
     ) -> None:
         if not (math.isfinite(total) and total > 0):
             raise ValueError("the total of a model must be positive and finite")
@@ -88,6 +97,7 @@ class Model:
             raise ValueError("potentials must be finite")
         self._tables = {mask: tables[mask] for mask in sorted(tables)}
         self._structural = tuple(sorted({axes.mask(clique) for clique in structural_cliques} - {0}))
+        self._conditions = domain.conditions(conditions or {})
         self._calibrator: Calibrator | None = None
         self._projector: TreeProjector | None = None
 
@@ -112,7 +122,17 @@ class Model:
 
     @property
     def _tree(self) -> JunctionTree:
-        return build_tree(axes_of(self.domain), [*self._tables, *self._structural])
+        return build_tree(axes_of(self.domain), [*self._tables, *self._structural, *self._zeros])
+
+    @property
+    def _zeros(self) -> dict[int, Cells]:
+        """Impossible cells by mask: the domain's, and those outside the conditions."""
+        axes = axes_of(self.domain)
+        out = dict(axes.zeros)
+        for name, mask in self._conditions.items():
+            own = axes.mask((name,))
+            out[own] = out[own] | ~mask if own in out else ~mask
+        return out
 
     @property
     def cliques(self) -> tuple[Clique, ...]:
@@ -140,10 +160,12 @@ class Model:
 
     def _calibrated(self) -> Calibrator:
         if self._calibrator is None:
-            calibrator = Calibrator(self._tree, tuple(self._tables))
+            calibrator = Calibrator(self._tree, tuple(self._tables), self._zeros)
             for view, table in zip(calibrator.views(calibrator.theta), self._tables.values(), strict=True):
                 view[...] = table
             calibrator.run()
+            if not calibrator.is_possible:
+                raise ValueError(NO_ROW)
             self._calibrator = calibrator
         return self._calibrator
 
@@ -219,7 +241,7 @@ class Model:
         """Natural-log probability of each row.
 
         By potentials, not by ratios of marginals: a row that the model holds nearly impossible gets its (very negative)
-        value and never 0/0.
+        value and never 0/0. A row in an impossible cell gets -inf.
 
         Args:
             codes: (n, d) integers, columns in domain order.
@@ -238,6 +260,10 @@ class Model:
                 index *= axes.sizes[rank]
                 index += codes[:, axes.order[rank]]
             out += table.ravel()[index]
+        barred = self.domain.violated(codes)
+        for name, values in self._conditions.items():
+            barred |= ~values[codes[:, self.domain.axes((name,))[0]]]
+        out[barred] = -np.inf
         return out
 
     def sample(self, n: int, rng: RandomSource) -> np.ndarray:
@@ -268,6 +294,39 @@ class Model:
         other.total = float(total)
         return other
 
+    def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> Model:
+        """The exact conditional distribution given that each named attribute has one of its allowed values.
+
+        >>> domain = Domain(("ward", "smoker"), (2, 2))
+        >>> model = Model(domain, {("ward", "smoker"): np.log([[8.0, 2.0], [5.0, 5.0]])}, 20.0)
+        >>> given = model.conditioned({"ward": [True, False]})
+        >>> round(given.total, 6), given.project(("ward", "smoker")).round(6).tolist()
+        (10.0, [[8.0, 2.0], [0.0, 0.0]])
+
+        Args:
+            masks: attribute -> (size,) boolean, True for the values allowed.
+
+        Returns:
+            A model whose total is the number of records that the condition holds for. A rare condition costs no
+            accuracy: logarithms of probabilities are compared.
+
+        Raises:
+            ValueError: no such attribute, or a mask of another shape.
+            InputError: the condition has probability 0.
+        """
+        own, given = self._conditions, self.domain.conditions(masks)
+        allowed = {**own, **{name: mask & own[name] if name in own else mask for name, mask in given.items()}}
+        structural = [axes_of(self.domain).clique(mask) for mask in self._structural]
+        other = Model(self.domain, self.potentials, self.total, structural_cliques=structural, conditions=allowed)
+        try:
+            share = math.exp(min(0.0, other.log_partition - self.log_partition))
+        except ValueError:
+            share = 0.0
+        if not share * self.total > 0:
+            raise InputError(f"no row can meet the condition on {', '.join(masks)}: its probability is 0")
+        other.total = share * self.total
+        return other
+
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Arrays for an npz file or a message: `model` (uint8, JSON) and `potentials` (float64), without `info`."""
         axes = axes_of(self.domain)
@@ -279,6 +338,9 @@ class Model:
             "cliques": [axes.clique(mask) for mask in self._tables],
             "structural_cliques": [axes.clique(mask) for mask in self._structural],
         }
+        if self._conditions:
+            head["format"] = _CONDITIONED_FORMAT
+            head["conditions"] = {name: np.flatnonzero(mask).tolist() for name, mask in self._conditions.items()}
         tables = [np.zeros(0), *(table.ravel() for table in self._tables.values())]
         return {
             "model": np.frombuffer(json.dumps(head).encode(), dtype=np.uint8).copy(),
@@ -287,7 +349,7 @@ class Model:
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, np.ndarray]) -> Model:
-        """The model that `to_arrays` described, bit for bit.
+        """The model that `to_arrays` described, bit for bit. Structural zeros are the given domain's.
 
         Raises:
             ProtocolError: the arrays are malformed or belong to another domain.
@@ -295,7 +357,7 @@ class Model:
         try:
             head = json.loads(np.asarray(arrays["model"], dtype=np.uint8).tobytes())
             flat = np.asarray(arrays["potentials"], dtype=np.float64).ravel()
-            if head["format"] != _FORMAT:
+            if head["format"] not in (_FORMAT, _CONDITIONED_FORMAT):
                 raise ProtocolError(f"unknown model format {head['format']!r}; this version reads {_FORMAT}")
             if (tuple(head["attributes"]), tuple(head["shape"])) != (domain.attributes, domain.shape):
                 raise ProtocolError("the model belongs to another domain than the schema's")
@@ -310,8 +372,11 @@ class Model:
                 table = part.reshape(axes.shape(axes.mask(clique)))
                 potentials[clique] = from_rank_order(domain, clique, table)
             structural = [tuple(clique) for clique in head["structural_cliques"]]
-            return cls(domain, potentials, float.fromhex(head["total"]), structural_cliques=structural)
-        except (KeyError, TypeError, ValueError) as error:
+            given = head["conditions"] if head["format"] == _CONDITIONED_FORMAT else {}
+            conditions = {name: np.isin(np.arange(domain[name]), values) for name, values in given.items()}
+            total = float.fromhex(head["total"])
+            return cls(domain, potentials, total, structural_cliques=structural, conditions=conditions)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError("the model that was received is malformed") from error
 
 

@@ -14,6 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+import numpy as np
+import numpy.typing as npt
+
 from fedsyn.domain import Clique, Domain
 
 
@@ -48,6 +51,23 @@ class Axes:
     def sizes(self) -> tuple[int, ...]:
         """Cardinality of each rank."""
         return tuple(self.domain.shape[column] for column in self.order)
+
+    @cached_property
+    def zeros(self) -> dict[int, npt.NDArray[np.bool_]]:
+        """The domain's structural zeros by mask, those of one clique together, axes by rank."""
+        out: dict[int, npt.NDArray[np.bool_]] = {}
+        for clique, cells in self.domain.zeros:
+            order = sorted(range(len(clique)), key=lambda axis: self.rank[clique[axis]])
+            table = np.ascontiguousarray(cells.transpose(order))
+            mask = self.mask(clique)
+            out[mask] = out[mask] | table if mask in out else table
+        return out
+
+    def impossible(self, mask: int) -> npt.NDArray[np.bool_] | None:
+        """`Domain.impossible` of a clique, axes by rank."""
+        if not self.domain.zeros or not mask:
+            return None
+        return self.domain.impossible([self.domain.attributes[self.order[rank]] for rank in bits(mask)])
 
     def mask(self, clique: Iterable[str]) -> int:
         """Bit mask of a clique; KeyError for an unknown attribute."""

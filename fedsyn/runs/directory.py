@@ -22,6 +22,7 @@ RESULTS = (
     "synthetic.csv",
     "synthetic.parquet",
     "model.npz",
+    "schema.yaml",
     "metrics.json",
     "ledger.json",
     "rounds.jsonl",
@@ -52,7 +53,7 @@ def synthetic_file(out: Path) -> Path:
 
 def save_model(path: Path, model: Model | EmpiricalModel) -> None:
     """model.npz: the model's arrays (potentials or rows) and, as JSON in bytes, its domain. Readable without pickle."""
-    facts = {"format": FORMAT, "attributes": model.domain.attributes, "shape": model.domain.shape}
+    facts = {"format": FORMAT, **model.domain.describe()}
     arrays: dict[str, Any] = dict(model.to_arrays())
     np.savez_compressed(path, domain=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
 
@@ -63,7 +64,7 @@ def load_model(path: Path | str) -> Model | EmpiricalModel:
         arrays = {name: file[name] for name in file.files}
     facts = json.loads(arrays.pop("domain").tobytes().decode())
     check_format(facts, str(path))
-    return read_model(Domain(tuple(facts["attributes"]), tuple(facts["shape"])), arrays)
+    return read_model(Domain.described(facts), arrays)
 
 
 def append_line(path: Path, value: Mapping[str, Any]) -> None:

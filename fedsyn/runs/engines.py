@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import tempfile
 import time
@@ -24,13 +25,22 @@ from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from fedsyn.runs.prepare import Table
+    from fedsyn.schema import Schema
 
 _APP = "fedsyn.runs.holders:app"
 
 
+log = logging.getLogger("fedsyn")
+
+
 def run(
-    config: RunConfig, out: Path | str, progress: Progress | None = None, *, table: pd.DataFrame | None = None
+    config: RunConfig,
+    out: Path | str,
+    progress: Progress | None = None,
+    *,
+    table: Table | None = None,
+    schema: Schema | None = None,
 ) -> dict[str, float]:
     """Runs a configuration on its engine and leaves the run directory `out`. Returns the metrics.
 
@@ -38,7 +48,9 @@ def run(
         config: the configuration.
         out: the run directory; made if it does not exist.
         progress: called with the record of each finished round.
-        table: a simulation's rows, in place of `data.source`; `data.schema` describes them.
+        table: a simulation's rows, in place of `data.source`: one table, or a list with one of each client (which
+            `federation.partition: native` keeps apart).
+        schema: what describes them, in place of `data.schema`.
 
     Raises:
         InputError: bad configuration, schema or data; nothing was run.
@@ -52,18 +64,44 @@ def run(
         raise ConfigError(f"the run directory {out} cannot be made: {error.strerror}") from None
     store = Path(tempfile.mkdtemp(prefix=".store-", dir=out))
     try:
-        prepared = prepare(config, store, table)
+        _spare_schemas(config, out)
+        prepared = prepare(config, store, table, schema)
         if config.runtime.engine == "deployment":
             _clear(config, out)
             return _run_elsewhere(config, prepared, out, progress)
+        log.info("%s over %d holders, into %s", config.mechanism.name, prepared.clients, out)
         with _grid(config, prepared) as grid:
             _clear(config, out)
-            strategy = serve(config, prepared, grid, out, progress)
-        return finish(config, prepared, strategy, out, started)
+            strategy = serve(config, prepared, grid, out, _logged(progress))
+        metrics = finish(config, prepared, strategy, out, started)
+        log.info("finished: epsilon %.6g at delta %g", strategy.ledger.epsilon(), strategy.ledger.budget.delta)
+        return metrics
     finally:
         shutil.rmtree(store, ignore_errors=True)
         if not any(out.iterdir()):
             out.rmdir()
+
+
+def _logged(progress: Progress | None) -> Progress:
+    """Tells the log of each round, and then who else wants to know."""
+
+    def advance(record: RoundRecord) -> None:
+        log.info("round %d: %s", record.round, ", ".join(record.selected) or "nothing selected")
+        if progress is not None:
+            progress(record)
+
+    return advance
+
+
+def _spare_schemas(config: RunConfig, out: Path) -> None:
+    """Refuses a run directory whose schema.yaml is somebody's own, and not what an earlier run left there."""
+    kept = out / "schema.yaml"
+    given = config.data.schema_file
+    own = given is not None and kept.exists() and Path(given).exists() and kept.samefile(given)
+    if own or (kept.exists() and not (out / "ledger.json").exists()):
+        raise ConfigError(
+            f"the run directory {out} has a schema.yaml of its own, and a run writes one there; choose another folder"
+        )
 
 
 def _clear(config: RunConfig, out: Path) -> None:

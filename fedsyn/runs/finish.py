@@ -35,6 +35,7 @@ def finish(
     evaluated = prepared.simulated and bool(config.evaluation)
     synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=evaluated)
     save_model(out / "model.npz", model)
+    prepared.schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
     metrics = {} if synthetic is None else evaluate_run(config, prepared, strategy, model, synthetic)
     metrics |= costs(strategy, prepared.clients, started)
     # Strict JSON knows no infinity (the likelihood of a row that the model rules out): null says "not finite".

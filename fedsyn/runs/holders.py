@@ -128,8 +128,7 @@ def packed_store(folder: Path) -> dict[str, Any]:
         "folder": str(folder),
         "codes": table.pooled(),
         "offsets": table.offsets,
-        "attributes": table.domain.attributes,
-        "shape": table.domain.shape,
+        "domain": table.domain.describe(),
         "schema": schema_hash,
     }
 
@@ -139,7 +138,7 @@ def take_store(packed: Mapping[str, Any]) -> None:
     from fedsyn.data.encoded import EncodedTable
 
     if packed["folder"] not in _given:
-        domain = Domain(tuple(packed["attributes"]), tuple(packed["shape"]))
+        domain = Domain.described(packed["domain"])
         _given.clear()
         _given[packed["folder"]] = EncodedTable.of_arrays(packed["codes"], packed["offsets"], domain), packed["schema"]
 

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
-from fedsyn.errors import ConfigError, SchemaError
+from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.evaluation import column_ranges, label_values, raw_numbers, validate_metrics
 from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
@@ -29,14 +30,18 @@ if TYPE_CHECKING:
     from fedsyn.data.partition import Partitioner
     from fedsyn.data.sources import FileSource
 
+    #: Rows that a caller has in memory: one table, or one of each client.
+    Table: TypeAlias = pd.DataFrame | Sequence[pd.DataFrame]
 
-def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) -> Prepared:
+
+def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema: Schema | None = None) -> Prepared:
     """Loads and checks everything that the run needs; for a simulation, splits and stores the encoded table.
 
     Args:
         config: the configuration.
         folder: where to keep it.
-        table: rows to use in place of `data.source`; `data.schema` describes them.
+        table: rows to use in place of `data.source`: one table, or one of each client.
+        schema: describes them, in place of `data.schema`.
 
     Raises:
         InputError: bad configuration, schema or data.
@@ -48,7 +53,7 @@ def prepare(config: RunConfig, folder: Path, table: pd.DataFrame | None = None) 
     from fedsyn.data import write_encoded
     from fedsyn.data.spool import forget
 
-    tables = split_tables(config, table)
+    tables = split_tables(config, table, schema)
     _check_evaluation(config, tables.schema, len(tables.test))
     write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
     np.save(folder / "test.npy", tables.test, allow_pickle=False)
@@ -151,13 +156,13 @@ class Tables:
     parts: list[npt.NDArray[np.int64]]
 
 
-def split_tables(config: RunConfig, table: pd.DataFrame | None = None) -> Tables:
-    """Loads, encodes and splits a simulation's table (or the given one).
+def split_tables(config: RunConfig, table: Table | None = None, schema: Schema | None = None) -> Tables:
+    """Loads, encodes and splits a simulation's table (or the given one, by the given schema).
 
     Raises:
         InputError: bad schema or data, or a split that does not exist.
     """
-    encoded = encoded_table(config.data, table)
+    encoded = encoded_table(config.data, table, schema)
     schema = encoded.schema
     parts = partition(config, encoded.train, schema, encoded.native)
     return Tables(encoded.name, schema, encoded.train, encoded.test, encoded.test_numbers, encoded.native, parts)
@@ -179,7 +184,7 @@ def _roles(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.NDArra
         keep = max(1, round(data.sample * rows))
         used[randomness.ordinary("sample").permutation(rows)[keep:]] = False
     test = used.copy()
-    test[used] = draw_test_rows(int(used.sum()), data.test_fraction, randomness.ordinary("split"))
+    test[used] = draw_test_rows(int(used.sum()), data.test_fraction or 0.0, randomness.ordinary("split"))
     used &= ~test
     if not used.any():
         raise ConfigError(f"data.test_fraction {data.test_fraction} leaves no training row of {int(test.sum())}")
@@ -215,11 +220,13 @@ class Encoded:
     native: npt.NDArray[np.int64] | None
 
 
-def encoded_table(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
+def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | None = None) -> Encoded:
     """Loads and encodes a configuration's source (or the given table), by an approved schema."""
     require_files(data, source=table is None)
+    if isinstance(table, Sequence):
+        return _encode_holders(data, table, schema)
     if table is not None:
-        return _encode(data, table)
+        return _encode(data, table, schema)
     files = [data.source, data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
     stamps = tuple(Path(file).stat().st_mtime_ns if Path(file).exists() else 0 for file in files)
     return _encoded(data.model_dump_json(by_alias=True), (*files, *stamps))
@@ -231,11 +238,34 @@ def _encoded(data: str, version: tuple[object, ...]) -> Encoded:
     return _encode(DataNode.model_validate_json(data))
 
 
-def _encode(data: DataNode, table: pd.DataFrame | None = None) -> Encoded:
+def _encode_holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schema | None) -> Encoded:
+    """One table of each client, each encoded on its own: what one holder's column holds changes no other's codes."""
+    if given is None:
+        if data.schema_file is None:
+            raise SchemaError("a list of DataFrames needs a schema; `fedsyn schema draft` proposes one from the data")
+        given = Schema.load(data.schema_file)
+    schema = given.adjusted(data.bins, data.label)
+    schema.require_approved()
+    for number, frame in enumerate(tables, 1):
+        where = f"table {number} of {len(tables)}"
+        schema.require_columns(frame.columns, where=where)
+        if len(frame) == 0:
+            raise DataError(f"{where} has no rows; leave out a holder that has none")
+    codes = np.concatenate([schema.encode(frame) for frame in tables])
+    numbers = np.concatenate([raw_numbers(frame, schema) for frame in tables])
+    native = np.repeat(np.arange(len(tables)), [len(frame) for frame in tables])
+    train, test = _roles(data, len(codes))
+    parts = codes[train], codes[test], numbers[test]
+    for part in parts:
+        part.flags.writeable = False
+    return Encoded(data.source, schema, *parts, native[train])
+
+
+def _encode(data: DataNode, table: pd.DataFrame | None = None, schema: Schema | None = None) -> Encoded:
     from fedsyn.data import file_source, load_dataset
 
     described: dict[str, Any] = {
-        "schema": data.schema_file,
+        "schema": schema or data.schema_file,
         "bins": data.bins,
         "label": data.label,
         "options": data.options,

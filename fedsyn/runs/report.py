@@ -19,7 +19,8 @@ from fedsyn.report.tables import latex_table, number
 from fedsyn.runs.directory import synthetic_file
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.schema import Schema
-from fedsyn.schema.columns import CategoricalColumn, NumericColumn
+from fedsyn.schema.binned import BinnedColumn
+from fedsyn.schema.columns import CategoricalColumn
 
 # Plots of more attributes than this would not fit a page of 2 MB.
 _MOST_ATTRIBUTES = 45
@@ -96,10 +97,6 @@ def _counts(codes: np.ndarray, schema: Schema, names: Sequence[str]) -> dict[str
     return dict(zip(names, count(codes, schema.domain, cliques), strict=True))
 
 
-def _labels(column: CategoricalColumn | NumericColumn) -> list[str]:
+def _labels(column: CategoricalColumn | BinnedColumn) -> list[str]:
     """What each code stands for: the value, or the lower edge of the bin."""
-    if isinstance(column, CategoricalColumn):
-        values = [str(value) for value in column.values]
-    else:
-        values = [f"{edge:.4g}" for edge in column.edges[:-1]]
-    return [*values, *(["missing"] if column.missing else [])]
+    return [*column.labels(), *(["missing"] if column.missing else [])]

@@ -40,11 +40,12 @@ def write_synthetic(
     spool = RowSpool(len(schema.columns), schema.dtype) if keep else None
     with table_writer(path, schema) as writer:
 
-        def made(batch: tuple[Make, np.random.Generator]) -> tuple[npt.NDArray[np.integer], object]:
-            codes = batch[0]()
-            return codes, writer.render(codes, batch[1])
+        def made(numbered: tuple[int, tuple[Make, np.random.Generator]]) -> tuple[npt.NDArray[np.integer], object]:
+            number, (make, rng) = numbered
+            codes = make()
+            return codes, writer.render(codes, rng, number * BATCH)
 
-        for codes, rendered in _in_order(made, batches(model, rows, randomness), _threads(rows)):
+        for codes, rendered in _in_order(made, enumerate(batches(model, rows, randomness)), _threads(rows)):
             writer.write(rendered)
             if spool is not None:
                 spool.append(codes)

@@ -7,16 +7,33 @@ never shows as an error.
 """
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.schema.columns import CategoricalColumn, Column, NumericColumn
+from fedsyn.schema.aside import AsideColumn, DropColumn, IdentifierColumn, TextColumn
+from fedsyn.schema.binned import BinnedColumn, NumericColumn
+from fedsyn.schema.columns import BooleanColumn, CategoricalColumn, CodeColumn, Column
 from fedsyn.schema.draft import draft_schema
 from fedsyn.schema.model import Schema
+from fedsyn.schema.quantities import DecimalColumn, IntegerColumn
+from fedsyn.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
 
 __all__ = [
+    "AsideColumn",
+    "BinnedColumn",
+    "BooleanColumn",
     "CategoricalColumn",
     "Clique",
+    "CodeColumn",
     "Column",
+    "DateColumn",
+    "DatetimeColumn",
+    "DecimalColumn",
     "Domain",
+    "DropColumn",
+    "DurationColumn",
+    "IdentifierColumn",
+    "IntegerColumn",
     "NumericColumn",
     "Schema",
+    "TextColumn",
+    "TimeColumn",
     "draft_schema",
 ]

@@ -1,21 +1,22 @@
-"""One column of a schema: its public values, and the encoding of its values as codes 0 .. size-1.
+"""The categorical family: a column's public values, and the encoding of its values as codes 0 .. size-1.
 
 Codes of a categorical column: the categories in the order given, then `other` if it is not one of them, then
-the missing category. Codes of a numeric column: the bins from lowest to highest, then the missing category.
+the missing category. Codes of an ordered column (`fedsyn.schema.binned`): the bins from lowest to highest, then the
+missing category.
 
 What happens to a value outside the schema (the same for every row, and never an exception):
 
 | column      | value                                      | goes to                                       |
 |-------------|--------------------------------------------|-----------------------------------------------|
-| numeric     | below, above, infinite                     | the nearest (first, last) bin                 |
-| numeric     | missing, and `missing: false`              | the first bin                                 |
+| ordered     | below, above, infinite                     | the nearest (first, last) bin                 |
+| ordered     | missing, and `missing: false`              | the first bin                                 |
 | categorical | unknown, column has `other`                | `other`                                       |
 | categorical | unknown number, only numbers as categories | the nearest category, the lower one of two    |
 | categorical | unknown otherwise                          | the missing category if any, else the last    |
 | categorical | missing, and `missing: false`              | `other`, else the last category               |
 
-Text in a numeric column is different: it means that the file is not the table the schema describes, and is
-refused with a DataError that names the column and counts the rows.
+A value of another kind in an ordered column (text among numbers, numbers among dates) is different: it means that the
+file is not the table the schema describes, and is refused with a DataError that names the column and counts the rows.
 """
 
 from __future__ import annotations
@@ -25,39 +26,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
-from fedsyn.schema.values import MISSING_TEXT, key, keys, parse_number, same, to_numbers, written
+from fedsyn.schema.base import ColumnBase, Value
+from fedsyn.schema.binned import BinnedColumn, NumericColumn, as_stored
+from fedsyn.schema.quantities import DecimalColumn, IntegerColumn
+from fedsyn.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
+from fedsyn.schema.values import MISSING_TEXT, key, keys, parse_number, same, written
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Value = StrictBool | StrictInt | StrictFloat | StrictStr
-Drafted = Literal["kind", "bounds", "categories", "missing"]
 
-# float64 numbers every integer up to here exactly, which keeps bins of integer columns unambiguous.
-_LARGEST_INTEGER = 2**53
-_MOST_BINS = 1_000_000
-
-
-class _ColumnBase(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    missing: bool = False
-    drafted: tuple[Drafted, ...] = ()
-
-
-class CategoricalColumn(_ColumnBase):
+class CategoricalColumn(ColumnBase):
     """A column that holds one of a list of values.
 
     Attributes:
@@ -65,19 +46,18 @@ class CategoricalColumn(_ColumnBase):
         other: where unknown values go. Text or number: that category, appended if it is not among
             `categories`.
             true: "other". false: no such category, see the module's table. Left out: "other" (or the category
-                that
-            is already called so, whatever its case) where the categories are text, none where they are
+            that is already called so, whatever its case) where the categories are text, none where they are
             numbers or booleans.
         groups: category -> the raw values that mean it; such values are encoded as the category and come back
             as the category, so a grouping is for good.
-        missing: whether missing values are a category of their own.
-        drafted: what was read from the data rather than known to be public.
+        ordered: whether the categories stand in their natural order; pandas gets an ordered category back.
     """
 
     kind: Literal["categorical"] = "categorical"
     categories: tuple[Value, ...] = Field(min_length=1)
     other: Value | None = None
-    groups: dict[str, tuple[Value, ...]] = {}
+    groups: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
+    ordered: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> CategoricalColumn:
@@ -204,164 +184,88 @@ class CategoricalColumn(_ColumnBase):
             dtype = "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"
         else:
             dtype = "object"
-        return pd.Series(pd.array(table, dtype=dtype), dtype=dtype).take(codes).reset_index(drop=True)
+        series = pd.Series(pd.array(table, dtype=dtype), dtype=dtype).take(codes).reset_index(drop=True)
+        return self._as_came(series)
+
+    def _as_came(self, series: pd.Series) -> pd.Series:
+        import pandas as pd
+
+        if self.stored == "category":
+            return series.astype(pd.CategoricalDtype(list(self.values), ordered=self.ordered))
+        return as_stored(series, self.stored)
+
+    def labels(self) -> list[str]:
+        """Each value in words; not the missing category."""
+        return [written(value) for value in self.values]
 
 
-class NumericColumn(_ColumnBase):
-    """A column of numbers between public bounds, cut into bins.
+class BooleanColumn(CategoricalColumn):
+    """A column of yes and no.
 
     Attributes:
-        lower, upper: public bounds, both included; left out where `bins` gives edges.
-        bins: number of equal-width bins (integers: at most one bin per integer, every integer in exactly one
-            bin, numbers of integers per bin differ by at most one); or ascending edges, the first and the
-            last being the bounds (bin i holds edge i <= x < edge i+1, the last bin also its upper edge); or
-            "values": one bin per integer, kept also where a run sets its own number of bins.
-        dtype: "integer" columns decode to integers, "float" columns to floats.
-        missing: whether missing values are a category of their own.
-        drafted: what was read from the data rather than known to be public.
+        texts: how no and yes are written, in this order, where they are not false and true: [nein, ja].
     """
 
-    kind: Literal["numeric"] = "numeric"
-    lower: float | None = None
-    upper: float | None = None
-    bins: StrictInt | tuple[float, ...] | Literal["values"] = 32
-    dtype: Literal["integer", "float"] = "float"
-
-    @field_validator("lower", "upper")
-    @classmethod
-    def _finite(cls, bound: float | None) -> float | None:
-        if bound is not None and not math.isfinite(bound):
-            raise ValueError("a bound must be a finite number")
-        return bound
+    kind: Literal["boolean"] = "boolean"  # type: ignore[assignment]
+    categories: tuple[Value, ...] = (False, True)
+    other: Value | None = False
+    texts: tuple[str, str] | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _bounds_from_edges(cls, data: Any) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("bins"), list | tuple) and data["bins"]:
-            edges = data["bins"]
-            return {**data, "lower": data.get("lower", edges[0]), "upper": data.get("upper", edges[-1])}
-        return data
+    def _categories_are_texts(cls, data: Any) -> Any:
+        texts = data.get("texts") if isinstance(data, dict) else None
+        if isinstance(data, dict) and data.get("categories") not in (None, [False, True], (False, True), texts):
+            raise ValueError("a boolean has no categories of its own; 'texts: [no, yes]' says how they are written")
+        return data if texts is None else {**data, "categories": texts}
+
+
+class CodeColumn(CategoricalColumn):
+    """A column of codes, kept as they stand: leading zeros, no arithmetic (ZIP codes, ICD codes, ward numbers).
+
+    Attributes:
+        width: digits that every code has; whole numbers (a file's reader lost the zeros) are padded to it.
+    """
+
+    kind: Literal["code"] = "code"  # type: ignore[assignment]
+    width: int | None = Field(default=None, ge=1, le=64)
 
     @model_validator(mode="after")
-    def _consistent(self) -> NumericColumn:
-        if self.lower is None or self.upper is None:
-            raise ValueError("public bounds are needed: lower and upper")
-        if self.lower > self.upper:
-            raise ValueError(f"lower ({self.lower:g}) is above upper ({self.upper:g})")
-        integers = [self.lower, self.upper]
-        if isinstance(self.bins, tuple):
-            integers += self.bins
-            if len(self.bins) < 2 or any(not a < b for a, b in zip(self.bins, self.bins[1:], strict=False)):
-                raise ValueError("bin edges must ascend, and be at least two")
-            if (self.bins[0], self.bins[-1]) != (self.lower, self.upper):
-                raise ValueError("the first and the last bin edge must equal lower and upper")
-        elif isinstance(self.bins, int) and not 1 <= self.bins <= _MOST_BINS:
-            raise ValueError(f"bins must lie between 1 and {_MOST_BINS}")
-        if self.dtype == "integer":
-            if any(not float(x).is_integer() or abs(x) > _LARGEST_INTEGER for x in integers):
-                raise ValueError("an integer column needs integer bounds and edges of at most 2**53")
-            if self.bins == "values" and self.upper - self.lower >= _MOST_BINS:
-                raise ValueError(f"bins: values allows at most {_MOST_BINS} integers")
-        elif self.bins == "values":
-            raise ValueError("bins: values needs dtype: integer")
+    def _codes_are_text(self) -> CodeColumn:
+        if not all(isinstance(value, str) for value in self.categories):
+            raise ValueError('codes are text; put quotes around those that look like numbers ("01007")')
         return self
 
-    @cached_property
-    def edges(self) -> np.ndarray:
-        """(bins + 1,) float64 strictly ascending: bin i holds edges[i] <= x < edges[i + 1].
-
-        The last bin of a float column also holds its upper edge; the last edge of an integer column is upper
-        + 1.
-        """
-        assert self.lower is not None and self.upper is not None
-        if self.dtype == "float":
-            if isinstance(self.bins, tuple):
-                return np.array(self.bins, dtype=np.float64)
-            edges = np.unique(np.linspace(self.lower, self.upper, int(self.bins) + 1))
-            return edges if len(edges) > 1 else np.array([self.lower, self.upper], dtype=np.float64)
-        if isinstance(self.bins, tuple):
-            starts = [int(edge) for edge in self.bins]
-            return np.array([*starts[:-1], starts[-1] + 1], dtype=np.float64)
-        lower, span = int(self.lower), int(self.upper) - int(self.lower) + 1
-        bins = span if self.bins == "values" else min(int(self.bins), span)
-        return np.array([lower - (-b * span // bins) for b in range(bins + 1)], dtype=np.float64)
-
-    @property
-    def size(self) -> int:
-        """Number of codes."""
-        return len(self.edges) - 1 + self.missing
-
-    def encode(self, series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -> np.ndarray:
-        """(n,) int64 codes; see the module's table.
-
-        Raises:
-            DataError: text that is not a number, or dates.
-        """
-        return self.codes_of(to_numbers(series, missing_text)).astype(np.int64)
-
-    def codes_of(self, numbers: np.ndarray) -> np.ndarray:
-        """(n,) codes of (n,) float64 numbers, NaN where missing; an integer type."""
-        absent = np.isnan(numbers)
-        some_absent = bool(absent.any())
-        guess = self._even_bins
-        if guess is None:
-            codes = np.searchsorted(self.edges[1:-1], numbers, side="right")
-        else:
-            lower, scale, open_edges = guess
-            with np.errstate(over="ignore"):
-                place = (np.where(absent, lower, numbers) if some_absent else numbers) - lower
-                place *= scale
-            np.clip(place, 0, len(open_edges) - 2, out=place)
-            codes = place.astype(np.int32)
-            codes += numbers >= open_edges[codes + 1]
-            codes -= numbers < open_edges[codes]
-        if some_absent:
-            codes[absent] = self.size - 1 if self.missing else 0
-        return codes
-
-    @cached_property
-    def _even_bins(self) -> tuple[float, float, np.ndarray] | None:
-        """How to guess a number's bin to within one bin: (lower, bins per unit, edges open to both sides), or None.
-
-        The guess never falls as the number grows, so it is enough to look at the edges. It is much faster than a search
-        and, after its check against two edges, as exact.
-        """
-        bins = len(self.edges) - 1
-        width = float(self.edges[-1] - self.edges[0])
-        if bins < 4 or not 0 < width < math.inf or not math.isfinite(bins / width):
-            return None
-        lower, scale = float(self.edges[0]), bins / width
-        place = np.clip((self.edges - lower) * scale, 0, bins - 1).astype(np.int64)
-        at_start, at_end = place[:-1], place[1:]
-        here = np.arange(bins)
-        if (at_start < here - 1).any() or (at_end > here + 1).any():
-            return None
-        return lower, scale, np.concatenate([[math.nan], self.edges[1:-1], [math.nan]])  # no number is beyond NaN
-
-    def decode(self, codes: np.ndarray, rng: np.random.Generator) -> pd.Series:
-        """Values drawn uniformly inside the bins of (n,) codes; one `rng.random` number per row, missing or
-        not.
-        """
-        import pandas as pd
-
-        values, absent = self.draw(codes, rng)
-        if self.dtype == "float":
-            values[absent] = np.nan
-            return pd.Series(values)
-        return pd.Series(pd.arrays.IntegerArray(values, absent)) if self.missing else pd.Series(values)
-
-    def draw(self, codes: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """What `decode` says, as (n,) float64 or int64 values and a (n,) mask of those that are missing."""
-        bins = len(self.edges) - 1
-        inside = np.minimum(codes, bins - 1)
-        low, high = self.edges[inside], self.edges[inside + 1]
-        uniform = rng.random(len(codes))
-        absent = codes >= bins
-        if self.dtype == "float":
-            # Rounding may land on the upper edge, which belongs to the next bin.
-            values = np.maximum(np.minimum(low + uniform * (high - low), np.nextafter(high, low)), low)
-            return values, absent
-        return (low + np.minimum(np.floor(uniform * (high - low)), high - low - 1)).astype(np.int64), absent
+    def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
+        if whole and self.width is not None:
+            value = f"{int(value):0{self.width}d}"
+        return super().code_of(value, missing_text)
 
 
-Column = Annotated[CategoricalColumn | NumericColumn, Field(discriminator="kind")]
+Column = Annotated[
+    CategoricalColumn
+    | BooleanColumn
+    | CodeColumn
+    | NumericColumn
+    | IntegerColumn
+    | DecimalColumn
+    | DateColumn
+    | TimeColumn
+    | DatetimeColumn
+    | DurationColumn,
+    Field(discriminator="kind"),
+]
+#: Every kind of modelled column by its name.
+KINDS: dict[str, type[CategoricalColumn] | type[BinnedColumn]] = {
+    "categorical": CategoricalColumn,
+    "boolean": BooleanColumn,
+    "code": CodeColumn,
+    "numeric": NumericColumn,
+    "integer": IntegerColumn,
+    "decimal": DecimalColumn,
+    "date": DateColumn,
+    "time": TimeColumn,
+    "datetime": DatetimeColumn,
+    "duration": DurationColumn,
+}

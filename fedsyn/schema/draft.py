@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedsyn.errors import DataError, nearest
-from fedsyn.schema.columns import CategoricalColumn, Drafted, NumericColumn, Value
+from fedsyn.schema.base import Value
+from fedsyn.schema.binned import NumericColumn
+from fedsyn.schema.columns import CategoricalColumn, Column
 from fedsyn.schema.model import Schema
 from fedsyn.schema.values import MISSING_TEXT, parse_number, written
 
@@ -49,7 +51,9 @@ def draft_schema(frame: pd.DataFrame, bins: int = 32, label: str | None = None) 
         raise DataError(f"cannot draft a schema: more than one column is named '{doubled}'")
     if label is not None and label not in names:
         raise DataError(f"the table has no column '{label}'{nearest(label, names)}")
-    columns = {name: _draft_column(frame.iloc[:, j], bins, is_label=name == label) for j, name in enumerate(names)}
+    columns: dict[str, Column] = {
+        name: _draft_column(frame.iloc[:, j], bins, is_label=name == label) for j, name in enumerate(names)
+    }
     return Schema(columns=columns, label=label)
 
 
@@ -73,7 +77,7 @@ def _draft_column(series: pd.Series, bins: int, is_label: bool) -> CategoricalCo
     if is_label and integer and len(distinct) <= _MOST_CLASSES:
         classes = tuple(int(value) for value in distinct)
         return CategoricalColumn(categories=classes, missing=missing, drafted=("kind", "categories", "missing"))
-    drafted: tuple[Drafted, ...] = ("kind", "bounds", "missing")
+    drafted: tuple[str, ...] = ("kind", "bounds", "missing")
     return NumericColumn(
         lower=float(present.min()),
         upper=float(present.max()),

@@ -15,16 +15,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedsyn import yamlio
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
-from fedsyn.schema.columns import CategoricalColumn, Column, NumericColumn
+from fedsyn.schema.aside import ASIDE, Aside
+from fedsyn.schema.base import REMARKS, ColumnBase
+from fedsyn.schema.binned import BinnedColumn, NumericColumn
+from fedsyn.schema.columns import BooleanColumn, Column
+from fedsyn.schema.messages import describe
+from fedsyn.schema.quantities import IntegerColumn
 from fedsyn.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_KINDS: dict[str, type[CategoricalColumn] | type[NumericColumn]] = {
-    "categorical": CategoricalColumn,
-    "numeric": NumericColumn,
-}
 _DRAFT_NOTE = """\
 # A DRAFT: this schema was read from data. What each column lists under `drafted` may tell something about
 # single rows (a largest income, a rare category). Put public knowledge in its place, or make sure that it is
@@ -49,7 +50,9 @@ class Schema(BaseModel):
     [[0, 1], [6, 0], [9, 2]]
 
     Attributes:
-        columns: column name -> column, in the order of the table.
+        columns: name -> modelled column, in the order of the table.
+        aside: name -> column that is not modelled. In YAML and in `from_dict` both kinds stand under `columns`.
+        table: names of all columns, in the order of the table.
         label: the column that evaluation predicts, or None.
         missing_values: text that stands for a missing value, besides the usual (empty, NA, NaN, null, None).
         approved: whether everything that was drafted from data has been accepted as public.
@@ -58,14 +61,39 @@ class Schema(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     columns: dict[str, Column] = Field(min_length=1)
+    aside: dict[str, Aside] = Field(default_factory=dict)
+    table: tuple[str, ...] = ()
     label: str | None = None
     missing_values: tuple[str, ...] = ()
     approved: bool = False
 
+    @model_validator(mode="before")
+    @classmethod
+    def _set_aside(cls, data: Any) -> Any:
+        """Tells the columns that are modelled from the others."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping):
+            return data
+        given = data["columns"]
+        apart = {name for name, column in given.items() if _kind_of(column) in ASIDE}
+        if given and len(apart) == len(given):
+            raise ValueError(
+                "columns: every column is set aside (kind identifier, text or drop); none is left to model"
+            )
+        return {
+            **data,
+            "columns": {name: column for name, column in given.items() if name not in apart},
+            "aside": {**data.get("aside", {}), **{name: column for name, column in given.items() if name in apart}},
+            "table": data.get("table") or tuple(given),
+        }
+
     @model_validator(mode="after")
     def _names_are_usable(self) -> Schema:
-        if any(not name.strip() for name in self.columns):
+        if any(not name.strip() for name in self.every_column):
             raise ValueError("every column needs a name that is not blank")
+        if self.label in self.aside:
+            raise ValueError(
+                f"the label '{self.label}' is set aside (kind {self.aside[self.label].kind}): it is not modelled"
+            )
         if self.label is not None and self.label not in self.columns:
             raise ValueError(f"the label '{self.label}' is not a column{nearest(self.label, self.columns)}")
         return self
@@ -86,10 +114,13 @@ class Schema(BaseModel):
         columns = data.get("columns")
         if isinstance(columns, Mapping) and not all(isinstance(name, str) for name in columns):
             raise SchemaError(f"{where}: column names must be text; put quotes around names like 1 or true")
+        for own in ("aside", "table"):
+            if own in data:
+                raise SchemaError(f"{where}: unknown key '{own}' (allowed: {', '.join(_KEYS)})")
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise SchemaError(f"{where}: {_describe(error)}") from None
+            raise SchemaError(f"{where}: {describe(error, _KEYS)}") from None
 
     @classmethod
     def loads(cls, text: str, where: str = "schema") -> Schema:
@@ -120,7 +151,7 @@ class Schema(BaseModel):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data (JSON, YAML) without the settings that have their default value."""
-        columns = {name: _column_dict(column) for name, column in self.columns.items()}
+        columns = {name: _column_dict(column) for name, column in self.every_column.items()}
         data: dict[str, Any] = {"columns": columns}
         data |= {"label": self.label} if self.label is not None else {}
         data |= {"missing_values": list(self.missing_values)} if self.missing_values else {}
@@ -130,7 +161,7 @@ class Schema(BaseModel):
 
     def dumps(self) -> str:
         """The schema as YAML text; a draft starts with a note that says what to do."""
-        note = _DRAFT_NOTE if self.drafted and not self.approved else ""
+        note = _DRAFT_NOTE if self.unapproved else ""
         return note + yamlio.dumps(self.to_dict())
 
     def save(self, path: str | Path) -> None:
@@ -144,16 +175,36 @@ class Schema(BaseModel):
         """
         data = self.to_dict()
         data.pop("approved", None)
-        for column in data["columns"].values():
-            column.pop("drafted", None)
+        columns = {name: data["columns"][name] for name in self.columns}
+        for column in columns.values():
+            for remark in REMARKS:
+                column.pop(remark, None)
         # Names in a list, because the order of the columns counts.
-        data["columns"] = list(data["columns"].items())
+        data["columns"] = list(columns.items())
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def every_column(self) -> dict[str, ColumnBase]:
+        """Name -> column, modelled or not, in the order of the table."""
+        known: dict[str, Any] = {**self.columns, **self.aside}
+        return {name: known[name] for name in dict.fromkeys([*self.table, *known])}
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names of the synthetic table's columns: those that are modelled, and those that are made afresh."""
+        return tuple(name for name in self.every_column if name in self.columns or self.aside[name].made)
 
     @property
     def drafted(self) -> dict[str, tuple[str, ...]]:
         """Column -> what was read from the data, for the columns where anything was."""
-        return {name: column.drafted for name, column in self.columns.items() if column.drafted}
+        return {name: column.drafted for name, column in self.every_column.items() if column.drafted}
+
+    @property
+    def unapproved(self) -> dict[str, tuple[str, ...]]:
+        """What was read from the data and not approved yet. Of a column that is set aside nothing is used."""
+        if self.approved:
+            return {}
+        return {name: column.drafted for name, column in self.columns.items() if column.drafted and not column.approved}
 
     def require_approved(self) -> None:
         """Refuses a drafted schema that nobody has approved as public.
@@ -161,13 +212,14 @@ class Schema(BaseModel):
         Raises:
             SchemaError: lists per column what was read from the data, and what to do.
         """
-        if self.approved or not self.drafted:
+        left = self.unapproved
+        if not left:
             return
-        marks = "; ".join(f"{name}: {', '.join(items)}" for name, items in self.drafted.items())
+        marks = "; ".join(f"{name}: {', '.join(items)}" for name, items in left.items())
         raise SchemaError(
             f"this schema was drafted from data and is not approved. Read from the data: {marks}. "
             "Replace each by public knowledge, or make sure that it is public as it stands, "
-            "then set 'approved: true' in the schema"
+            "then set 'approved: true' in the column, or at the end of the schema for all of them"
         )
 
     def with_bins(self, bins: int) -> Schema:
@@ -181,7 +233,7 @@ class Schema(BaseModel):
         """
         data = self.to_dict()
         for name, column in self.columns.items():
-            if isinstance(column, NumericColumn) and isinstance(column.bins, int):
+            if isinstance(column, BinnedColumn) and isinstance(column.bins, int):
                 data["columns"][name]["bins"] = bins
         return Schema.from_dict(data)
 
@@ -208,7 +260,7 @@ class Schema(BaseModel):
         ordered = {
             name: column.size - column.missing
             for name, column in self.columns.items()
-            if isinstance(column, NumericColumn)
+            if isinstance(column, BinnedColumn)
         }
         return Domain(tuple(self.columns), tuple(column.size for column in self.columns.values()), ordered)
 
@@ -260,12 +312,14 @@ class Schema(BaseModel):
             codes[:, j] = column.encode(frame[name], self.missing_text)
         return codes
 
-    def decode(self, codes: np.ndarray, rng: np.random.Generator) -> pd.DataFrame:
+    def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
         """Turns codes back into a table with the schema's column names, order, categories, dtypes and units.
 
         Args:
             codes: (n, d) codes.
-            rng: draws the place of a number inside its bin: one uniform number per row and numeric column.
+            rng: draws the place of a number inside its bin: one uniform number per row and ordered column; then what
+                is made afresh.
+            start: number of rows before these, for columns that number the rows.
 
         Returns:
             A table for which `encode` gives back `codes`.
@@ -280,62 +334,57 @@ class Schema(BaseModel):
             raise ValueError(f"codes of shape {codes.shape} do not fit a schema of {len(self.columns)} columns")
         if codes.size and ((codes < 0).any() or (codes >= np.array(self.domain.shape)).any()):
             raise ValueError("codes outside the domain of the schema")
+        drawn = self.drawn(codes, rng)
         decoded = {}
         for j, (name, column) in enumerate(self.columns.items()):
-            if isinstance(column, NumericColumn):
-                decoded[name] = column.decode(codes[:, j].astype(np.intp), rng)
+            if isinstance(column, BinnedColumn):
+                decoded[name] = column.restored(*drawn[name])
             else:
                 decoded[name] = column.decode(codes[:, j].astype(np.intp))
-        return pd.DataFrame(decoded)
+        for name, made in self.fresh(start, len(codes), rng).items():
+            decoded[name] = made
+        return pd.DataFrame({name: decoded[name] for name in self.order})
+
+    def drawn(self, codes: np.ndarray, rng: np.random.Generator) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """(numbers, missing) of each ordered column, drawn inside the bins of (n, d) codes, column by column."""
+        return {
+            name: column.draw(codes[:, j].astype(np.intp), rng)
+            for j, (name, column) in enumerate(self.columns.items())
+            if isinstance(column, BinnedColumn)
+        }
+
+    def fresh(self, start: int, rows: int, rng: np.random.Generator) -> dict[str, pd.Series]:
+        """The columns that are made afresh, of the rows from number `start` on; drawn after everything else."""
+        return {name: self.aside[name].fresh(start, rows, rng) for name in self.order if name in self.aside}  # type: ignore[union-attr]
 
 
-def _column_dict(column: CategoricalColumn | NumericColumn) -> dict[str, Any]:
+#: Keys of a schema in YAML.
+_KEYS = [name for name in Schema.model_fields if name not in ("aside", "table")]
+
+
+def _kind_of(column: Any) -> Any:
+    """The kind of a column as it was given, as data or as a model."""
+    return column.get("kind") if isinstance(column, Mapping) else getattr(column, "kind", None)
+
+
+def _column_dict(column: Any) -> dict[str, Any]:
     data = column.model_dump(mode="json", exclude_defaults=True)
-    drafted = data.pop("drafted", None)
+    remarks = {remark: data.pop(remark) for remark in REMARKS if remark in data}
     data = {"kind": column.kind, **data}
-    if isinstance(column, NumericColumn):
+    if isinstance(column, BooleanColumn):
+        data.pop("categories", None)
+    if isinstance(column, BinnedColumn):
         if isinstance(column.bins, tuple):
             data.pop("lower", None)
             data.pop("upper", None)
-        if column.dtype == "integer":
+        if _written_as_integer(column):
             for key in ("lower", "upper"):
                 if key in data:
                     data[key] = int(data[key])
             if isinstance(column.bins, tuple):
                 data["bins"] = [int(edge) for edge in column.bins]
-    return data if drafted is None else {**data, "drafted": drafted}
+    return {**data, **remarks}
 
 
-def _describe(error: ValidationError) -> str:
-    """All problems of a schema in one line, each with its place and, for an unknown key, the nearest valid
-    one.
-    """
-    problems = []
-    for item in error.errors(include_url=False):
-        loc = [str(part) for part in item["loc"]]
-        # Inside a column: columns, name, kind, key, and then pydantic's own bookkeeping about unions.
-        in_column = loc[:1] == ["columns"] and len(loc) > 3
-        key = loc[3] if in_column else loc[-1] if loc else ""
-        where = f"column '{loc[1]}': " if loc[:1] == ["columns"] and len(loc) > 1 else ""
-        if item["type"] == "extra_forbidden":
-            allowed = _KINDS[loc[2]].model_fields if in_column else Schema.model_fields
-            hint = nearest(key, allowed) or f" (allowed: {', '.join(allowed)})"
-            problems.append(f"{where}unknown key '{key}'{hint}")
-        elif item["type"] in ("union_tag_invalid", "union_tag_not_found"):
-            problems.append(f"{where}kind must be 'categorical' or 'numeric'")
-        elif in_column and key in _EXPECTED:
-            problems.append(f"{where}{key} must be {_EXPECTED[key]}")
-        else:
-            name = f"{key}: " if in_column or not where else ""
-            problems.append(f"{where}{name}{item['msg'].removeprefix('Value error, ')}")
-    distinct = list(dict.fromkeys(problems))
-    more = f"; and {len(distinct) - 8} more" if len(distinct) > 8 else ""
-    return "; ".join(distinct[:8]) + more
-
-
-_EXPECTED = {
-    "bins": "a number of bins, a list of ascending edges, or 'values'",
-    "categories": "a list of at least one text, number or boolean",
-    "other": "true, false, or the category for unknown values",
-    "groups": "a mapping from a category to a list of values",
-}
+def _written_as_integer(column: BinnedColumn) -> bool:
+    return isinstance(column, IntegerColumn) or (isinstance(column, NumericColumn) and column.whole)

@@ -6,7 +6,6 @@ per row. A column of few values is looked up value by value; numbers go to their
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import CellError
-from fedsyn.schema.columns import CategoricalColumn, NumericColumn
+from fedsyn.schema.binned import BinnedColumn
+from fedsyn.schema.columns import CategoricalColumn
 from fedsyn.schema.model import Schema
-from fedsyn.schema.values import dates_in_numbers, parse_number, text_in_numbers
+from fedsyn.schema.values import dates_in_numbers, text_in_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ class Block(NamedTuple):
 
     Attributes:
         codes: (m, d) in the schema's dtype and order, C order.
-        numbers: (m, numeric columns) float32 before binning, in the schema's order; NaN where missing.
+        numbers: (m, ordered columns) float32 before binning, in the schema's order; NaN where missing.
     """
 
     codes: np.ndarray
@@ -53,10 +53,10 @@ class BlockEncoder:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self.numeric = [name for name, column in schema.columns.items() if isinstance(column, NumericColumn)]
+        self.numeric = [name for name, column in schema.columns.items() if isinstance(column, BinnedColumn)]
         self.rows = 0
         self._known: dict[str, dict[str, int]] = {name: {} for name in schema.columns}
-        self._texts = dict.fromkeys(self.numeric, 0)  # rows that hold text which is no number
+        self._texts = dict.fromkeys(self.numeric, 0)  # rows that hold what the column's kind cannot read
         self._flags = dict.fromkeys(self.numeric, 0)  # rows of blocks that hold true and false only
         self._numbers = dict.fromkeys(self.numeric, 0)  # rows with a number
 
@@ -76,7 +76,7 @@ class BlockEncoder:
             if isinstance(column, CategoricalColumn):
                 codes[:, j] = self._categories(name, column, columns[name])
             else:
-                values = self._values(name, columns[name])
+                values = self._values(name, column, columns[name])
                 codes[:, j] = column.codes_of(values)
                 with np.errstate(over="ignore"):
                     numbers[:, self.numeric.index(name)] = values
@@ -87,13 +87,15 @@ class BlockEncoder:
         """Says what only the whole table shows.
 
         Raises:
-            DataError: a numeric column holds text that is not a number. Names the column, counts rows, quotes nothing.
+            DataError: a column holds what its kind cannot read. Names the column, counts rows, quotes nothing.
         """
         for name in self.numeric:
             # A CSV reader takes a block of true and false for booleans; beside numbers they are text.
             bad = self._texts[name] + (self._flags[name] if self._numbers[name] or self._texts[name] else 0)
             if bad:
-                raise text_in_numbers(name, bad, self.rows)
+                column = self.schema.columns[name]
+                assert isinstance(column, BinnedColumn)
+                raise text_in_column(name, column.kind, column.expected, bad, self.rows)
 
     def _categories(self, name: str, column: CategoricalColumn, source: pa.Array | pd.Series) -> np.ndarray:
         values, index, is_text = _factorised(name, source)
@@ -112,32 +114,30 @@ class BlockEncoder:
         found: np.ndarray = np.asarray(codes, dtype=self.schema.dtype)[index]
         return found
 
-    def _values(self, name: str, source: pa.Array | pd.Series) -> npt.NDArray[np.float64]:
-        """(m,) float64 numbers, NaN where missing; counts what is not a number."""
+    def _values(self, name: str, column: BinnedColumn, source: pa.Array | pd.Series) -> npt.NDArray[np.float64]:
+        """(m,) float64 numbers, NaN where missing; counts what is not of the column's kind."""
         plain = _plain_numbers(source)
         if plain is not None:
             numbers, flags = plain
-            if flags:
-                self._flags[name] += len(numbers)
-            else:
-                self._numbers[name] += int(np.count_nonzero(~np.isnan(numbers)))
-            return numbers
-        _refuse_dates(name, source)
+            own = column.of_plain(numbers)
+            if own is not None:
+                if flags:
+                    self._flags[name] += len(numbers)
+                else:
+                    self._numbers[name] += int(np.count_nonzero(~np.isnan(numbers)))
+                return own
+            if np.isnan(numbers).all():  # a block of missing cells is one in every kind
+                return numbers
+        if column.reads_numbers:
+            _refuse_dates(name, source)
         values, index, _ = _factorised(name, source)
-        missing = self.schema.missing_text
-        parsed = [
-            math.nan if isinstance(value, str) and value.strip() in missing else parse_number(value) for value in values
-        ]
+        parsed, bad = column.parse_all(values, self.schema.missing_text)
         rows = np.bincount(index + 1, minlength=len(values) + 1)[1:]  # of each value
-        for value, number, count in zip(values, parsed, rows.tolist(), strict=True):
-            if number is None:
-                self._texts[name] += count
-            elif isinstance(value, bool) and _is_series(source):
-                self._flags[name] += count
-            elif number == number:
-                self._numbers[name] += count
-        table = np.array([math.nan if x is None else x for x in [*parsed, None]], dtype=np.float64)
-        found: npt.NDArray[np.float64] = table[index]
+        flags_here = np.array([isinstance(value, bool) for value in values], dtype=bool) & _is_series(source)
+        self._texts[name] += int(rows[bad].sum())
+        self._flags[name] += int(rows[flags_here & ~bad].sum())
+        self._numbers[name] += int(rows[~bad & ~flags_here & ~np.isnan(parsed)].sum())
+        found: npt.NDArray[np.float64] = np.append(parsed, np.nan)[index]
         return found
 
 

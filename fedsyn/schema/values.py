@@ -6,55 +6,26 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedsyn.errors import CellError
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 # Text that stands for a missing value, unless it is one of the column's own categories.
 MISSING_TEXT = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A"})
 
 
-def to_numbers(series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -> np.ndarray:
-    """(n,) float64 numbers of a numeric column, NaN where missing; booleans count as 0 and 1.
-
-    Raises:
-        DataError: text that is not a number, or dates. Names the column and counts the rows; never quotes a
-            value.
-    """
-    import pandas as pd
-
-    dtype = series.dtype
-    if pd.api.types.is_bool_dtype(dtype) or (
-        pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype)
-    ):
-        numbers: np.ndarray = series.to_numpy(dtype=np.float64, na_value=np.nan)
-        return numbers
-    if pd.api.types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
-        raise dates_in_numbers(str(series.name))
-    if isinstance(dtype, pd.CategoricalDtype):
-        inverse, uniques = series.cat.codes.to_numpy(), series.cat.categories
-    else:
-        inverse, uniques = pd.factorize(series, use_na_sentinel=True)
-    parsed = [
-        math.nan if isinstance(value, str) and value.strip() in missing_text else parse_number(value)
-        for value in uniques.tolist()
-    ]
-    bad = np.array([number is None for number in parsed] + [False])[inverse]
-    if bad.any():
-        raise text_in_numbers(str(series.name), int(bad.sum()), len(series))
-    numbers = np.array([math.nan if x is None else x for x in parsed] + [math.nan], dtype=np.float64)[inverse]
-    return numbers
-
-
-def text_in_numbers(name: str, bad: int, rows: int) -> CellError:
-    """The refusal of a numeric column that holds text."""
+def text_in_column(name: str, kind: str, expected: str, bad: int, rows: int) -> CellError:
+    """The refusal of a column that holds what its kind cannot read; counts rows, quotes nothing."""
+    if kind == "numeric":
+        return CellError(
+            f"column '{name}' is numeric in the schema but holds text that is not a number in "
+            f"{bad} of {rows} rows; correct the rows, list the text under "
+            "missing_values in the schema, or make the column categorical"
+        )
     return CellError(
-        f"column '{name}' is numeric in the schema but holds text that is not a number in "
-        f"{bad} of {rows} rows; correct the rows, list the text under "
-        "missing_values in the schema, or make the column categorical"
+        f"column '{name}' is of kind {kind} in the schema but {bad} of {rows} rows do not hold {expected}; correct the "
+        "rows or the column's format in the schema, or list the text under missing_values"
     )
 
 

@@ -126,6 +126,29 @@ def _missing_values() -> tuple[Schema, int]:
     return Schema(columns=columns, label="smoker"), 60
 
 
+def _every_kind() -> tuple[Schema, int]:
+    return Schema.loads(_EVERY_KIND), 50
+
+
+_EVERY_KIND = """
+columns:
+  number: {kind: identifier, make: sequence, prefix: P, width: 4}
+  name: {kind: identifier}
+  born: {kind: date, lower: 1920-01-01, upper: 2024-12-31, bins: 5, format: "%d.%m.%Y", missing: true}
+  admitted: {kind: datetime, lower: 2020-01-01, upper: 2024-12-31T23:59:59, bins: 4, step: minute, zone: Europe/Berlin}
+  at: {kind: time, bins: 4, step: minute, missing: true}
+  stay: {kind: duration, lower: 0 days, upper: 30 days, bins: [0 days, 1 days, 30 days], step: hour, format: clock}
+  note: {kind: text}
+  cost: {kind: decimal, places: 2, lower: 0, upper: 999, bins: 6, thousands: ".", mark: ",", suffix: €, missing: true}
+  temperature: {kind: decimal, places: 1, lower: 36, upper: 37, bins: values}
+  children: {kind: integer, lower: 0, upper: 12, bins: 4, stored: int8}
+  ward: {kind: categorical, categories: [a, b, c], other: false, ordered: true, stored: category}
+  zip: {kind: code, categories: ["01007", "10115"], width: 5}
+  smoker: {kind: boolean, texts: [nein, ja]}
+  died: {kind: boolean, missing: true}
+label: smoker
+"""
+
 _MAKERS: dict[str, Callable[[], tuple[Schema, int]]] = {
     "single_column": _single_column,
     "one_valued_column": _one_valued_column,
@@ -134,4 +157,5 @@ _MAKERS: dict[str, Callable[[], tuple[Schema, int]]] = {
     "more_categories_than_rows": _more_categories_than_rows,
     "odd_names": _odd_names,
     "missing_values": _missing_values,
+    "every_kind": _every_kind,
 }

@@ -16,8 +16,8 @@ import pytest
 from attack import mean_gap, violated
 from transcripts import Case, Transcript, transcripts
 
-from clients.flaim_baselines import FedNaiveBayesClient
 from fedsyn import registry
+from fedsyn.plugins.clients.flaim_baselines import FedNaiveBayesClient
 from fedsyn.privacy import _noise
 from fedsyn.protocol.client import Sizes, answers
 from fedsyn.wire.holder import Call

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsyn.errors import BudgetExceeded
+from fedsyn.plugins.strategies.flaim import lemma_4_1
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,
@@ -24,7 +25,6 @@ from fedsyn.privacy import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from strategies.flaim import lemma_4_1
 
 
 def _log_range(low: float, high: float) -> st.SearchStrategy[float]:

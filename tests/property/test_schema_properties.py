@@ -12,7 +12,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedsyn.data import read_table
-from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.schema import (
+    BooleanColumn,
+    CategoricalColumn,
+    CodeColumn,
+    DateColumn,
+    DatetimeColumn,
+    DecimalColumn,
+    DropColumn,
+    DurationColumn,
+    IdentifierColumn,
+    IntegerColumn,
+    NumericColumn,
+    Schema,
+    TextColumn,
+    TimeColumn,
+)
 from fedsyn.schema.values import written
 from fedsyn.testing.schemas import awkward_tables
 
@@ -49,10 +64,61 @@ def numeric(draw):
     return NumericColumn(lower=lower, upper=upper, bins=draw(st.integers(1, 40)), missing=missing)
 
 
-SCHEMAS = st.builds(
-    Schema,
-    columns=st.dictionaries(TEXT.filter(str.strip), st.one_of(CATEGORICAL, numeric()), min_size=1, max_size=4),
+@st.composite
+def written_number(draw):
+    lower, upper = sorted((draw(st.integers(-(10**9), 10**9)), draw(st.integers(-(10**9), 10**9))))
+    mark = draw(st.sampled_from([".", ","]))
+    thousands = draw(st.sampled_from([None, " ", "'", "." if mark == "," else ","]))
+    affixes = {"prefix": draw(st.sampled_from(["", "€", "$ "])), "suffix": draw(st.sampled_from(["", " %", " EUR"]))}
+    given = {"bins": draw(st.integers(1, 40)), "missing": draw(st.booleans()), "mark": mark, "thousands": thousands}
+    places = draw(st.integers(0, 4))
+    if places == 0:
+        return IntegerColumn(lower=lower, upper=upper, **given, **affixes)
+    bounds = {"lower": lower / 10**places, "upper": upper / 10**places}
+    return DecimalColumn(places=places, **bounds, **given, **affixes)
+
+
+MOMENTS = st.datetimes(pd.Timestamp("1900-01-01"), pd.Timestamp("2100-12-31"))
+STEPS = ("hour", "minute", "second", "millisecond", "microsecond")
+
+
+@st.composite
+def temporal(draw):
+    lower, upper = sorted((draw(MOMENTS), draw(MOMENTS)))
+    given = {"bins": draw(st.integers(1, 40)), "missing": draw(st.booleans())}
+    kind = draw(st.sampled_from(["date", "datetime", "duration", "time"]))
+    if kind == "date":
+        written = draw(st.sampled_from([None, "%d.%m.%Y", "%Y%m%d"]))
+        bounds = {"lower": lower.date().isoformat(), "upper": upper.date().isoformat()}
+        return DateColumn(**bounds, format=written, **given)
+    step = draw(st.sampled_from(STEPS))
+    if kind == "time":
+        return TimeColumn(step=step, **given)
+    if kind == "duration":
+        return DurationColumn(lower="0 days", upper=str(pd.Timedelta(upper - lower)), step=step, **given)
+    zone = draw(st.sampled_from([None, "UTC", "Europe/Berlin", "America/New_York"]))
+    return DatetimeColumn(lower=lower.isoformat(), upper=upper.isoformat(), zone=zone, step=step, **given)
+
+
+MODELLED = st.one_of(
+    CATEGORICAL,
+    numeric(),
+    written_number(),
+    temporal(),
+    st.builds(BooleanColumn, texts=st.sampled_from([None, ("nein", "ja")]), missing=st.booleans()),
+    st.builds(CodeColumn, categories=st.just(("007", "12", "A1")), missing=st.booleans()),
 )
+ASIDE = st.sampled_from([DropColumn(), TextColumn(), IdentifierColumn(), IdentifierColumn(make="uuid")])
+
+
+@st.composite
+def schemas(draw):
+    modelled = draw(st.dictionaries(TEXT.filter(str.strip), MODELLED, min_size=1, max_size=4))
+    aside = draw(st.dictionaries(TEXT.filter(str.strip), ASIDE, max_size=2))
+    return Schema(columns={**aside, **modelled})
+
+
+SCHEMAS = schemas()
 
 
 def codes_of(schema: Schema, rows: int, seed: int) -> np.ndarray:
@@ -65,7 +131,8 @@ def codes_of(schema: Schema, rows: int, seed: int) -> np.ndarray:
 def test_encode_undoes_decode_and_numbers_stay_within_their_bounds(schema, rows, seed):
     codes = codes_of(schema, rows, seed)
     frame = schema.decode(codes, np.random.default_rng(seed))
-    assert list(frame) == list(schema.columns)
+    assert tuple(frame) == schema.order
+    assert not {name for name, column in schema.aside.items() if not column.made} & set(frame)
     assert len(frame) == rows
     np.testing.assert_array_equal(schema.encode(frame), codes)
     for name, column in schema.columns.items():

@@ -27,9 +27,9 @@ from fedsyn.inference.triangulation import (
     eliminate_simplicial,
     triangulate,
 )
+from fedsyn.plugins.strategies.privsyn import gum_config
 from fedsyn.selection.scores import contained_in, l1_distances
 from fedsyn.selection.views import ModelView
-from strategies.privsyn import gum_config
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from halves import asked
 
-from clients.aim import AimClient, AimContract, annealing_start, fixed_scales
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.flower import ConfigRecord, RecordDict
 from fedsyn.flower.messages import array_record, read_reply
 from fedsyn.inference import estimate
 from fedsyn.inference.fitting import estimate_config
+from fedsyn.plugins.clients.aim import AimClient, AimContract, annealing_start, fixed_scales
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.stored import Answers, Keeper
 from fedsyn.randomness import Randomness

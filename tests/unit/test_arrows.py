@@ -19,14 +19,13 @@ PACKAGES = ("fedsyn", "strategies", "clients", "partitioners")
 # other. The longest name that fits says where a module stands.
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.cli", "fedsyn.server_app", "fedsyn.client_app"),  # the doors
-    ("fedsyn.cli_party",),
     ("fedsyn",),  # the public face: fedsyn/__init__.py alone
     ("fedsyn.testing",),
     ("fedsyn.sweep",),
     ("fedsyn.runs",),
     ("fedsyn.report", "fedsyn.loading"),
-    ("strategies", "partitioners"),
-    ("clients",),
+    ("fedsyn.plugins.strategies", "fedsyn.plugins.partitioners"),
+    ("fedsyn.plugins.clients",),
     ("fedsyn.protocol",),
     ("fedsyn.store",),
     ("fedsyn.parties",),
@@ -39,11 +38,11 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.schema",),
     ("fedsyn.config", "fedsyn.domain", "fedsyn.mpc", "fedsyn.randomness", "fedsyn.registry"),
     ("fedsyn.nodes", "fedsyn.yamlio"),
-    ("fedsyn.errors", "fedsyn.version"),
+    ("fedsyn.errors", "fedsyn.version", "fedsyn.plugins"),
 )
 
 # Plug-ins: the core names their classes by path and imports none of them.
-PLUG_INS = ("strategies", "clients", "partitioners")
+PLUG_INS = ("fedsyn.plugins.strategies", "fedsyn.plugins.clients", "fedsyn.plugins.partitioners")
 
 # Arrows against the order that work under way removes. Each goes when it is gone from the tree; none is added.
 KNOWN: frozenset[str] = frozenset()
@@ -74,6 +73,8 @@ def arrows_of_the_tree() -> frozenset[tuple[str, str]]:
 
 
 def module_of(path: str) -> str:
+    """A module's name; the folders of plug-ins at the root go by that of `fedsyn/plugins`."""
+    path = path if path.startswith("fedsyn/") else f"fedsyn/plugins/{path}"
     return path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
@@ -128,7 +129,7 @@ def against_the_order(found: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
 
 def into_plug_ins(found: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Arrows from the core into the packages that it only names by path."""
-    return {(a, b) for a, b in found if a.partition(".")[0] == "fedsyn" and b.partition(".")[0] in PLUG_INS}
+    return {(a, b) for a, b in found if not a.startswith(PLUG_INS) and b.startswith(PLUG_INS)}
 
 
 def circles(found: Iterable[tuple[str, str]]) -> list[list[str]]:
@@ -229,7 +230,7 @@ def test_functions_are_short() -> None:
     [
         ("fedsyn/inference/gum.py", "from fedsyn.selection import scores", "fedsyn.selection.scores"),
         ("fedsyn/wire/messages.py", "from fedsyn.aggregation.base import Summed", "fedsyn.aggregation.base"),
-        ("clients/aim.py", "import strategies.aim", "strategies.aim"),
+        ("clients/aim.py", "import fedsyn.plugins.strategies.aim", "fedsyn.plugins.strategies.aim"),
         ("fedsyn/server_app.py", "def f():\n    from fedsyn.client_app import app", "fedsyn.client_app"),
         ("fedsyn/data/sources.py", "if TYPE_CHECKING:\n    from fedsyn import run", "fedsyn"),
         ("fedsyn/evaluation/base.py", "from fedsyn.selection.scores import l1", "fedsyn.selection.scores"),
@@ -253,9 +254,9 @@ def test_arrows_with_the_order_are_none_of_its_business() -> None:
 
 
 def test_a_plug_in_imported_by_the_core_is_found_where_the_order_allows_it() -> None:
-    found = arrows({"fedsyn/runs/serve.py": "from strategies.aim import Aim", "strategies/aim.py": ""})
+    found = arrows({"fedsyn/runs/serve.py": "from fedsyn.plugins.strategies.aim import Aim", "strategies/aim.py": ""})
     assert not against_the_order(found)
-    assert show(into_plug_ins(found)) == "fedsyn.runs.serve -> strategies.aim"
+    assert show(into_plug_ins(found)) == "fedsyn.runs.serve -> fedsyn.plugins.strategies.aim"
 
 
 def test_a_circle_is_found_inside_one_room() -> None:

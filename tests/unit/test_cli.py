@@ -172,7 +172,7 @@ def test_a_ragged_file(fedsyn: Fedsyn, project: Path) -> None:
 
 
 def test_more_clients_than_rows(fedsyn: Fedsyn, project: Path) -> None:
-    assert_one_message(fedsyn("run", "run.yaml", "--out", "out", "--set", "federation.clients=500"), "500", "54")
+    assert_one_message(fedsyn("run", "run.yaml", "--out", "out", "--set", "federation.clients=500"), "500", "60")
 
 
 def test_an_unapproved_schema(fedsyn: Fedsyn, project: Path) -> None:
@@ -188,6 +188,7 @@ def test_a_malformed_schema(fedsyn: Fedsyn, project: Path) -> None:
 
 def test_a_file_without_a_schema(fedsyn: Fedsyn, project: Path) -> None:
     replace(project / "run.yaml", ", schema: schema.yaml", "")
+    (project / "schema.yaml").unlink()
     assert_one_message(fedsyn("run", "run.yaml", "--out", "out"), "schema")
 
 
@@ -237,6 +238,7 @@ RUN_FILES = {
     "model.npz",
     "report.html",
     "rounds.jsonl",
+    "schema.yaml",
     "synthetic.csv",
 }
 
@@ -356,7 +358,7 @@ def test_datasets_are_listed(fedsyn: Fedsyn) -> None:
 def test_a_partition_is_described_and_drawn(fedsyn: Fedsyn, project: Path) -> None:
     result = fedsyn("partition", "run.yaml", "--set", "federation.partition=quantity", "--plot", "--out", "pictures")
     assert result.code == 0 and result.err == ""
-    assert re.search(r"clients\D+3\b", result.out) and re.search(r"rows\D+54\b", result.out)
+    assert re.search(r"clients\D+3\b", result.out) and re.search(r"rows\D+60\b", result.out)
     picture = project / "pictures" / "partition-quantity.png"
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert "not private" in result.out

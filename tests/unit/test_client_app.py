@@ -319,8 +319,20 @@ def test_flwr_run_starts_no_deployment() -> None:
 def test_neither_door_imports_the_other_nor_the_common_part_anything_heavy() -> None:
     for module, absent in {
         "fedsyn.server_app": ["fedsyn.client_app"],
-        "fedsyn.client_app": ["fedsyn.server_app", "fedsyn.evaluation", "strategies", "fedsyn.protocol.strategy"],
-        "fedsyn.runs.run_config": ["pandas", "fedsyn.evaluation", "strategies", "clients", "fedsyn.flower", "flwr"],
+        "fedsyn.client_app": [
+            "fedsyn.server_app",
+            "fedsyn.evaluation",
+            "fedsyn.plugins.strategies",
+            "fedsyn.protocol.strategy",
+        ],
+        "fedsyn.runs.run_config": [
+            "pandas",
+            "fedsyn.evaluation",
+            "fedsyn.plugins.strategies",
+            "fedsyn.plugins.clients",
+            "fedsyn.flower",
+            "flwr",
+        ],
     }.items():
         code = f"import sys, {module}; print([name for name in {absent} if name in sys.modules])"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)

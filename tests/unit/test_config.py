@@ -86,7 +86,7 @@ def test_a_wrong_name_is_answered_with_the_nearest_valid_one(nodes: dict[str, An
         ({"evaluation": ["nll"], "data": {"test_fraction": 0}}, "nll"),
         ({"mechanism": {"name": "aim"}, "federation": {"participation": 0.5}}, "'aim' has one data holder"),
         ({"privacy": None}, "missing key 'privacy'"),
-        ({"data": "adult"}, "data: expected keys below it"),
+        ({"data": 3}, "data: expected keys below it"),
         ({"federation": [3]}, "federation: expected keys below it"),
         ({"mechanism": 3}, "mechanism"),
     ],
@@ -100,7 +100,7 @@ def test_all_problems_are_told_at_once() -> None:
     assert all(part in message for part in ("privacy.epsilon", "privacy.delta", "federation.client"))
 
 
-@pytest.mark.parametrize("missing", ["mechanism", "data", "privacy"])
+@pytest.mark.parametrize("missing", ["data", "privacy"])
 def test_a_missing_node_is_named(missing: str) -> None:
     nodes = document()
     del nodes[missing]
@@ -329,7 +329,7 @@ def test_the_hash_depends_on_what_client_and_server_must_share_only() -> None:
     same = [
         {"runtime": {"engine": "ray", "seed": 5}},
         {"data": {"test_fraction": 0.2}},
-        {"evaluation": ["nll"]},
+        {"data": {"test_fraction": 0.2}, "evaluation": ["nll"]},
         {"synthesis": {"rows": 5}},
         {"federation": {"partition": {"name": "quantity"}}},
     ]
@@ -361,3 +361,47 @@ def test_a_configuration_cannot_be_changed() -> None:
     config = parse_config(document())
     with pytest.raises(Exception, match="frozen"):
         config.privacy.epsilon = 9.0  # type: ignore[misc]
+
+
+# Short forms -----------------------------------------------------------------------------------------------------------
+
+
+def test_three_keys_are_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("age\n1\n", encoding="utf-8")
+    (tmp_path / "schema.yaml").write_text("columns: {age: {kind: numeric, lower: 0, upper: 9}}\n", encoding="utf-8")
+    (tmp_path / "run.yaml").write_text("data: rows.csv\nepsilon: 1\ndelta: 1e-6\n", encoding="utf-8")
+    config = load_config(tmp_path / "run.yaml")
+    assert (config.privacy.epsilon, config.privacy.delta, config.mechanism.name) == (1.0, 1e-6, "sketch_aim")
+    assert config.data.source == str(tmp_path / "rows.csv")
+    assert config.data.schema_file == str(tmp_path / "schema.yaml")
+    (tmp_path / "rows.schema.yaml").write_text("columns: {}\n", encoding="utf-8")  # its own name comes first
+    assert load_config(tmp_path / "run.yaml").data.schema_file == str(tmp_path / "rows.schema.yaml")
+    changed = load_config(tmp_path / "run.yaml", ["epsilon=2", "data.label=age"])
+    assert (changed.privacy.epsilon, changed.data.label, changed.data.source) == (2.0, "age", config.data.source)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("data: x\nepsilon: 1\n", "missing key 'privacy.delta'"),
+        ("data: x\n", "missing key 'privacy': write for instance 'epsilon: 1' and 'delta: 1e-6'"),
+        ("data: x\nepsilon: 1\nprivacy: {epsilon: 2, delta: 0.1}\n", "'epsilon' is given twice"),
+        ("data: x\nepsilonn: 1\ndelta: 1e-6\n", r"unknown key 'epsilonn' \(did you mean 'epsilon'"),
+        ("data: x\nepsilon: much\ndelta: 1e-6\n", "privacy.epsilon: .*number"),
+    ],
+)
+def test_a_wrong_short_form_is_one_sentence(tmp_path: Path, text: str, match: str) -> None:
+    (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=match):
+        load_config(tmp_path / "run.yaml")
+
+
+def test_rows_are_held_out_of_a_table_that_is_not_for_release_only() -> None:
+    nodes = document()
+    nodes["runtime"] = {"seed": None}
+    assert parse_config(nodes).data.test_fraction == 0.0
+    assert parse_config(nodes | {"runtime": {"seed": 3}}).data.test_fraction == 0.1
+    explicit = nodes | {"data": {**nodes["data"], "test_fraction": 0.3}}
+    assert parse_config(explicit).data.test_fraction == 0.3
+    with pytest.raises(ConfigError, match="'nll' needs held-out rows"):
+        parse_config(nodes | {"evaluation": ["nll"]})

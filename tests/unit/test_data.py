@@ -115,11 +115,13 @@ def test_without_a_schema_types_are_guessed_per_column(tmp_path):
             "not a well-formed CSV file: Expected 2 fields in line 3",
         ),
         ("surplus.csv", b"age,town\n1,Bonn,x\n2,Bonn,y\n", "more cells than the header"),
-        ("latin.csv", "age,town\n1,Köln\n".encode("latin-1"), "not text in UTF-8"),
+        ("zeros.csv", b"age,town\n1,Bo\0nn\n", "holds NUL bytes"),
         ("broken.csv.gz", b"not gzip at all", "the file is damaged|Not a gzipped file"),
         ("cut.csv.gz", gzip.compress(b"age,town\n" + b"1,Bonn\n" * 5000, mtime=0)[:40], "damaged"),
         ("broken.parquet", b"not parquet", "not a well-formed Parquet file"),
-        ("table.xlsx", b"", "must end in one of .csv"),
+        ("table.xlsx", b"", "not a well-formed Excel file"),
+        ("table.doc", b"", "must end in one of .csv"),
+        ("table.xls", b"", "save it as .xlsx or .csv"),
     ],
 )
 def test_a_bad_file_gets_one_clear_message(name, content, message, tmp_path):

@@ -11,7 +11,6 @@ from halves import asked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.distributed_aim import DistributedAimClient, Scores
 from fedsyn.aggregation.fixed_point import LARGEST, decode, encode, encoded_moves
 from fedsyn.config import InferenceNode
 from fedsyn.counting.candidates import Candidates, build_workload
@@ -19,6 +18,8 @@ from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
+from fedsyn.plugins.clients.distributed_aim import DistributedAimClient, Scores
+from fedsyn.plugins.strategies.distributed_aim import DistributedAim, Sigmas
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.client import Marginals
 from fedsyn.randomness import Randomness
@@ -29,7 +30,6 @@ from fedsyn.testing.harness import Federation, Outcome, config_of, execute, fede
 from fedsyn.testing.schemas import awkward_table
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Summed
-from strategies.distributed_aim import DistributedAim, Sigmas
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

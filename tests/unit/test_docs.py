@@ -148,7 +148,7 @@ def test_every_mechanism_is_described_and_configured() -> None:
     headings = anchors(ROOT / "docs" / "mechanisms.md")
     configured = {load_config(path).mechanism.name for path in CONFIGS}
     for name, entry in MECHANISMS.items():
-        if entry.strategy.startswith("strategies."):  # not those that another test registers
+        if entry.strategy.startswith("fedsyn.plugins.strategies."):  # not those that another test registers
             assert name in headings, f"docs/mechanisms.md has no section '{name}'"
             assert name in configured, f"no configuration in configs/ runs '{name}'"
 
@@ -161,7 +161,7 @@ def mechanism_sections() -> dict[str, str]:
 def test_mechanism_options_are_documented() -> None:
     """Each option, also below `ablation`, stands in its section, or in one whose options are, or extend, the same."""
     sections = mechanism_sections()
-    shipped = [name for name, entry in MECHANISMS.items() if entry.strategy.startswith("strategies.")]
+    shipped = [name for name, entry in MECHANISMS.items() if entry.strategy.startswith("fedsyn.plugins.strategies.")]
     for name in shipped:
         options = contract_class(name).Options
         alike = [other for other in shipped if related(options, contract_class(other).Options)]

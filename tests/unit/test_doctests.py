@@ -21,7 +21,8 @@ def _modules_with_examples() -> list[str]:
     names = []
     for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         if any(line.lstrip().startswith(">>> ") for line in path.read_text(encoding="utf-8").splitlines()):
-            names.append(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            names.append(name if name.split(".")[0] == "fedsyn" else f"fedsyn.plugins.{name}")
     return names
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.flaim import _means
 from fedsyn.config import RunConfig
 from fedsyn.counting.candidates import Candidates
 from fedsyn.counting.marginals import count
 from fedsyn.inference import model_size
+from fedsyn.plugins.clients.flaim import _means
+from fedsyn.plugins.strategies.flaim import AugFlaim
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
@@ -21,7 +22,6 @@ from fedsyn.testing.harness import Federation, Outcome, config_of, execute, fini
 from fedsyn.testing.schemas import awkward_table
 from fedsyn.wire.envelope import Reply
 from fedsyn.wire.requests import Ask, Sum, Summed
-from strategies.flaim import AugFlaim
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

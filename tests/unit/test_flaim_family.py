@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient
 from fedsyn.config import RunConfig
 from fedsyn.counting.candidates import Candidates
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
+from fedsyn.plugins.clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient
+from fedsyn.plugins.strategies.flaim import AugFlaimOracle, NaiveFlaim, lemma_4_1
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_epsilon
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, strategy_class
@@ -23,7 +24,6 @@ from fedsyn.selection.views import ModelView, PooledView
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.testing.schemas import awkward_table
 from fedsyn.wire.holder import Holder
-from strategies.flaim import AugFlaimOracle, NaiveFlaim, lemma_4_1
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

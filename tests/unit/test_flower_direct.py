@@ -16,7 +16,6 @@ import pytest
 from flwr.compat.client.client import Client
 from flwr.compat.client.numpy_client import NumPyClient
 
-from clients.sketch_aim import SketchAimClient
 from fedsyn.domain import Domain
 from fedsyn.errors import NodeError, RunError
 from fedsyn.flower import ClientApp, Context, Message
@@ -24,6 +23,7 @@ from fedsyn.flower.bridge import FitClient, bridge, read_state, write_state
 from fedsyn.flower.direct import Asked, TableApp
 from fedsyn.flower.grid import Contexts, InProcessGrid
 from fedsyn.loading import parse_config
+from fedsyn.plugins.clients.sketch_aim import SketchAimClient
 from fedsyn.protocol import exchange
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.record import RoundCosts

@@ -20,11 +20,11 @@ from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.loading import parse_config
+from fedsyn.plugins.strategies.heterofedsyn import AdaFedPrivSyn, FedPrivSyn
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.selection.indif import Projection, all_pairs
 from fedsyn.testing.harness import config_of, finished
 from fedsyn.testing.schemas import awkward_table
-from strategies.heterofedsyn import AdaFedPrivSyn, FedPrivSyn
 
 FEDERATED = ("fed_privsyn", "ada_fed_privsyn")
 

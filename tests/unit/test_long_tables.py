@@ -38,8 +38,8 @@ TABLES = awkward_tables()
 NAMED = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 
 
-def read_in_blocks(path, schema, rows=7, separator=","):
-    blocks = list(encoded_blocks(path, schema, separator, rows))
+def read_in_blocks(path, schema, rows=7):
+    blocks = list(encoded_blocks(path, schema, rows=rows))
     assert all(0 < len(block.codes) <= rows for block in blocks)
     return np.concatenate([b.codes for b in blocks]), np.concatenate([b.numbers for b in blocks])
 
@@ -208,10 +208,11 @@ def test_true_and_false_in_a_numeric_column_of_csv_do_not_depend_on_blocks(cells
         ("short.csv", b"agee,town\n1,Bonn\n", r"'age' \(did you mean 'agee'\?\)"),
         ("ragged.csv", b"age,town\n" + b"1,Bonn\n" * 9 + b"2,Bonn,3,4\n", "Expected 2 fields in line 11"),
         ("surplus.csv", b"age,town\n1,Bonn,x\n2,Bonn,y\n", "more cells than the header"),
-        ("latin.csv", "age,town\n1,Köln\n".encode("latin-1"), "not text in UTF-8"),
+        ("zeros.csv", b"age,town\n1,Bo\0nn\n", "holds NUL bytes"),
         ("cut.csv.gz", gzip.compress(b"age,town\n" + b"1,Bonn\n" * 5000, mtime=0)[:40], "damaged"),
         ("broken.parquet", b"not parquet", "not a well-formed Parquet file"),
-        ("table.xlsx", b"", "must end in one of .csv"),
+        ("table.xlsx", b"", "not a well-formed Excel file"),
+        ("table.doc", b"", "must end in one of .csv"),
     ],
 )
 def test_a_bad_file_gets_the_message_of_the_whole_reader(name, content, message, tmp_path):
@@ -429,7 +430,9 @@ def test_floats_are_written_as_python_writes_them(tmp_path):
     values = np.concatenate([values, -values, rng.random(20_000) * 1e6, rng.random(20_000) * 1e11])
     values = np.concatenate([values, *(np.nextafter(edge, [0, 1e99]) for edge in (1e-4, 1e10, 1e15, 1e16, 2.0))])
     values = values[np.isfinite(values)]
-    assert writer._number_cells(values, np.zeros(len(values), bool)).to_pylist() == [repr(v) for v in values.tolist()]
+    assert writer._number_cells(schema.columns["x"], values, np.zeros(len(values), bool)).to_pylist() == [
+        repr(v) for v in values.tolist()
+    ]
     writer.close()
 
 

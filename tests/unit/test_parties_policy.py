@@ -176,7 +176,7 @@ def three_hosts_of(**changes: Any) -> tuple[Host, Host, Host]:
 
 
 def test_a_mechanism_that_fails_is_named_by_its_error_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from clients.aim import DistAimContract
+    from fedsyn.plugins.clients.aim import DistAimContract
 
     def broken(self: Any) -> Any:
         raise ValueError("secret text")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from halves import asked
 
-from clients.aim import AimContract
-from clients.flaim import FlaimClient
-from clients.flaim import Select as FlaimSelect
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference import Measurement, Model, estimate
+from fedsyn.plugins.clients.aim import AimContract
+from fedsyn.plugins.clients.flaim import FlaimClient
+from fedsyn.plugins.clients.flaim import Select as FlaimSelect
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, effective_cells, pack_model

@@ -22,9 +22,10 @@ from pair_runs import (
     table_of,
 )
 
-from clients.privsyn import Resolutions, WeightedPairs
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.plugins.clients.privsyn import Resolutions, WeightedPairs
+from fedsyn.plugins.strategies.privsyn import Allocation, choose_greedily, integer_weights
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
@@ -33,7 +34,6 @@ from fedsyn.testing.harness import config_of, finished, vanish
 from fedsyn.testing.schemas import AwkwardTable
 from fedsyn.wire.envelope import ANSWER, ENVELOPE
 from fedsyn.wire.holder import Holder
-from strategies.privsyn import Allocation, choose_greedily, integer_weights
 
 
 def a_client(table: AwkwardTable = CHAIN) -> Any:

@@ -25,7 +25,7 @@ ROWS = tuple(itertools.product(*map(range, SHAPE)))  # every row that there can 
 PRIVATE = [
     name
     for name, entry in MECHANISMS.items()
-    if entry.strategy.startswith("strategies.") and not contract_class(name).not_private
+    if entry.strategy.startswith("fedsyn.plugins.strategies.") and not contract_class(name).not_private
 ]
 
 

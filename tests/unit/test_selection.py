@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsyn.selection.views as views
-from clients.aim import AimContract
-from clients.flaim import AugFlaimClient
 from fedsyn.config import InferenceNode, WorkloadNode
 from fedsyn.counting.candidates import Candidates, build_workload
 from fedsyn.counting.marginals import count
@@ -20,6 +18,8 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import EstimateConfig, Measurement, estimate
 from fedsyn.loading import parse_config
+from fedsyn.plugins.clients.aim import AimContract
+from fedsyn.plugins.clients.flaim import AugFlaimClient
 from fedsyn.privacy import Ledger, PrivacyBudget
 from fedsyn.protocol.stored import Select
 from fedsyn.randomness import Randomness

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from halves import asked
 
-from clients.sketch_aim import SketchAimClient, Sketches
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
+from fedsyn.plugins.clients.sketch_aim import SketchAimClient, Sketches
+from fedsyn.plugins.strategies.sketch_aim import Sigmas, SketchAim, SketchAimOptions, Sketched, precision
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
@@ -23,7 +24,6 @@ from fedsyn.testing.harness import Federation, Outcome, config_of, execute, fini
 from fedsyn.testing.schemas import awkward_table
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Sum, Summed
-from strategies.sketch_aim import Sigmas, SketchAim, SketchAimOptions, Sketched, precision
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

@@ -49,7 +49,7 @@ def check_run_directory(bench: Bench) -> None:
         loaded = load_model(out / "model.npz").to_arrays()
         assert equal_arrays(loaded, base.arrays), "model.npz does not hold the model"
         frame = pd.read_csv(out / "synthetic.csv", keep_default_na=False, dtype=str)
-        assert list(frame.columns) == list(schema.columns) and len(frame) == len(base.synthetic), (
+        assert list(frame.columns) == list(schema.order) and len(frame) == len(base.synthetic), (
             "synthetic.csv has other columns or another number of rows than the synthetic table"
         )
         ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))

@@ -1,0 +1,58 @@
+"""The command line, `fedsyn COMMAND`: one module for each group of commands, put together here.
+
+Exit codes: 0 success, 1 the run failed, 2 bad configuration or bad data, with one message and no traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fedsyn import __version__
+from fedsyn.cli.console import err_console, out_console, say_what_is_logged
+from fedsyn.cli.lists import datasets, identity, mechanisms
+from fedsyn.cli.party import app as party_app
+from fedsyn.cli.runs import explain, partition, run
+from fedsyn.cli.schemas import app as schema_app
+from fedsyn.cli.sweeps import report, sweep
+from fedsyn.errors import FedsynError, InputError
+
+app = typer.Typer(
+    name="fedsyn",
+    help="Federated, differentially private synthetic tables.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+# In the order in which `fedsyn --help` lists them.
+for command in (run, sweep, report, partition, explain, identity, mechanisms, datasets):
+    app.command()(command)
+app.add_typer(schema_app, name="schema")
+app.add_typer(party_app, name="party")
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        out_console.print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point: turns fedsyn's errors into one message and an exit code."""
+    say_what_is_logged()
+    try:
+        app(standalone_mode=True)
+    except InputError as error:
+        err_console.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except FedsynError as error:
+        err_console.print(f"failed: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        err_console.print("interrupted")
+        sys.exit(130)

@@ -1,0 +1,5 @@
+"""`python -m fedsyn.cli`."""
+
+from fedsyn.cli import main
+
+main()

@@ -1,0 +1,86 @@
+"""What every command shares: two consoles, arguments that several take, progress, and files that are written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fedsyn.errors import ConfigError
+
+out_console = Console()
+err_console = Console(stderr=True)
+
+ConfigArgument = Annotated[Path, typer.Argument(help="YAML configuration of the run.", metavar="CONFIG.yaml")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY.KEY=VALUE", help="Override one key; may be repeated."),
+]
+
+
+class _Said(logging.Handler):
+    """Prints what fedsyn logs, such as how a file was found to be written."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        err_console.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
+
+
+def say_what_is_logged() -> None:
+    """Lets the messages of fedsyn's own loggers appear on standard error."""
+    logger = logging.getLogger("fedsyn")
+    if not any(isinstance(handler, _Said) for handler in logger.handlers):
+        logger.addHandler(_Said(logging.INFO))
+        logger.setLevel(logging.INFO)
+
+
+@contextmanager
+def round_progress(title: str, rounds: int | None) -> Iterator[Any]:
+    """A callback for finished rounds: a bar on a terminal, silence elsewhere."""
+    if not err_console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err_console, transient=True) as bar:
+        task = bar.add_task(f"{title}, preparing", total=rounds)
+
+        def advance(record: Any) -> None:
+            selected = f": {record.selected[0]}" if record.selected else ""
+            bar.update(task, completed=record.round, description=f"{title}, round {record.round}{selected}")
+
+        yield advance
+
+
+@contextmanager
+def cell_progress(title: str, cells: int) -> Iterator[Any]:
+    """A callback for finished cells: a bar on a terminal, silence elsewhere."""
+    if not err_console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err_console, transient=True) as bar:
+        task = bar.add_task(title, total=cells)
+
+        def advance(cell: Any, facts: dict[str, Any]) -> None:
+            bar.update(task, advance=1, description=f"{title}: {cell.id} {facts['status']}")
+
+        yield advance
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns a failure to write into a message."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    yield

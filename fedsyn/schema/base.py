@@ -1,0 +1,33 @@
+"""What every column of a schema has, whatever its kind."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, StrictBool, StrictFloat, StrictInt, StrictStr
+
+Value = StrictBool | StrictInt | StrictFloat | StrictStr
+
+#: Keys that describe a column without deciding how it is encoded: they are not part of a schema's hash.
+REMARKS = ("drafted", "approved", "public", "stored")
+
+
+class ColumnBase(BaseModel):
+    """A column.
+
+    Attributes:
+        kind: its name in YAML.
+        missing: whether missing values are a category of their own.
+        drafted: what was read from the data rather than known to be public.
+        approved: whether a person has accepted what was drafted as public.
+        public: why the values are public, in words.
+        stored: the dtype in which pandas had the column ("int32", "Int64", "category", "datetime64[us, UTC]"), and in
+            which it comes back; None: the kind's own.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: str
+    missing: bool = False
+    drafted: tuple[str, ...] = ()
+    approved: bool = False
+    public: str | None = None
+    stored: str | None = None

@@ -1,0 +1,46 @@
+"""What is wrong with a schema, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from fedsyn.errors import nearest
+from fedsyn.schema.aside import ASIDE
+from fedsyn.schema.columns import KINDS
+
+
+def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
+    """All problems of a schema in one line, each with its place and, for an unknown key, the nearest valid
+    one.
+    """
+    problems = []
+    for item in error.errors(include_url=False):
+        loc = [str(part) for part in item["loc"]]
+        # Inside a column: columns, name, kind, key, and then pydantic's own bookkeeping about unions.
+        in_column = loc[:1] in (["columns"], ["aside"]) and len(loc) > 3
+        key = loc[3] if in_column else loc[-1] if loc else ""
+        where = f"column '{loc[1]}': " if loc[:1] in (["columns"], ["aside"]) and len(loc) > 1 else ""
+        if item["type"] == "extra_forbidden":
+            allowed = list((KINDS | ASIDE)[loc[2]].model_fields) if in_column else list(allowed_keys)
+            hint = nearest(key, allowed) or f" (allowed: {', '.join(allowed)})"
+            problems.append(f"{where}unknown key '{key}'{hint}")
+        elif item["type"] in ("union_tag_invalid", "union_tag_not_found"):
+            problems.append(f"{where}kind must be one of {', '.join([*KINDS, *ASIDE])}")
+        elif in_column and key in _EXPECTED:
+            problems.append(f"{where}{key} must be {_EXPECTED[key]}")
+        else:
+            name = f"{key}: " if in_column or not where else ""
+            problems.append(f"{where}{name}{item['msg'].removeprefix('Value error, ')}")
+    distinct = list(dict.fromkeys(problems))
+    more = f"; and {len(distinct) - 8} more" if len(distinct) > 8 else ""
+    return "; ".join(distinct[:8]) + more
+
+
+_EXPECTED = {
+    "bins": "a number of bins, a list of ascending edges, or 'values'",
+    "categories": "a list of at least one text, number or boolean",
+    "other": "true, false, or the category for unknown values",
+    "groups": "a mapping from a category to a list of values",
+}
