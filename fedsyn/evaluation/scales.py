@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsyn.domain import Domain
+from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.base import EvaluationInput, sample_rows
 from fedsyn.evaluation.metrics import evaluate
-from fedsyn.evaluation.scores import Codes, shares
+from fedsyn.evaluation.scores import Codes, Floats, shares
 from fedsyn.inference import EmpiricalModel, Model
 
 _FAST = ("workload_error", "workload_error_l2", "nll", "range_query_error", "range_query_error_3")
@@ -23,9 +23,7 @@ _ONE_LEARNER = ("auc", "f1", "accuracy", "f1_lr", "accuracy_lr", "rmse")
 _FEW_ROWS = 2_000  # teach a learner of independent columns as little as many would
 
 
-def scales(
-    names: Iterable[str], data: EvaluationInput, rng: np.random.Generator
-) -> dict[str, dict[str, float | None]]:
+def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator) -> dict[str, dict[str, float | None]]:
     """Metric -> reference -> value, of the metrics for which that is quick; None: not finite.
 
     Args:
@@ -41,7 +39,7 @@ def scales(
     made = min(rows, _FEW_ROWS) if learners_only else rows
     shuffled = _shuffled(sample_rows(data.train, made, rng), rng)
     uniform = np.column_stack([rng.integers(0, size, made) for size in domain.shape]) if len(domain) else shuffled
-    references = {
+    references: dict[str, tuple[Model | EmpiricalModel, Codes]] = {
         "training rows": (EmpiricalModel(domain, data.train), data.train),
         "independent columns": (_independent(data.train, domain), shuffled),
         "uniform table": (Model(domain, {}, float(rows)), uniform),
@@ -63,8 +61,8 @@ def _shuffled(codes: Codes, rng: np.random.Generator) -> Codes:
 
 
 def _independent(codes: Codes, domain: Domain) -> Model:
-    """The product of the one-way marginals; a value that no row has counts as half a row, so that no row is ruled out."""
+    """The product of the one-way marginals; a value that no row has counts as half a row, so that none is ruled out."""
     least = 0.5 / len(codes)
     parts = zip(domain, shares(codes, domain), strict=True)
-    potentials = {(name,): np.log(np.maximum(share, least)) for name, share in parts}
+    potentials: dict[Clique, Floats] = {(name,): np.log(np.maximum(share, least)) for name, share in parts}
     return Model(domain, potentials, float(len(codes)))

@@ -25,7 +25,7 @@ def position(value: float, worst: float, best: float) -> float:
 def of_column(score: float, uniform: float, halves: float) -> Verdict:
     """A column's score beside a uniform column and beside a second half of the real rows."""
     at = position(score, uniform, halves)
-    if halves - uniform < 0.02 and score >= halves - 0.02 or score >= halves:
+    if score >= halves or (halves - uniform < 0.02 and score >= halves - 0.02):
         return "as close as a second sample of the real rows", "good"
     if not at > 0:
         return "no better than a column of uniform noise", "bad"

@@ -66,15 +66,9 @@ def marginals(columns: Sequence[Marginal]) -> Figure:
         for column in shown
         for i, (label, made) in enumerate(zip(column.labels, column.synthetic, strict=True))
     ]
-    legend = [
-        (
-            '<svg width="12" height="12" aria-hidden="true"><rect width="12" height="12" fill="var(--bar)"/></svg>',
-            "synthetic",
-        )
-    ]
+    legend = [(_swatch('width="12" height="12" fill="var(--bar)"'), "synthetic")]
     if real:
-        tick = '<svg width="14" height="12" aria-hidden="true"><rect y="5" width="14" height="3" fill="var(--tick)"/></svg>'
-        legend.append((tick, "real rows"))
+        legend.append((_swatch('y="5" width="14" height="3" fill="var(--tick)"'), "real rows"))
     what = (
         "Bars: share of the synthetic rows; ticks: of the real rows." if real else "Bars: share of the synthetic rows."
     )
@@ -130,37 +124,36 @@ def _marginal(column: Marginal) -> Any:
     ).properties(width="container", height=110)
 
 
-def scores(columns: Sequence[tuple[str, float, float, float]]) -> Figure:
-    """Scores of the columns, worst first: (name, score, that of two real halves, that of a uniform column)."""
+def scores(columns: Sequence[tuple[str, float, float]]) -> Figure:
+    """Scores of the columns, worst first: (name, score, that of two halves of the real rows)."""
     shown = columns[:_MOST_SCORES]
     left = f" The {len(shown)} worst of {len(columns)}." if len(shown) < len(columns) else ""
+    low = math.floor(20 * min(min(score, halves) for _, score, halves in shown)) / 20
 
     def build() -> Any:
         import altair as alt
 
-        rows = [{"column": n, "score": s, "halves": h, "uniform": u} for n, s, h, u in shown]
-        y = alt.Y("column:N", sort=None, axis=alt.Axis(title=None, labelLimit=110))
-        x_axis = alt.Axis(title="score (1: equal to the real rows)")
-        tooltip = ["column:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("score", "halves", "uniform"))]
+        rows = [{"column": name, "score": score, "halves": halves} for name, score, halves in shown]
+        y = alt.Y("column:N", sort=None, axis=alt.Axis(title=None, labelLimit=110, grid=True))
+        axis = alt.Axis(title="score (1: equal to the real rows)", labelOverlap="greedy", tickCount=6)
+        scale = alt.Scale(domain=[max(0.0, min(low, 0.95)), 1], nice=False)
+        tooltip = ["column:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("score", "halves"))]
         chart = _chart(rows)
         return alt.layer(
-            chart.mark_bar(height=alt.RelativeBandSize(0.6)).encode(
-                y=y, x=alt.X("score:Q", scale=alt.Scale(domain=[0, 1]), axis=x_axis), tooltip=tooltip
+            chart.mark_tick(orient="vertical", height=16).encode(
+                y=y, x=alt.X("halves:Q", scale=scale, axis=axis), tooltip=tooltip
             ),
-            chart.mark_tick(orient="vertical").encode(y=y, x=alt.X("halves:Q"), tooltip=tooltip),
-            chart.mark_point(shape="diamond", filled=True, size=40, opacity=0.8, color="#888888").encode(
-                y=y, x=alt.X("uniform:Q"), tooltip=tooltip
-            ),
+            chart.mark_circle(size=80, opacity=1).encode(y=y, x=alt.X("score:Q"), tooltip=tooltip),
         ).properties(width="container", height=max(60, 20 * len(shown)))
 
     worst = shown[0]
     return Figure(
         name="column-scores",
-        caption="Scores of the columns, worst first. Bar: the synthetic table; tick: two halves of the real rows, as "
-        f"good as it gets; diamond: a column of uniform noise.{left}",
+        caption="Scores of the columns, worst first. Dot: the synthetic table; line: two halves of the real rows, as "
+        f"good as it gets.{left} The table below has the numbers.",
         panels=[Panel("", f"Worst column: {worst[0]}, score {worst[1]:.3f} of 1.", build)],
-        head=["column", "score", "two real halves", "uniform"],
-        rows=[[n, f"{s:.3f}", f"{h:.3f}", f"{u:.3f}"] for n, s, h, u in shown],
+        head=(),
+        rows=(),
         layout="one",
     )
 
@@ -168,6 +161,8 @@ def scores(columns: Sequence[tuple[str, float, float, float]]) -> Figure:
 def associations(names: Sequence[str], links: Links) -> Figure:
     """Heatmaps of the association of every pair: real, synthetic, and their difference; synthetic alone if need be."""
     real = any(math.isfinite(r) for _, _, r, _ in links)
+    at = {name: place for place, name in enumerate(names)}
+    links = [(a, b, r, s) if at[a] < at[b] else (b, a, r, s) for a, b, r, s in links]
     values = [
         {"a": a, "b": b, "synthetic": _three(s), **({"real": _three(r), "difference": _three(s - r)} if real else {})}
         for a, b, r, s in links
@@ -208,7 +203,8 @@ def associations(names: Sequence[str], links: Links) -> Figure:
     if real:
         lost = max(links, key=lambda link: abs((link[3] or 0.0) - link[2]))
         says["difference"] = (
-            f"Largest difference: {lost[0]} and {lost[1]}, {lost[2]:.2f} in the real rows, {lost[3] or 0:.2f} in the table."
+            f"Largest difference: {lost[0]} and {lost[1]}, {lost[2]:.2f} in the real rows, "
+            f"{lost[3] or 0:.2f} in the table."
         )
     titles = {"real": "Real rows", "synthetic": "Synthetic table", "difference": "Synthetic minus real"}
     number = [[a, b, *([f"{r:.2f}"] if real else []), f"{s or 0:.2f}"] for a, b, r, s in strongest]
@@ -226,45 +222,44 @@ def associations(names: Sequence[str], links: Links) -> Figure:
 
 def graph(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> Figure:
     """The model's graph: columns that it models together; edges: (column, column, association in the model)."""
-    at = _layout(len(names), [(names.index(a), names.index(b)) for a, b, _ in edges])
+    place = _circle(names, edges)
 
     def build() -> Any:
         import altair as alt
 
-        place = {name: (float(x), float(y)) for name, (x, y) in zip(names, at, strict=True)}
         lines = [
-            {
-                "from": a,
-                "to": b,
-                "x": place[a][0],
-                "y": place[a][1],
-                "x2": place[b][0],
-                "y2": place[b][1],
-                "v": _three(v),
-            }
+            {"from": a, "to": b, "x": place[a][0], "y": place[a][1], "x2": place[b][0], "y2": place[b][1]}
+            | {"v": _three(v)}
             for a, b, v in edges
         ]
         degree = {name: sum(name in edge[:2] for edge in edges) for name in names}
-        nodes = [{"column": n, "x": x, "y": y, "neighbours": degree[n]} for n, (x, y) in place.items()]
+        nodes: list[dict[str, Any]] = [
+            {"column": n, "x": x, "y": y, "neighbours": degree[n]} for n, (x, y) in place.items()
+        ]
         hidden = alt.Axis(labels=False, ticks=False, grid=False, domain=False, title=None)
-        scale = alt.Scale(domain=[-1.25, 1.25])
-        x, y = alt.X("x:Q", axis=hidden, scale=scale), alt.Y("y:Q", axis=hidden, scale=scale)
-        association = alt.Tooltip("v:Q", title="association", format=".2f")
-        return alt.layer(
-            _chart(lines)
-            .mark_rule()
-            .encode(
-                x=x, y=y, x2="x2:Q", y2="y2:Q", tooltip=["from:N", "to:N", association],
-                strokeWidth=alt.StrokeWidth("v:Q", scale=alt.Scale(domain=[0, 1], range=[0.7, 6]), legend=None),
-                opacity=alt.value(0.6),
-            ),
-            _chart(nodes).mark_circle(size=90, opacity=1).encode(x=x, y=y, tooltip=["column:N", "neighbours:Q"]),
-            _chart(nodes).mark_text(dy=-11, fontSize=10, limit=110).encode(x=x, y=y, text="column:N"),
-        ).properties(width="container", height=420)  # fmt: skip
+        x = alt.X("x:Q", axis=hidden, scale=alt.Scale(domain=[-1.9, 1.9], nice=False))
+        y = alt.Y("y:Q", axis=hidden, scale=alt.Scale(domain=[-1.1, 1.1], nice=False))
+        width = alt.StrokeWidth("v:Q", scale=alt.Scale(domain=[0, 1], range=[0.7, 7]), legend=None)
+        tooltip = ["from:N", "to:N", alt.Tooltip("v:Q", title="association", format=".2f")]
+        drawn = (
+            _chart(lines).mark_rule(opacity=0.6).encode(x=x, y=y, x2="x2", y2="y2", strokeWidth=width, tooltip=tooltip)
+        )
+        dots = _chart(nodes).mark_circle(size=80, opacity=1).encode(x=x, y=y, tooltip=["column:N", "neighbours:Q"])
+        sides = [
+            ("left", 9, [node for node in nodes if node["x"] >= 0]),
+            ("right", -9, [n for n in nodes if n["x"] < 0]),
+        ]
+        words = [
+            _chart(own).mark_text(align=side, dx=dx, fontSize=11, limit=105).encode(x=x, y=y, text="column:N")
+            for side, dx, own in sides
+        ]
+        return alt.layer(drawn, dots, *words).properties(width="container", height=max(340, min(620, 13 * len(names))))
 
-    alone = len(names) - len({name for edge in edges for name in edge[:2]})
+    alone = [name for name in names if not any(name in edge[:2] for edge in edges)]
     strong = sorted(edges, key=lambda edge: -edge[2])
-    words = f"{len(names)} columns, {len(edges)} links, {alone} columns without a link."
+    words = f"{len(names)} columns, {len(edges)} links."
+    if alone:
+        words += f" Without a link: {', '.join(alone)}."
     if strong:
         words += f" Strongest: {strong[0][0]} and {strong[0][1]}, {strong[0][2]:.2f}."
     return Figure(
@@ -278,24 +273,18 @@ def graph(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> Figu
     )
 
 
-def _layout(size: int, edges: Sequence[tuple[int, int]]) -> np.ndarray:
-    """(size, 2) places in [-1, 1]: Fruchterman and Reingold's springs, from a circle; the same for the same graph."""
-    turn = 2 * math.pi * np.arange(size) / max(size, 1)
-    at = np.column_stack([np.cos(turn), np.sin(turn)])
-    if size < 3:
-        return at
-    links = np.zeros((size, size))
-    for a, b in edges:
-        links[a, b] = links[b, a] = 1.0
-    ideal = 1.6 / math.sqrt(size)
-    for step in range(150):
-        apart = at[:, None] - at[None]
-        distance = np.maximum(np.linalg.norm(apart, axis=2), 1e-3)
-        force = (ideal**2 / distance**2 - links * distance / ideal)[:, :, None] * apart
-        moved = force.sum(axis=1) - 0.15 * at
-        length = np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-9)
-        at = at + moved / length * np.minimum(length, 0.1 * (1 - step / 150))
-    return at / max(float(np.abs(at).max()), 1e-9)
+def _circle(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> dict[str, tuple[float, float]]:
+    """Places on a circle, in the order of the graph's Fiedler vector: what is linked stands near each other."""
+    size = len(names)
+    laplacian = np.zeros((size, size))
+    for a, b, v in edges:
+        i, j = names.index(a), names.index(b)
+        laplacian[i, j] = laplacian[j, i] = -(0.05 + v)
+    np.fill_diagonal(laplacian, -laplacian.sum(axis=1) + 1e-9)
+    fiedler = np.linalg.eigh(laplacian)[1][:, min(1, size - 1)]
+    order = np.argsort(np.round(fiedler, 9), kind="stable")
+    turn = 2 * math.pi * (np.arange(size) + 0.5) / max(size, 1)
+    return {names[i]: (float(math.sin(t)), float(math.cos(t))) for i, t in zip(order, turn, strict=True)}
 
 
 def budget(parts: Sequence[tuple[int, str, float]], left: float) -> Figure:
@@ -371,3 +360,7 @@ def _three(value: float) -> float:
 
 def _short(text: str) -> str:
     return text if len(text) <= 14 else text[:13] + "…"
+
+
+def _swatch(shape: str) -> str:
+    return f'<svg width="14" height="12" aria-hidden="true"><rect {shape}/></svg>'

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -44,7 +45,7 @@ class Figure:
         name: of its file.
         caption: what it shows and how to read it.
         panels: its charts.
-        head, rows: its numbers.
+        head, rows: its numbers; none where a table of the page has them.
         layout: 'many' small panels, a few 'wide' ones, or 'one' below the other.
         legend: (HTML of a swatch, text) pairs.
         data: named tables that the charts of the figure share.
@@ -79,14 +80,15 @@ def figure_html(figure: Figure, draw: bool) -> str:
             title = f"<p>{escape(panel.title)}</p>" if panel.title else ""
             parts.append(
                 f'<div class="panel">{title}<div class="chart" role="img" aria-label="{escape(panel.says)}"></div>'
-                f'<script type="application/json">{as_script(_spec(panel))}</script></div>'
+                f'<script type="application/json">{as_script(_spec(panel, legend=not figure.legend))}</script></div>'
             )
         parts.append("</div>")
     parts.append(f"<figcaption>{escape(figure.caption)}</figcaption>")
-    shown = table(figure.head, figure.rows, caption=f"Numbers: {figure.caption}")
-    opened = "" if draw else " open"
-    parts.append(f'<details class="numbers"{opened}><summary>The same as numbers</summary>{shown}</details></figure>')
-    return "".join(parts)
+    if figure.rows:
+        shown = table(figure.head, figure.rows, caption=f"Numbers: {figure.caption}")
+        opened = "" if draw else " open"
+        parts.append(f'<details class="numbers"{opened}><summary>The same as numbers</summary>{shown}</details>')
+    return "".join([*parts, "</figure>"])
 
 
 def save_figures(figures: Sequence[Figure], folder: Path, formats: Sequence[str]) -> list[Path]:
@@ -136,17 +138,45 @@ def file_spec(figure: Figure) -> Spec:
             spec["width"] = _FILE_WIDTH if figure.layout == "many" else 2 * _FILE_WIDTH
         parts.append(spec)
     whole: Spec = {"concat": parts, "columns": figure.columns, "datasets": dict(figure.data)}
-    if figure.layout == "many":
-        whole["resolve"] = {"legend": {"color": "shared"}}
+    if not figure.legend:
+        whole["resolve"] = {"scale": {"color": "independent"}}
+    else:
+        whole["resolve"] = {"legend": {"color": "shared", "shape": "shared"}}
     return whole
 
 
-def _spec(panel: Panel) -> Spec:
+def _spec(panel: Panel, *, legend: bool = True) -> Spec:
+    """A panel's specification with its data inside; without the chart's legend where the page has its own."""
     # altair's validation would cost more than everything else here; the tests draw every chart.
     spec: Spec = panel.build().to_dict(validate=False)
+    datasets = spec.pop("datasets", {})
     for key in ("$schema", "config"):
         spec.pop(key, None)
-    return spec
+    spec = _with_values(spec, datasets)
+    return spec if legend else _without_legend(spec)
+
+
+def _with_values(spec: Spec, datasets: Mapping[str, Any]) -> Spec:
+    """altair gathers the data of a chart's layers under names; where charts are put together each keeps its own."""
+    result: Spec = {}
+    for key, value in spec.items():
+        if key == "data" and value.get("name") in datasets:
+            result[key] = {"values": datasets[value["name"]]}
+        elif key == "layer":
+            result[key] = [_with_values(part, datasets) for part in value]
+        else:
+            result[key] = value
+    return result
+
+
+def _without_legend(spec: Spec) -> Spec:
+    result = dict(spec)
+    if "encoding" in spec:
+        keys = ("color", "shape", "strokeDash")
+        result["encoding"] = {k: {**v, "legend": None} if k in keys else v for k, v in spec["encoding"].items()}
+    if "layer" in spec:
+        result["layer"] = [_without_legend(part) for part in spec["layer"]]
+    return result
 
 
 def scripts(data: Mapping[str, Any]) -> str:
@@ -169,8 +199,7 @@ def as_script(value: Any) -> str:
 
 def _runtime() -> str:
     """Vega, Vega-Lite and Vega-Embed as one text; put together once (a second), then read from the cache folder."""
-    import vl_convert
-
+    vl_convert: Any = import_module("vl_convert")  # its stubs lack the version, and a default
     cached = cache_dir() / f"vega-{vl_convert.__version__}.js"
     try:
         return cached.read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedsyn.config import check_format
 from fedsyn.report.figures import INSTALL, Figure, drawable, figure_html, save_figures, scripts
-from fedsyn.report.style import STYLE
+from fedsyn.report.style import STYLE, series_colours
 from fedsyn.report.text import paragraph
 from fedsyn.version import __version__
 
@@ -59,7 +59,7 @@ class Page:
         page = (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<title>{escape(self.title)}</title><style>{STYLE}</style></head><body>"
+            f"<title>{escape(self.title)}</title><style>{STYLE}{series_colours()}</style></head><body>"
             f'<a class="skip" href="#content">Skip to the content</a>'
             f"<header><h1>{escape(self.title)}</h1></header>{contents}"
             f'<main id="content" tabindex="-1">{"".join(self._parts)}</main>'

@@ -20,29 +20,32 @@ _SHOWN_PAIRS = 20
 DEFINITIONS = (
     (
         "Score of a column",
-        "1 minus the total variation distance of the column's real and synthetic shares, in the schema's bins: the part "
-        "of the two bar charts that overlaps. Higher is better; 1 is equal, 0 has nothing in common.",
+        "1 minus the total variation distance of the column's real and synthetic shares, in the schema's bins: "
+        "the part of the two bar charts that overlaps. Higher is better; 1 is equal, 0 has nothing in common.",
     ),
     (
         "Score of a pair",
-        "The same for two columns together. Columns of more than 20 values are read in 20 groups of about equally many "
-        "real rows. Higher is better.",
+        "The same for two columns together. Columns of more than 20 values are read in 20 groups of about equally"
+        " many real rows. Higher is better.",
     ),
     (
         "Two real halves",
-        "The score of one random half of the real rows beside the other: what chance alone leaves, and as good as a "
-        "table can be expected to get.",
+        "The score of one random half of the real rows beside the other: what chance alone leaves, and as good as"
+        " a table can be expected to get.",
     ),
     (
         "Independent columns",
-        "The score of a table whose columns have exactly the real shares and nothing to do with one another. A pair "
-        "that scores no better has lost what links it.",
+        "The score of a table whose columns have exactly the real shares and nothing to do with one another. A "
+        "pair that scores no better has lost what links it.",
     ),
-    ("Uniform", "The score of a table in which every value is equally frequent: it knows nothing but the schema."),
+    (
+        "Uniform",
+        "The score of a table in which every value is equally frequent: it knows nothing but the schema.",
+    ),
     (
         "Moved",
-        "For columns with an order: how far values have moved on average (Wasserstein distance), as a share of the mean "
-        "distance between two real values. Lower is better; 0 is not at all.",
+        "For columns with an order: how far values have moved on average (Wasserstein distance), as a share of "
+        "the mean distance between two real values. Lower is better; 0 is not at all.",
     ),
     (
         "Association",
@@ -51,15 +54,16 @@ DEFINITIONS = (
     ),
     (
         "Train on synthetic, train on real",
-        "The same learner (gradient boosting, 100 trees of depth 4) is trained on synthetic rows and on real ones, and "
-        "both are tested on the same real rows. AUC: the chance that a row of a class is ranked above a row without it, "
-        "higher is better, 0.5 is guessing. RMSE: typical error in the label's unit, lower is better.",
+        "The same learner (gradient boosting, 100 trees of depth 4) is trained on synthetic rows and on real "
+        "ones, and both are tested on the same real rows. AUC: the chance that a row of a class is ranked above a"
+        " row without it, higher is better, 0.5 is guessing. RMSE: typical error in the label's unit, lower is "
+        "better.",
     ),
     (
         "Membership attack",
-        "Training rows and held-out rows are told apart by their distance to the closest synthetic row. AUC 0.5 is "
-        "guessing, 1 finds all; the interval is a 95% confidence interval (DeLong). One attack among many: that it fails "
-        "shows no privacy. The guarantee is the ledger's.",
+        "Training rows and held-out rows are told apart by their distance to the closest synthetic row. AUC 0.5 "
+        "is guessing, 1 finds all; the interval is a 95% confidence interval (DeLong). One attack among many: "
+        "that it fails shows no privacy. The guarantee is the ledger's.",
     ),
 )
 
@@ -88,7 +92,8 @@ def not_for_publication() -> str:
     """What stands on every page that shows real rows."""
     return warning(
         "Not for publication.",
-        "This page compares with the real rows, exactly and outside any guarantee. What it shows of them is not private.",
+        "This page compares with the real rows, exactly and outside any guarantee. What it shows of them is not "
+        "private.",
     )
 
 
@@ -102,7 +107,9 @@ def how_good(quality: Quality) -> str:
 
 
 def _columns_verdict(quality: Quality) -> verdicts.Verdict:
-    return verdicts.of_column(quality.column_score, quality.mean("columns", "uniform"), quality.mean("columns", "halves"))
+    return verdicts.of_column(
+        quality.column_score, quality.mean("columns", "uniform"), quality.mean("columns", "halves")
+    )
 
 
 def _pairs_words(quality: Quality) -> str:
@@ -111,8 +118,9 @@ def _pairs_words(quality: Quality) -> str:
     if halves - independent < 0.005 or not math.isfinite(kept):
         return f"its pairs of columns score {score:.3f}, where the real columns are nearly independent"
     if kept <= 0:
-        return f"it keeps nothing of what links two columns (score {score:.3f}; independent columns: {independent:.3f})"
-    return f"it keeps {min(kept, 1):.0%} of what links two columns (score {score:.3f}; independent columns: {independent:.3f})"
+        return f"it keeps nothing of what links two columns (score {score:.3f}; independent columns {independent:.3f})"
+    scale = f"score {score:.3f}; independent columns: {independent:.3f}"
+    return f"it keeps {min(kept, 1):.0%} of what links two columns ({scale})"
 
 
 def quality_cards(quality: Quality) -> str:
@@ -124,17 +132,25 @@ def quality_cards(quality: Quality) -> str:
         items.append(("Pairs of columns", f"{quality.pair_score:.3f}", scale))
     if quality.prediction is not None:
         found = quality.prediction
-        items.append((f"{found.measure} for {found.label}", f"{found.synthetic:.3g}", f"trained on real rows: {found.real:.3g}"))
+        items.append(
+            (f"{found.measure} for {found.label}", f"{found.synthetic:.3g}", f"trained on real rows: {found.real:.3g}")
+        )
     if quality.attack is not None:
         attack = quality.attack
-        items.append(("Membership attack", f"{attack.auc:.2f}", f"95% interval {attack.lower:.2f} to {attack.upper:.2f}; guessing 0.5"))
+        items.append(
+            (
+                "Membership attack",
+                f"{attack.auc:.2f}",
+                f"95% interval {attack.lower:.2f} to {attack.upper:.2f}; guessing 0.5",
+            )
+        )
     return cards(items)
 
 
 def quality_sections(page: Page, quality: Quality, *, most_auc: float | None = None) -> None:
     """Columns, values, pairs, associations, prediction and attack; most_auc: what the guarantee allows an attack."""
     page.section("Columns", paragraph("Worst first. " + " ".join(quality.rules)))
-    page.figure(scores([(c.name, c.score, c.halves, c.uniform) for c in quality.columns]))
+    page.figure(scores([(c.name, c.score, c.halves) for c in quality.columns]))
     page.add(_column_table(quality))
     page.section("Values of the columns")
     page.figure(marginals([Marginal(c.name, c.labels, c.synthetic, c.real) for c in quality.columns]))
@@ -166,8 +182,12 @@ def _pair_tables(quality: Quality) -> str:
         words, _ = verdicts.of_pair(pair.score, pair.independent, pair.halves)
         numbers = (pair.score, pair.halves, pair.independent, pair.uniform)
         links = (pair.association, pair.association_synthetic)
-        rows.append((f"{pair.first} × {pair.second}", *(f"{n:.3f}" for n in numbers), *(f"{n:.2f}" for n in links), words))
-    worst = table(head, rows[:_SHOWN_PAIRS], caption=f"The {min(_SHOWN_PAIRS, len(rows))} worst pairs; higher is better")
+        rows.append(
+            (f"{pair.first} × {pair.second}", *(f"{n:.3f}" for n in numbers), *(f"{n:.2f}" for n in links), words)
+        )
+    worst = table(
+        head, rows[:_SHOWN_PAIRS], caption=f"The {min(_SHOWN_PAIRS, len(rows))} worst pairs; higher is better"
+    )
     if len(rows) <= _SHOWN_PAIRS:
         return worst
     rest = table(head, rows[_SHOWN_PAIRS:], caption="The other pairs, worst first")
@@ -186,7 +206,9 @@ def _prediction(quality: Quality) -> str:
         ("nothing", f"{found.guess:.4g}", "a guess that looks at no column"),
     ]
     tested = f"Tested on {found.rows:,} real rows, {_tested(found)}."
-    return table(("trained on", found.measure, "verdict"), rows, caption=f"Predicting {found.label}; {better}") + paragraph(tested)
+    return table(
+        ("trained on", found.measure, "verdict"), rows, caption=f"Predicting {found.label}; {better}"
+    ) + paragraph(tested)
 
 
 def _tested(found: Prediction) -> str:
@@ -210,6 +232,6 @@ def _attack(quality: Quality, most_auc: float | None) -> str:
 
 def _attacked(found: Attack) -> str:
     return (
-        f"{found.rows:,} rows of each kind, searched among {found.synthetic:,} synthetic rows. Equal to a synthetic row, "
-        f"code for code: {found.copies:.1%} of the training rows, {found.copies_held_out:.1%} of the held-out ones."
+        f"{found.rows:,} rows of each kind, searched among {found.synthetic:,} synthetic rows. Equal to a synthetic "
+        f"row, code for code: {found.copies:.1%} of the training rows, {found.copies_held_out:.1%} of the others."
     )

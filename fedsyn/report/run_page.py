@@ -80,8 +80,6 @@ def run_page(facts: RunFacts, *, draw: bool = True) -> Page:
     shown = None if facts.public else facts.quality
     page.add(quality_cards(shown) if shown is not None else _public_cards(facts))
     page.add(*(paragraph(note, "soft") for note in facts.notes))
-    if not facts.public:
-        _metrics(page, facts)
     if shown is not None:
         quality_sections(page, shown, most_auc=_most_auc(facts.ledger))
     elif facts.marginals:
@@ -90,9 +88,13 @@ def run_page(facts: RunFacts, *, draw: bool = True) -> Page:
         if facts.links:
             page.section("Associations")
             page.figure(associations([column.name for column in facts.marginals], facts.links))
+    if not facts.public:
+        _metrics(page, facts)
     _model(page, facts)
     _privacy(page, facts)
     _rounds(page, facts)
+    if not facts.public:
+        _costs(page, facts)
     if shown is not None:
         page.section("What the scores mean", definitions(DEFINITIONS))
     page.section("Configuration", settings(facts.config))
@@ -103,7 +105,9 @@ def first_sentence(facts: RunFacts) -> str:
     """What the table is, for whom it is private, and how good it is."""
     size = "a synthetic table" if facts.rows is None else f"a synthetic table of {facts.rows:,} rows"
     holders = f"the rows of {facts.clients:,} holders" if facts.clients > 1 else "the rows of one holder"
-    text = f"This is {size} and {len(facts.domain)} columns, made by {facts.mechanism} from {holders} of {facts.source}; "
+    text = (
+        f"This is {size} and {len(facts.domain)} columns, made by {facts.mechanism} from {holders} of {facts.source}; "
+    )
     ledger = facts.ledger
     guarantee = f"epsilon = {ledger['epsilon']:.4g} and delta = {ledger['delta']:g}"
     if ledger["private"]:
@@ -125,8 +129,8 @@ def odds(facts: RunFacts) -> str:
     epsilon = float(ledger["epsilon"])
     factor = f"{math.exp(epsilon):.3g}" if epsilon < 50 else "any number"
     text = (
-        f"In plain words: whatever somebody concludes from the table and from all that was released, the presence of "
-        f"the protected unit makes it at most {factor} times as likely (e to the power of epsilon), but for a chance of "
+        f"In plain words: whatever somebody concludes from the table and all that was released, the presence of the "
+        f"protected unit makes it at most {factor} times as likely (e to the power of epsilon), but for a chance of "
         f"delta = {ledger['delta']:g}. {ledger['adjacency'].capitalize()}."
     )
     if "epsilon_replace_one" in ledger:
@@ -139,10 +143,14 @@ def _warnings(facts: RunFacts) -> str:
     ledger = facts.ledger
     if facts.public:
         found.append(
-            warning("For publication.", "This page was made without the real rows: it shows what was released and paid for.")
+            warning(
+                "For publication.", "This page was made without the real rows: it shows what was released and paid for."
+            )
         )
     else:
-        found.append(not_for_publication() + paragraph("fedsyn report RUN --no-real writes the page for publication.", "soft"))
+        found.append(
+            not_for_publication() + paragraph("fedsyn report RUN --no-real writes the page for publication.", "soft")
+        )
     if not ledger["private"]:
         reasons = "; ".join(ledger["not_private_because"])
         found.append(warning("This run is not private.", f"Do not release the table: {reasons}."))
@@ -161,23 +169,26 @@ def alarms(facts: RunFacts) -> list[tuple[str, str]]:
             found.append(
                 (
                     "Noise outweighs signal.",
-                    f"Even the least noisy count carries noise of standard deviation {noise:.4g}, while an average value "
-                    f"of a column is held by {rows / size:.4g} rows. The table says next to nothing about the real "
-                    "rows: raise epsilon, use fewer bins, or bring more rows.",
+                    f"Even the least noisy count carries noise of standard deviation {noise:.4g}, while an average "
+                    f"value of a column is held by {rows / size:.4g} rows. The table says next to nothing about the "
+                    "real rows: raise epsilon, use fewer bins, or bring more rows.",
                 )
             )
         if ledger["delta"] > 1 / rows:
             found.append(
                 (
                     "Delta is large.",
-                    f"delta = {ledger['delta']:g} is more than one in {rows:,.0f} rows ({known}): a mechanism that publishes "
-                    f"a random row in the open would meet it. Choose delta below {1 / rows:.1g}.",
+                    f"delta = {ledger['delta']:g} is more than one in {rows:,.0f} rows ({known}): a mechanism that "
+                    f"publishes a random row in the open would meet it. Choose delta below {1 / rows:.1g}.",
                 )
             )
     sizes = [release for release in ledger["releases"] if release["name"] == "sizes" and "sigma" in release]
     if rows is not None and sizes and sizes[0]["sigma"] * math.sqrt(facts.clients) >= rows / 2:
         found.append(
-            ("The number of rows is not known.", f"It was released with noise of standard deviation {sizes[0]['sigma']:.4g} a holder.")
+            (
+                "The number of rows is not known.",
+                f"It was released with noise of standard deviation {sizes[0]['sigma']:.4g} a holder.",
+            )
         )
     return found
 
@@ -193,10 +204,11 @@ def _least_noise(ledger: Mapping[str, Any]) -> float | None:
 
 
 def _most_auc(ledger: Mapping[str, Any]) -> float | None:
-    """The largest expected AUC of an attack that tells a training row from a held-out one.
+    """The largest expected AUC of an attack that tells training rows from others.
 
-    Let x be a training row, y a held-out one, and p the chance that the attack ranks x above y. Exchanging the two is one
-    replacement, after which y is the training row, so p <= e^eps (1 - p) + delta, with the epsilon of a replacement.
+    Let x be a training row, y another one, and p the chance that the attack ranks x above y. Exchanging the two is
+    one replacement, after which y is the training row, so p <= e^eps (1 - p) + delta, with the
+    epsilon of a replacement.
     """
     if not ledger["private"] or "epsilon_replace_one" not in ledger or ledger["epsilon_replace_one"] > 50:
         return None
@@ -213,7 +225,7 @@ def _public_cards(facts: RunFacts) -> str:
 
 
 def _metrics(page: Page, facts: RunFacts) -> None:
-    """The metrics that the configuration asked for, with their scale; then what the run cost."""
+    """The metrics that the configuration asked for, with their scale."""
     known = all_metrics()
     rows = []
     for name, value in facts.metrics.items():
@@ -222,7 +234,9 @@ def _metrics(page: Page, facts: RunFacts) -> None:
         scale = facts.scales.get(name, {})
         references = [scale.get(key) for key in ("training rows", "independent columns", "uniform table")]
         numbers = [math.nan if reference is None else reference for reference in references]
-        words = verdicts.of_metric(math.nan if value is None else value, *numbers)[0] if scale else "no scale is computed"
+        words = (
+            verdicts.of_metric(math.nan if value is None else value, *numbers)[0] if scale else "no scale is computed"
+        )
         direction = "lower is better" if known[name].lower_is_better else "higher is better"
         if name == "heterogeneity":
             direction, words = "neither", "how much the holders differ, not how good the table is"
@@ -231,6 +245,10 @@ def _metrics(page: Page, facts: RunFacts) -> None:
     if rows:
         head = ("metric", "what", "direction", "value", "training rows", "independent", "uniform", "verdict")
         page.section("Metrics", table(head, rows, caption="What the configuration asked for, and where it stands"))
+
+
+def _costs(page: Page, facts: RunFacts) -> None:
+    known = all_metrics()
     costs = [(name, COSTS.get(name, ""), _value(value)) for name, value in facts.metrics.items() if name not in known]
     if costs:
         page.section("Costs", table(("cost", "what", "value"), costs, caption="What the run took; not a release"))
@@ -255,8 +273,8 @@ def _privacy(page: Page, facts: RunFacts) -> None:
     page.section("Privacy")
     page.add(
         paragraph(
-            f"Spent: rho = {ledger['rho']:.6g}, which is epsilon = {ledger['epsilon']:.6g} at delta = {ledger['delta']:g} "
-            f"(budget: epsilon = {ledger['budget']['epsilon']:g})."
+            f"Spent: rho = {ledger['rho']:.6g}, which is epsilon = {ledger['epsilon']:.6g} at "
+            f"delta = {ledger['delta']:g} (budget: epsilon = {ledger['budget']['epsilon']:g})."
         )
     )
     releases, whole = ledger["releases"], max(float(ledger["rho"]), 1e-300)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 MOST_ROWS = 1000
-_NUMBER = re.compile(r"[-−]?(\d[\d,]*(\.\d+)?|\.\d+)(e[-+]?\d+)?( ?(%|kB|MB|s))?( ± [\d.e+-]+)?|–|not finite|")
+_NUMBER = re.compile(r"[-−]?(\d[\d,]*(\.\d+)?|\.\d+)(e[-+]?\d+)?( ?(%|kB|MB|s))?( ± <?[\d.e+-]+)?|–|not finite|")
 _LONG = 40  # letters from which on a cell keeps some width
 
 
