@@ -177,6 +177,10 @@ class FhAimContract(AimContract):
     Options = FhAimOptions
     central = False
 
+    @classmethod
+    def default_aggregation(cls) -> dict[str, str]:
+        return {"protocol": "fhe", "noise": "distributed"}
+
 
 class DistAimContract(AimContract):
     """The same over many holders: each deals in the first round in which it takes part."""

@@ -20,6 +20,7 @@ mechanism.name: unknown mechanism 'agflaim' (did you mean 'augflaim'?)
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -27,17 +28,21 @@ from fedsyn.version import __version__
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
+    from fedsyn.front.running import RunResult, run
+    from fedsyn.front.synthesizer import Synthesizer, load
     from fedsyn.loading import load_config, parse_config
     from fedsyn.runs.directory import load_model
-    from fedsyn.runs.engines import run
     from fedsyn.schema import Schema
     from fedsyn.testing import check_mechanism
 
 __all__ = [
     "RunConfig",
+    "RunResult",
     "Schema",
+    "Synthesizer",
     "__version__",
     "check_mechanism",
+    "load",
     "load_config",
     "load_model",
     "parse_config",
@@ -47,13 +52,20 @@ __all__ = [
 # Where each name lives. The imports above say the same to type checkers, which cannot read this.
 _MODULES = {
     "RunConfig": "fedsyn.config",
+    "RunResult": "fedsyn.front.running",
     "Schema": "fedsyn.schema",
+    "Synthesizer": "fedsyn.front.synthesizer",
     "check_mechanism": "fedsyn.testing",
+    "load": "fedsyn.front.synthesizer",
     "load_config": "fedsyn.loading",
     "load_model": "fedsyn.runs.directory",
     "parse_config": "fedsyn.loading",
-    "run": "fedsyn.runs.engines",
+    "run": "fedsyn.front.running",
 }
+
+
+# Rounds are told to this logger at INFO; nothing is printed unless an application asks for it.
+logging.getLogger("fedsyn").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

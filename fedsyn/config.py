@@ -51,6 +51,8 @@ class DataNode(Node):
 
     Attributes:
         source: a registered name (`fedsyn datasets`), `synthfs`, `openml:NAME`, or the path of a CSV or Parquet file.
+        holders: files of a simulation whose clients have one each; a list under `source` means the same, and says how
+            many clients there are (`federation.partition: native`).
         schema_file: YAML schema; required for a path (key `schema` in YAML).
         bins: overrides the number of equal-width bins of numeric columns.
         label: overrides the schema's label column.
@@ -60,12 +62,14 @@ class DataNode(Node):
             from all rows.
         split_seed: seed of that choice. It is not the run's seed, so that repetitions of an experiment share one
             training table (and a cached partition of it).
-        options: keyword arguments of a generated source (SynthFS: beta, clients, rows, features).
+        options: how a file is read (separator, encoding, decimal, sheet; found out where left out), or keyword
+            arguments of a generated source (SynthFS: beta, clients, rows, features).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     source: str
+    holders: tuple[str, ...] | None = None
     schema_file: str | None = Field(default=None, alias="schema")
     bins: int | None = Field(default=None, ge=1, le=65535)
     label: str | None = None
@@ -233,8 +237,8 @@ _HELD_OUT = 0.1
 class RunConfig(Node):
     """A whole run. See the nodes for the keys.
 
-    Three keys are enough: `data` (a file's name alone stands for `data.source`), `epsilon` and `delta`, which written at
-    the top stand for `privacy.epsilon` and `privacy.delta`.
+    Three keys are enough: `data` (a file's name alone stands for `data.source`), `epsilon` and `delta`, which written
+    at the top stand for `privacy.epsilon` and `privacy.delta`.
     """
 
     mechanism: MechanismNode = Field(default_factory=lambda: MechanismNode(name=DEFAULT_MECHANISM))
@@ -270,10 +274,21 @@ class RunConfig(Node):
             object.__setattr__(self, "data", self.data.model_copy(update={"test_fraction": fraction}))
         return self
 
+    @model_validator(mode="after")
+    def _one_holder_a_file(self) -> RunConfig:
+        files, clients = self.data.holders, self.federation.clients
+        if files and (clients != len(files) or self.federation.partition.name != "native"):
+            raise ValueError(
+                f"data.source names {len(files)} files, one of each client: leave out federation.clients and "
+                f"federation.partition, or say {len(files)} and native"
+            )
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         """JSON values. Keys younger than the first format are left out where unset: an older run keeps its hash."""
         document = self.model_dump(mode="json", by_alias=True)
         younger = {
+            "data": ("holders",),
             "aggregation": ("parties", "crypto", "fhe", "setup"),
             "federation": ("columns",),
             "runtime": ("operator", "ray"),

@@ -42,6 +42,10 @@ class CellError(DataError):
     """A table whose cells are not what the schema promises: that is a fact about its rows, and stays with them."""
 
 
+class NotFittedError(InputError, ValueError, AttributeError):
+    """Something is asked of a synthesizer that has not been fitted; an AttributeError, as scikit-learn's."""
+
+
 class BudgetExceeded(FedsynError):
     """A release that would exceed the privacy budget; raised before any noise is drawn."""
 

@@ -9,10 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsyn import yamlio
-from fedsyn.config import DataNode, RunConfig, check_format, explain, is_node
+from fedsyn.config import DEFAULT_MECHANISM, DataNode, RunConfig, check_format, explain, is_node
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.registry import contract_class, partitioner
-
 
 #: Keys of `privacy` that may stand at the top.
 BUDGET = ("epsilon", "delta")
@@ -65,7 +64,7 @@ def parse_config(document: Any, where: str = "config", folder: Path | None = Non
     document = written_out(document, where)
     anchor_files(document, folder)
     try:
-        config = RunConfig(**document)
+        config = RunConfig(**protected(document))
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, where)) from None
     except TypeError:
@@ -89,15 +88,31 @@ def check_config(config: RunConfig) -> None:
         validate_metrics(config.evaluation, has_test=bool(config.data.test_fraction), label="unknown yet")
 
 
+def protected(document: dict[str, Any]) -> dict[str, Any]:
+    """A configuration that names no protocol gets the one that trusts nobody: trust is asked for, never assumed."""
+    node = document.get("aggregation", {})
+    if not isinstance(node, dict) or node.get("protocol") is not None:
+        return document
+    given = document.get("mechanism", DEFAULT_MECHANISM)
+    chosen = given.get("name", DEFAULT_MECHANISM) if isinstance(given, dict) else given
+    if not isinstance(chosen, str):
+        return document  # the model says what is wrong
+    defaults = contract_class(chosen).default_aggregation()
+    return {**document, "aggregation": {**defaults, **{key: value for key, value in node.items() if key != "protocol"}}}
+
+
 def written_out(document: dict[str, Any], where: str) -> dict[str, Any]:
     """A configuration's short forms in full: `data: FILE`, and `epsilon` and `delta` at the top.
+
+    A list of files, `data: [FILE, FILE]`, has one of each client.
 
     Raises:
         ConfigError: a budget is given in both places.
     """
     document = dict(document)
-    if isinstance(document.get("data"), str):
+    if isinstance(document.get("data"), str | list):
         document["data"] = {"source": document["data"]}
+    _one_file_a_client(document)
     for key in BUDGET:
         privacy = document.get("privacy") or {}
         if key in document and isinstance(privacy, dict):
@@ -109,11 +124,24 @@ def written_out(document: dict[str, Any], where: str) -> dict[str, Any]:
     return document
 
 
+def _one_file_a_client(document: dict[str, Any]) -> None:
+    """Writes out a list of files under `data.source`: each is a client's, and nobody has to say how many there are."""
+    data, federation = document.get("data"), document.get("federation")
+    if not isinstance(data, dict) or not isinstance(data.get("source"), list):
+        return
+    files = data["source"]
+    if not files or not all(isinstance(file, str) for file in files):
+        return  # the model says what is expected
+    document["data"] = {**data, "source": files[0], "holders": files}
+    if federation is None or isinstance(federation, dict):
+        document["federation"] = {"clients": len(files), "partition": "native", **(federation or {})}
+
+
 def find_schema(document: dict[str, Any]) -> None:
     """Puts the schema that lies beside a table's file into a configuration that names none.
 
-    That is NAME.schema.yaml of NAME.csv, else schema.yaml. It is looked for where a configuration is read from a file or
-    handed over in Python, never where one arrives in a message.
+    That is NAME.schema.yaml of NAME.csv, else schema.yaml. It is looked for where a configuration is read from a file
+    or handed over in Python, never where one arrives in a message.
     """
     data = document.get("data")
     if not isinstance(data, dict) or data.get("schema") is not None or not isinstance(data.get("source"), str):
@@ -167,6 +195,10 @@ def anchor_files(document: dict[str, Any], folder: Path | None = None) -> None:
         value = document[node].get(key) if isinstance(document.get(node), dict) else None
         if isinstance(value, str) and is_file(value):
             document[node] = {**document[node], key: str((folder or Path.cwd()) / value)}
+    data = document.get("data")
+    if isinstance(data, dict) and isinstance(data.get("holders"), list):
+        files = [str((folder or Path.cwd()) / file) if isinstance(file, str) else file for file in data["holders"]]
+        document["data"] = {**data, "holders": files}
 
 
 def read_cards(document: dict[str, Any], folder: Path) -> None:
@@ -204,8 +236,8 @@ def require_files(data: DataNode, *, source: bool = True) -> None:
     Raises:
         ConfigError: names the place that was looked at, and says which places a name can mean.
     """
-    files = {"source": data.source} if source and names_file(data.source) else {}
-    for key, file in (files | {"schema": data.schema_file}).items():
+    files = [("source", file) for file in data.holders or [data.source] if source and names_file(file)]
+    for key, file in [*files, ("schema", data.schema_file)]:
         if file and not Path(file).is_file():
             path = Path(file)
             if path.is_dir():

@@ -77,7 +77,7 @@ def loads(text: str, where: str) -> Any:
 
 def dumps(data: Any) -> str:
     """Writes plain data as YAML: keys in their own order, flat lists on one line, text in Unicode."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 class _DoubledKey(Exception):
@@ -113,13 +113,15 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
                 lines |= dict.fromkeys(names, line)
 
 
-class _Dumper(yaml.SafeDumper):
+class Dumper(yaml.SafeDumper):
+    """Writes scalars so that `loads` reads them back as they were."""
+
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML's own class attribute)
 
 
 for _tag, _pattern, _first in _SCALARS:
     _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
-    _Dumper.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
+    Dumper.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
 
 
 def _represent_list(dumper: yaml.SafeDumper, items: Sequence[Any]) -> yaml.Node:
@@ -127,5 +129,5 @@ def _represent_list(dumper: yaml.SafeDumper, items: Sequence[Any]) -> yaml.Node:
     return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=flat)
 
 
-_Dumper.add_representer(list, _represent_list)
-_Dumper.add_representer(tuple, _represent_list)
+Dumper.add_representer(list, _represent_list)
+Dumper.add_representer(tuple, _represent_list)

@@ -12,6 +12,7 @@ import typer
 
 from fedsyn import __version__
 from fedsyn.cli.console import err_console, out_console, say_what_is_logged
+from fedsyn.cli.init import init
 from fedsyn.cli.lists import datasets, identity, mechanisms
 from fedsyn.cli.party import app as party_app
 from fedsyn.cli.runs import explain, partition, run
@@ -27,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
 )
 # In the order in which `fedsyn --help` lists them.
-for command in (run, sweep, report, partition, explain, identity, mechanisms, datasets):
+for command in (init, run, sweep, report, partition, explain, identity, mechanisms, datasets):
     app.command()(command)
 app.add_typer(schema_app, name="schema")
 app.add_typer(party_app, name="party")

@@ -26,15 +26,15 @@ SetOption = Annotated[
 
 
 class _Said(logging.Handler):
-    """Prints what fedsyn logs, such as how a file was found to be written."""
+    """Prints what is logged, such as how a file was found to be written."""
 
     def emit(self, record: logging.LogRecord) -> None:
         err_console.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
 
 
 def say_what_is_logged() -> None:
-    """Lets the messages of fedsyn's own loggers appear on standard error."""
-    logger = logging.getLogger("fedsyn")
+    """Lets what is logged about files appear on standard error."""
+    logger = logging.getLogger("fedsyn.data")
     if not any(isinstance(handler, _Said) for handler in logger.handlers):
         logger.addHandler(_Said(logging.INFO))
         logger.setLevel(logging.INFO)

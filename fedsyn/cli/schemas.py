@@ -1,38 +1,206 @@
-"""`fedsyn schema ...`: the public description of a table."""
+"""`fedsyn schema ...`: the public description of a table, drafted, looked at and approved."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsyn.cli.console import err_console, writing
+from fedsyn.cli.console import err_console, out_console, writing
+from fedsyn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedsyn.data.cells import Cells
+    from fedsyn.schema import Schema
+    from fedsyn.schema.guess import Guess
+    from fedsyn.schema.review import Finding
 
 app = typer.Typer(help="Schemas: the public description of a table.", no_args_is_help=True)
+
+SeparatorOption = Annotated[
+    str | None, typer.Option(help="What stands between the cells of a text file; default: found out.")
+]
+EncodingOption = Annotated[str | None, typer.Option(help="Encoding of a text file; default: found out.")]
+DecimalOption = Annotated[str | None, typer.Option(help="Decimal mark of a text file's numbers: '.' or ','.")]
+SheetOption = Annotated[str | None, typer.Option(help="Sheet of an Excel file, by name or number; default: the first.")]
+BinsOption = Annotated[int, typer.Option(help="Bins of ordered columns.")]
+LabelOption = Annotated[str | None, typer.Option(help="Column that evaluation predicts.")]
+KeepOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Keep a column that looks personal; may be repeated.")
+]
+DataOption = Annotated[
+    list[Path] | None, typer.Option(help="The table that the schema describes; may be repeated.", metavar="FILE")
+]
+FewOption = Annotated[int, typer.Option(min=1, help="Rows that have to hold a category.")]
 
 
 @app.command("draft")
 def draft_command(
-    file: Annotated[str, typer.Argument(help="CSV or Parquet file.", metavar="FILE")],
-    bins: Annotated[int, typer.Option(min=1, help="Bins of numeric columns.")] = 32,
-    label: Annotated[str | None, typer.Option(help="Label column.")] = None,
-    separator: Annotated[str, typer.Option(help="What stands between the cells of a CSV file.")] = ",",
+    file: Annotated[str, typer.Argument(help="CSV, TSV, Excel or Parquet file.", metavar="FILE")],
+    bins: BinsOption = 32,
+    label: LabelOption = None,
+    keep: KeepOption = None,
+    separator: SeparatorOption = None,
+    encoding: EncodingOption = None,
+    decimal: DecimalOption = None,
+    sheet: SheetOption = None,
     out: Annotated[Path | None, typer.Option(help="Where to write the draft; default: standard output.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a schema that is there already.")] = False,
 ) -> None:
     """Propose a schema from a file. What was read from the data is marked; a run refuses it until it is approved."""
-    from fedsyn.data import load_table
-    from fedsyn.schema import draft_schema
+    from fedsyn.cli.drafts import show_draft
 
-    options = {} if separator == "," else {"separator": separator}
-    draft = draft_schema(load_table(file, options), bins=bins, label=label)
+    if out is not None:
+        refuse_to_overwrite(out, force)
+    options = file_options(separator, encoding, decimal, sheet)
+    cells, guesses, schema = drafted(file, options, bins, label, keep or ())
+    console = err_console if out is None else out_console
+    show_draft(console, guesses, cells.notes, len(cells.frame))
     if out is None:
-        sys.stdout.write(draft.dumps())
+        sys.stdout.write(schema.dumps())
         return
     with writing(out):
-        draft.save(out)
-    err_console.print(
-        f"{out}: a draft. Replace what is marked 'drafted' by values that are public knowledge, "
-        "then set 'approved: true'."
+        schema.save(out)
+    out_console.print(
+        f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:\n"
+        f"  fedsyn schema review {out} --data {file}",
+        soft_wrap=True,
+        highlight=False,
     )
+
+
+def file_options(separator: str | None, encoding: str | None, decimal: str | None, sheet: str | None) -> dict[str, Any]:
+    """Options of a file, without those that are left out."""
+    given = {"separator": separator, "encoding": encoding, "decimal": decimal, "sheet": sheet}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def drafted(
+    file: str, options: Mapping[str, Any], bins: int, label: str | None, keep: Any
+) -> tuple[Cells, dict[str, Guess], Schema]:
+    """A file's cells, what its columns were guessed to be, and the schema of these."""
+    from fedsyn.data.sources import source_cells
+    from fedsyn.schema import Schema
+    from fedsyn.schema.draft import draft_columns
+
+    cells = source_cells(file, options)
+    guesses = draft_columns(cells.frame, bins, label, keep, decimal=options.get("decimal"), text=cells.text)
+    schema = Schema.from_dict(
+        {"columns": {name: guess.column for name, guess in guesses.items()}, "label": label}, file
+    )
+    return cells, guesses, schema
+
+
+def refuse_to_overwrite(path: Path, force: bool = False) -> None:
+    """ConfigError if a file is there already: somebody may have edited it."""
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is there already and is not written over: say --force, or another name")
+
+
+@app.command("check")
+def check_command(
+    file: Annotated[Path, typer.Argument(help="A schema.", metavar="SCHEMA.yaml")],
+    data: DataOption = None,
+    few: FewOption = 10,
+) -> None:
+    """Say what still needs approval in a schema, and why. Exit code 1 if anything does."""
+    from fedsyn.schema import Schema
+    from fedsyn.schema.review import left
+
+    schema = Schema.load(file)
+    found = _findings(schema, data, few)
+    for name, finding in found.items() if found is not None else ():
+        for sentence in _shown(name, finding):
+            out_console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    waiting = left(schema, found, few)
+    for name, words in waiting.items():
+        out_console.print(
+            f"{name}: read from the data: {'; '.join(words)}", markup=False, highlight=False, soft_wrap=True
+        )
+    if waiting:
+        more = "" if data else " --data FILE"
+        out_console.print(
+            f"{len(waiting)} of {len(schema.columns)} columns need approval: fedsyn schema review {file}{more}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(1)
+    apart = ", ".join(schema.aside)
+    out_console.print(
+        f"{file}: {len(schema.columns)} columns, nothing needs approval" + (f"; left out: {apart}" if apart else ""),
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@app.command("review")
+def review_command(
+    file: Annotated[Path, typer.Argument(help="A schema.", metavar="SCHEMA.yaml")],
+    data: DataOption = None,
+    approve: Annotated[
+        list[str] | None, typer.Option("--approve", metavar="COLUMN", help="Approve a column; may be repeated.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Approve all columns.")] = False,
+    public: Annotated[str | None, typer.Option(help="Why the categories of these columns are public.")] = None,
+    fold: Annotated[bool, typer.Option("--fold", help="Put categories that few rows hold into 'other'.")] = False,
+    few: FewOption = 10,
+) -> None:
+    """Approve a drafted schema, column by column in a terminal, or the columns that are named."""
+    from fedsyn.cli.reviewing import review_in_terminal
+    from fedsyn.schema import Schema
+    from fedsyn.schema.review import approve as approved
+
+    schema = Schema.load(file)
+    if fold and not data:
+        raise ConfigError("--fold needs the table, to count its rows: --data FILE")
+    found = _findings(schema, data, few)
+    if not approve and not every:
+        if not sys.stdin.isatty():
+            raise ConfigError("a review asks in a terminal; without one, name columns: --approve COLUMN, or --all")
+        review_in_terminal(file, found, few)
+        return
+    names = list(approve or schema.unapproved)
+    text = file.read_text(encoding="utf-8")
+    text = approved(text, names, found=found, few=few, public=public, fold=fold, where=str(file))
+    with writing(file):
+        file.write_text(text, encoding="utf-8")
+    waiting = Schema.loads(text).unapproved
+    out_console.print(
+        f"{file}: approved {len(names)} column{'s' if len(names) != 1 else ''}"
+        + (f"; still to approve: {', '.join(waiting)}" if waiting else "; nothing is left to approve"),
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _findings(schema: Schema, data: list[Path] | None, few: int) -> dict[str, Finding] | None:
+    """What the table shows about the columns, if it is at hand."""
+    import pandas as pd
+
+    from fedsyn.data.cells import read_cells
+    from fedsyn.schema.review import findings
+
+    if not data:
+        return None
+    names = list(schema.columns)
+    frames = []
+    for file in data:
+        frame = read_cells(file, columns=names).frame
+        schema.require_columns(frame.columns, where=str(file))
+        frames.append(frame[names])
+    return findings(schema, pd.concat(frames, ignore_index=True), few)
+
+
+def _shown(name: str, finding: Finding) -> list[str]:
+    """What the table shows about one column, in sentences."""
+    said = []
+    if finding.unread:
+        said.append(f"{name}: {finding.unread:,} rows do not hold what its kind reads; a run would refuse them")
+    if finding.unlisted:
+        said.append(f"{name}: {finding.unlisted:,} values in {finding.unlisted_rows:,} rows are none of its categories")
+    return said

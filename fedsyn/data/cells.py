@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,13 +38,17 @@ class Cells:
 
 
 def read_cells(
-    path: str | Path, options: Mapping[str, Any] | FileOptions | None = None, most: int = MOST_CELLS
+    path: str | Path,
+    options: Mapping[str, Any] | FileOptions | None = None,
+    most: int = MOST_CELLS,
+    columns: Sequence[str] | None = None,
 ) -> Cells:
     """Reads a file, or its first rows if it has more than `most` cells. Columns without a name are left out, and said.
 
     Args:
         path, options: as `read_table`.
         most: cells that are read, at least; whole rows.
+        columns: names of a schema, by which the separator is found then.
 
     Raises:
         ConfigError, DataError: as `read_table`, and for a first line that names no columns, or one name twice.
@@ -52,7 +56,9 @@ def read_cells(
     path = require_table(path)
     chosen = options_for(path, options)
     with readable(path):
-        cells = _parquet(path, most) if is_parquet(path) else _text(layout_of(path, chosen), most)
+        cells = (
+            _parquet(path, most) if is_parquet(path) else _text(layout_of(path, chosen, columns), most, columns is None)
+        )
     if len(cells.frame) == 0:
         raise DataError(f"{path} has no rows")
     if not len(cells.frame.columns):
@@ -60,9 +66,10 @@ def read_cells(
     return cells
 
 
-def _text(layout: Layout, most: int) -> Cells:
+def _text(layout: Layout, most: int, strict: bool) -> Cells:
     header = layout.header
-    require_names(layout.path, header)
+    if strict:
+        require_names(layout.path, header)
     rows = -(-most // len(header))
     blank = len(header) == 1  # in a table of one column a blank line is a missing value
     frame, more = parse_rows(layout, rows, dtype=str, keep_default_na=False, skip_blank_lines=not blank)

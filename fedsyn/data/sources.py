@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import ValidationError
 
-from fedsyn.data.cells import read_cells
+from fedsyn.data.cells import Cells, read_cells
 from fedsyn.data.opening import SUFFIXES
 from fedsyn.data.options import FileOptions
 from fedsyn.data.readers import guessed, options_for, read_table, require_table
@@ -155,6 +155,17 @@ def load_table(source: str | Path | pd.DataFrame, options: Mapping[str, Any] | N
         _only(options)
         return _fetch_openml(text)
     return _load(text, None, options).frame
+
+
+def source_cells(source: str, options: Mapping[str, Any] | None = None) -> Cells:
+    """A source as a schema is drafted from: the cells of a file, or the values of any other.
+
+    Raises:
+        ConfigError, DataError: as `load_dataset`.
+    """
+    if _is_path(source):
+        return read_cells(source, options)
+    return Cells(load_table(source, options), FileOptions(), (), text=False)
 
 
 def _load(source: str | Path | pd.DataFrame, schema: Schema | None, options: dict[str, Any]) -> Dataset:

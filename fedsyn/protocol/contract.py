@@ -85,6 +85,16 @@ class Contract:
         return _options(cls.Options, config.mechanism.name, json.dumps(config.mechanism.options, sort_keys=True))
 
     @classmethod
+    def default_aggregation(cls) -> dict[str, str]:
+        """`protocol` and `noise` where a configuration names no protocol: what trusts nobody with exact counts.
+
+        One holder of everything has nobody to hide among; it draws its own noise where it can.
+        """
+        if cls.central:
+            return {"protocol": "plain", "noise": "server" if cls.store else "local"}
+        return {"protocol": "mpc" if cls.store else "secagg", "noise": "distributed"}
+
+    @classmethod
     def trusted(cls, config: RunConfig) -> Aggregation | Store:
         """How clients' numbers come together under this configuration: by sums, or in a store.
 

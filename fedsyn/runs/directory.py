@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def drop_tables(out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def save_model(path: Path, model: Model | EmpiricalModel) -> None:
+def save_model(path: Path | BinaryIO, model: Model | EmpiricalModel) -> None:
     """model.npz: the model's arrays (potentials or rows) and, as JSON in bytes, its domain. Readable without pickle."""
     facts = {"format": FORMAT, **model.domain.describe()}
     arrays: dict[str, Any] = dict(model.to_arrays())

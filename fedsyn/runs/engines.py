@@ -71,7 +71,7 @@ def run(
         if config.runtime.engine == "deployment":
             _clear(config, out)
             return _run_elsewhere(config, prepared, out, progress)
-        log.info("%s over %d holders, into %s", config.mechanism.name, prepared.clients, out)
+        log.info("%s, holders: %d, into %s", config.mechanism.name, prepared.clients, out)
         with _grid(config, prepared) as grid:
             _clear(config, out)
             strategy = serve(config, prepared, grid, out, _logged(progress))

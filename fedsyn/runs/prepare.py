@@ -227,7 +227,7 @@ def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | N
         return _encode_holders(data, table, schema)
     if table is not None:
         return _encode(data, table, schema)
-    files = [data.source, data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
+    files = [data.source, *(data.holders or ()), data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
     stamps = tuple(Path(file).stat().st_mtime_ns if Path(file).exists() else 0 for file in files)
     return _encoded(data.model_dump_json(by_alias=True), (*files, *stamps))
 
@@ -270,6 +270,8 @@ def _encode(data: DataNode, table: pd.DataFrame | None = None, schema: Schema | 
         "label": data.label,
         "options": data.options,
     }
+    if data.holders and table is None:
+        return _encode_files(data, described)
     file = file_source(data.source, **described) if table is None else None
     if file is not None:
         return _encode_file(data, file)
@@ -313,6 +315,31 @@ def _encode_file(data: DataNode, file: FileSource) -> Encoded:
     return Encoded(
         file.name, schema, taken(every, train), taken(every, held_out), taken(numbers.rows(), held_out), None
     )
+
+
+def _encode_files(data: DataNode, described: dict[str, Any]) -> Encoded:
+    """One file of each client, each read block by block on its own."""
+    from fedsyn.data import file_source
+    from fedsyn.data.spool import RowSpool, taken
+
+    assert data.holders is not None
+    files = [file_source(path, **described) for path in data.holders]
+    if any(file is None for file in files):
+        raise ConfigError("data.source: a list names files, one of each client")
+    schema = files[0].schema  # type: ignore[union-attr]
+    schema.require_approved()
+    codes, numbers = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(column_ranges(schema)), np.float32)
+    rows = [0] * len(files)
+    for client, file in enumerate(files):
+        assert file is not None
+        for block in file.blocks():
+            codes.append(block.codes)
+            numbers.append(block.numbers)
+            rows[client] += len(block.codes)
+    train, held_out = _roles(data, sum(rows))
+    every, native = codes.rows(), np.repeat(np.arange(len(files)), rows)
+    parts = taken(every, train), taken(every, held_out), taken(numbers.rows(), held_out)
+    return Encoded(Path(data.source).name.split(".")[0], schema, *parts, native[train])
 
 
 def randomness_of(config: RunConfig) -> Randomness:

@@ -10,7 +10,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.schema.aside import AsideColumn, DropColumn, IdentifierColumn, TextColumn
 from fedsyn.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.schema.columns import BooleanColumn, CategoricalColumn, CodeColumn, Column
-from fedsyn.schema.draft import draft_schema
+from fedsyn.schema.draft import draft_columns
 from fedsyn.schema.model import Schema
 from fedsyn.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
@@ -35,5 +35,5 @@ __all__ = [
     "Schema",
     "TextColumn",
     "TimeColumn",
-    "draft_schema",
+    "draft_columns",
 ]

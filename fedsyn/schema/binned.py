@@ -12,14 +12,15 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import StrictInt, field_validator, model_validator
+from pydantic import PrivateAttr, StrictInt, field_validator, model_validator
 
 from fedsyn.schema.base import ColumnBase
 from fedsyn.schema.values import MISSING_TEXT, dates_in_numbers, parse_number, text_in_column
+from fedsyn.schema.within import Within
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +45,7 @@ class BinnedColumn(ColumnBase):
     lower: Any = None
     upper: Any = None
     bins: Any = 32
+    _within: Within | None = PrivateAttr(default=None)
 
     # What a kind says -------------------------------------------------------------------------------------------------
 
@@ -252,6 +254,8 @@ class BinnedColumn(ColumnBase):
         """(n,) numbers drawn uniformly from those of each bin (float64 or int64), and a (n,) mask of the missing."""
         bins = len(self.edges) - 1
         inside = np.minimum(codes, bins - 1)
+        if self._within is not None:
+            return self._within.draw(inside, rng), codes >= bins
         low, high = self.edges[inside], self.edges[inside + 1]
         uniform = rng.random(len(codes))
         absent = codes >= bins
@@ -260,6 +264,12 @@ class BinnedColumn(ColumnBase):
             values = np.maximum(np.minimum(low + uniform * (high - low), np.nextafter(high, low)), low)
             return values, absent
         return (low + np.minimum(np.floor(uniform * (high - low)), high - low - 1)).astype(np.int64), absent
+
+    def drawing_within(self, within: Within) -> Self:
+        """The column with its draws restricted to some pieces of its numbers; its codes stay the same."""
+        other = self.model_copy()
+        other._within = within
+        return other
 
     def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pa.Array:
         """(n,) numbers as the cells of a CSV file, empty where missing."""

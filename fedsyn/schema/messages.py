@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
 from fedsyn.errors import nearest
 from fedsyn.schema.aside import ASIDE
 from fedsyn.schema.columns import KINDS
+
+#: What stands above a draft.
+DRAFT_NOTE = """\
+# A DRAFT: this schema was read from data. What a column lists under `drafted` may tell something about single
+# rows (a largest income, a rare category). Put public knowledge in its place, or make sure that it is public as
+# it stands; then set its `approved: true`, or let `fedsyn schema review` do so. Until then no run accepts it.
+# Columns of kind identifier, text and drop are left out of the synthetic table. To keep one, change its kind.
+"""
 
 
 def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
@@ -36,6 +44,23 @@ def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
     distinct = list(dict.fromkeys(problems))
     more = f"; and {len(distinct) - 8} more" if len(distinct) > 8 else ""
     return "; ".join(distinct[:8]) + more
+
+
+def not_approved(left: Mapping[str, Sequence[str]]) -> str:
+    """The refusal of a drafted schema; `left`: column -> what was read from the data and nobody approved."""
+    marks = "; ".join(f"{name}: {', '.join(items)}" for name, items in left.items())
+    rare = any("rare" in items for items in left.values())
+    return (
+        f"this schema was drafted from data and is not approved. Read from the data: {marks}. "
+        "Replace each by public knowledge, or make sure that it is public as it stands, "
+        "then set 'approved: true' in the column (fedsyn schema review does it)"
+        + (
+            "; where 'rare' stands, few rows hold some category: take these out and delete 'rare', or say why they are "
+            "public (public: WHY)"
+            if rare
+            else ""
+        )
+    )
 
 
 _EXPECTED = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,18 +19,12 @@ from fedsyn.schema.aside import ASIDE, Aside
 from fedsyn.schema.base import REMARKS, ColumnBase
 from fedsyn.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.schema.columns import BooleanColumn, Column
-from fedsyn.schema.messages import describe
+from fedsyn.schema.messages import DRAFT_NOTE, describe, not_approved
 from fedsyn.schema.quantities import IntegerColumn
 from fedsyn.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_DRAFT_NOTE = """\
-# A DRAFT: this schema was read from data. What each column lists under `drafted` may tell something about
-# single rows (a largest income, a rare category). Put public knowledge in its place, or make sure that it is
-# public as it stands; then set `approved: true`. Until then no run accepts this schema.
-"""
 
 
 class Schema(BaseModel):
@@ -149,19 +143,32 @@ class Schema(BaseModel):
             raise SchemaError(f"cannot read the schema {path}: {reason}") from None
         return cls.loads(text, where=str(path))
 
+    @classmethod
+    def draft(
+        cls, frame: pd.DataFrame, bins: int = 32, label: str | None = None, keep: Collection[str] = (), **how: Any
+    ) -> Schema:
+        """Proposes a schema for a table, which no run accepts before approval; see `fedsyn.schema.draft.draft_columns`.
+
+        Raises:
+            ConfigError, DataError: as `draft_columns`. SchemaError: every column is set aside.
+        """
+        from fedsyn.schema.draft import draft_columns
+
+        guesses = draft_columns(frame, bins, label, keep, **how)
+        return cls.from_dict({"columns": {name: guess.column for name, guess in guesses.items()}, "label": label})
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data (JSON, YAML) without the settings that have their default value."""
         columns = {name: _column_dict(column) for name, column in self.every_column.items()}
         data: dict[str, Any] = {"columns": columns}
         data |= {"label": self.label} if self.label is not None else {}
         data |= {"missing_values": list(self.missing_values)} if self.missing_values else {}
-        if self.approved or self.drafted:
-            data["approved"] = self.approved
+        data |= {"approved": True} if self.approved else {}
         return data
 
     def dumps(self) -> str:
         """The schema as YAML text; a draft starts with a note that says what to do."""
-        note = _DRAFT_NOTE if self.unapproved else ""
+        note = DRAFT_NOTE if self.unapproved else ""
         return note + yamlio.dumps(self.to_dict())
 
     def save(self, path: str | Path) -> None:
@@ -202,9 +209,12 @@ class Schema(BaseModel):
     @property
     def unapproved(self) -> dict[str, tuple[str, ...]]:
         """What was read from the data and not approved yet. Of a column that is set aside nothing is used."""
-        if self.approved:
-            return {}
-        return {name: column.drafted for name, column in self.columns.items() if column.drafted and not column.approved}
+        return {
+            name: column.drafted
+            for name, column in self.columns.items()
+            if column.drafted
+            and not ((self.approved or column.approved) and ("rare" not in column.drafted or column.public))
+        }
 
     def require_approved(self) -> None:
         """Refuses a drafted schema that nobody has approved as public.
@@ -215,12 +225,7 @@ class Schema(BaseModel):
         left = self.unapproved
         if not left:
             return
-        marks = "; ".join(f"{name}: {', '.join(items)}" for name, items in left.items())
-        raise SchemaError(
-            f"this schema was drafted from data and is not approved. Read from the data: {marks}. "
-            "Replace each by public knowledge, or make sure that it is public as it stands, "
-            "then set 'approved: true' in the column, or at the end of the schema for all of them"
-        )
+        raise SchemaError(not_approved(left))
 
     def with_bins(self, bins: int) -> Schema:
         """The schema with this number of equal-width bins in every numeric column that names a number of
@@ -370,6 +375,7 @@ def _kind_of(column: Any) -> Any:
 def _column_dict(column: Any) -> dict[str, Any]:
     data = column.model_dump(mode="json", exclude_defaults=True)
     remarks = {remark: data.pop(remark) for remark in REMARKS if remark in data}
+    remarks |= {"approved": column.approved} if column.drafted and column.kind not in ASIDE else {}
     data = {"kind": column.kind, **data}
     if isinstance(column, BooleanColumn):
         data.pop("categories", None)

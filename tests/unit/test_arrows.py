@@ -20,7 +20,7 @@ PACKAGES = ("fedsyn", "strategies", "clients", "partitioners")
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.cli", "fedsyn.server_app", "fedsyn.client_app"),  # the doors
     ("fedsyn",),  # the public face: fedsyn/__init__.py alone
-    ("fedsyn.testing",),
+    ("fedsyn.testing", "fedsyn.front"),
     ("fedsyn.sweep",),
     ("fedsyn.runs",),
     ("fedsyn.report", "fedsyn.loading"),

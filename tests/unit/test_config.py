@@ -363,7 +363,7 @@ def test_a_configuration_cannot_be_changed() -> None:
         config.privacy.epsilon = 9.0  # type: ignore[misc]
 
 
-# Short forms -----------------------------------------------------------------------------------------------------------
+# Short forms ----------------------------------------------------------------------------------------------------------
 
 
 def test_three_keys_are_a_configuration(tmp_path: Path) -> None:

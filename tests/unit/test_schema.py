@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fedsyn.errors import DataError, SchemaError
-from fedsyn.schema import CategoricalColumn, NumericColumn, Schema, draft_schema
+from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.testing.schemas import awkward_table, awkward_tables
 
 
@@ -51,7 +51,7 @@ def test_save_and_load_give_the_same_schema(table, tmp_path):
 
 
 def test_the_hash_changes_with_what_decides_the_encoding_and_not_with_approval():
-    base = draft_schema(pd.DataFrame({"a": [1, 2, 3], "b": ["u", "v", "u"]}))
+    base = Schema.draft(pd.DataFrame({"a": [1, 2, 3], "b": ["u", "v", "u"]}))
     data = base.to_dict()
     assert Schema.from_dict({**data, "approved": True}).sha256 == base.sha256
     by_hand = {name: {k: v for k, v in c.items() if k != "drafted"} for name, c in data["columns"].items()}
@@ -325,7 +325,7 @@ def people() -> pd.DataFrame:
 
 
 def test_draft_marks_what_it_read_and_is_refused_until_approved(tmp_path):
-    draft = draft_schema(people(), bins=8, label="outcome")
+    draft = Schema.draft(people(), bins=8, label="outcome")
     columns = draft.columns
     assert (columns["age"].lower, columns["age"].upper, columns["age"].dtype) == (22, 67, "integer")
     assert columns["weight"].dtype == "float"
@@ -358,18 +358,18 @@ def test_a_schema_written_by_hand_needs_no_approval():
 
 def test_draft_keeps_the_most_frequent_of_too_many_categories(monkeypatch):
     monkeypatch.setattr("fedsyn.schema.draft._MOST_CATEGORIES", 2)
-    column = draft_schema(pd.DataFrame({"x": ["b", "c", "a", "b", "a"]})).columns["x"]
+    column = Schema.draft(pd.DataFrame({"x": ["b", "c", "a", "b", "a"]})).columns["x"]
     assert column.categories == ("a", "b")
     assert encode(column, ["c"]) == [2]
 
 
 def test_draft_refuses_what_has_no_schema():
     with pytest.raises(DataError, match="no rows"):
-        draft_schema(pd.DataFrame({"a": []}))
+        Schema.draft(pd.DataFrame({"a": []}))
     with pytest.raises(DataError, match="more than one column is named 'a'"):
-        draft_schema(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+        Schema.draft(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     with pytest.raises(DataError, match="did you mean 'outcome'"):
-        draft_schema(people(), label="outcom")
+        Schema.draft(people(), label="outcom")
 
 
 def test_importing_the_client_side_modules_does_not_import_pandas():

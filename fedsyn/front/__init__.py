@@ -1,0 +1,1 @@
+"""The front door in Python: `Synthesizer`, `load` and `run`, on tables in memory. Import from `fedsyn`."""

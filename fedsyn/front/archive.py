@@ -1,0 +1,260 @@
+"""A model in one file, and a run directory, read without trusting either: no pickle, no code, no more memory than said.
+
+The file is a ZIP of what a run releases: `fedsyn.json` (format), `schema.yaml`, `ledger.json`, `config.yaml`,
+`rounds.jsonl` and `model.npz`. It holds no row of a real table and nothing that was measured on one.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from fedsyn import yamlio
+from fedsyn.config import FORMAT, RunConfig, check_format, explain
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError, DataError, FedsynError
+from fedsyn.inference import EmpiricalModel, Model, model_size, read_model
+from fedsyn.runs.prepare import public_schema
+from fedsyn.schema import Schema
+from fedsyn.version import __version__
+
+#: Largest size of each member, in bytes after unpacking. A model of 2^27 cells is of the size of the first.
+LIMITS = {
+    "model.npz": 1 << 30,
+    "schema.yaml": 1 << 26,
+    "ledger.json": 1 << 26,
+    "config.yaml": 1 << 24,
+    "rounds.jsonl": 1 << 28,
+    "fedsyn.json": 1 << 16,
+}
+#: Largest model that is unfolded, in cells of its junction tree.
+MOST_CELLS = 1 << 27
+_MOST_CLIQUES = 100_000
+_MOST_TEXT = 1 << 25  # bytes that describe a model
+_OPTIONAL = ("rounds.jsonl",)
+# Every file has this time, so that the same model makes the same file.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What a run releases, and all that its model needs to give rows.
+
+    Attributes:
+        schema: of the run.
+        model: what was fitted.
+        ledger: of the server, as in ledger.json.
+        config: of the run.
+        rounds: what was released of each round, as in rounds.jsonl.
+    """
+
+    schema: Schema
+    model: Model | EmpiricalModel
+    ledger: dict[str, Any]
+    config: RunConfig
+    rounds: tuple[dict[str, Any], ...]
+
+
+def save_release(path: Path, release: Release) -> None:
+    """Writes the file; the caller has looked whether there is one already."""
+    members = {
+        "fedsyn.json": json.dumps({"format": FORMAT, "kind": "model", "fedsyn": __version__}).encode(),
+        "schema.yaml": release.schema.dumps().encode(),
+        "config.yaml": yamlio.dumps({"format": FORMAT, **_without_places(release.config)}).encode(),
+        "ledger.json": json.dumps({"format": FORMAT, **release.ledger}, indent=1, ensure_ascii=False).encode(),
+        "rounds.jsonl": "".join(json.dumps({"format": FORMAT, **line}) + "\n" for line in release.rounds).encode(),
+        "model.npz": model_bytes(release.model),
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name, _TIME), content, zipfile.ZIP_DEFLATED)
+
+
+def model_bytes(model: Model | EmpiricalModel) -> bytes:
+    """model.npz, as `fedsyn.runs.directory.save_model` writes it."""
+    from fedsyn.runs.directory import save_model
+
+    buffer = io.BytesIO()
+    save_model(buffer, model)
+    return buffer.getvalue()
+
+
+def read_release(path: str | Path) -> Release:
+    """What `save_release` wrote, or what a run left in its directory.
+
+    Raises:
+        DataError: there is no such file, or it is damaged, of a later format, too large, or something else; one
+            sentence. Nothing that the file holds is executed or imported.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _release(_members_of_folder(path), str(path))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = _members_of_archive(archive, path)
+    except FileNotFoundError:
+        raise DataError(f"there is no file or run directory {path}") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or 'it is damaged'}") from None
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        if isinstance(error, FedsynError):
+            raise
+        raise DataError(f"{path} is not a model that fedsyn saved, or is damaged") from None
+    return _release(members, str(path))
+
+
+def _members_of_archive(archive: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
+    names = archive.namelist()
+    if len(set(names)) != len(names) or not set(names) <= set(LIMITS) or "fedsyn.json" not in names:
+        raise DataError(f"{path} is not a model that fedsyn saved: it holds other files")
+    return {name: _bounded(archive.open(name), name, path) for name in names}
+
+
+def _members_of_folder(folder: Path) -> dict[str, bytes]:
+    present = [name for name in LIMITS if (folder / name).is_file()]
+    if "model.npz" not in present:
+        raise DataError(f"{folder} is not the directory of a finished run: it has no model.npz")
+    return {name: _bounded((folder / name).open("rb"), name, folder) for name in present}
+
+
+def _bounded(file: Any, name: str, path: Path) -> bytes:
+    """The bytes of a member; what it says of its own size is not believed."""
+    with file:
+        content: bytes = file.read(LIMITS[name] + 1)
+    if len(content) > LIMITS[name]:
+        raise DataError(f"{path}: {name} is larger than {LIMITS[name]:,} bytes, more than a model needs")
+    return content
+
+
+def _release(members: Mapping[str, bytes], where: str) -> Release:
+    needed = [name for name in LIMITS if name not in (*_OPTIONAL, "fedsyn.json", "schema.yaml")]
+    absent = [name for name in needed if name not in members]
+    if absent:
+        raise DataError(f"{where} is not a whole model: it lacks {absent[0]}")
+    if "fedsyn.json" in members:
+        _json(members["fedsyn.json"], "fedsyn.json", where)
+    ledger = _json(members["ledger.json"], "ledger.json", where)
+    lines = members.get("rounds.jsonl", b"").splitlines()
+    rounds = tuple(_json(line, "rounds.jsonl", where) for line in lines)
+    config = _config(members["config.yaml"], where)
+    if "schema.yaml" in members:
+        schema = Schema.loads(_text(members["schema.yaml"], "schema.yaml", where), f"{where}: schema.yaml")
+    else:
+        schema = public_schema(config)  # a run of before there was one in its directory
+    return Release(schema, _model(members["model.npz"], schema.domain, where), ledger, config, rounds)
+
+
+def _text(content: bytes, name: str, where: str) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise DataError(f"{where}: {name} is not text in UTF-8") from None
+
+
+def _json(content: bytes, name: str, where: str) -> dict[str, Any]:
+    try:
+        facts = json.loads(_text(content, name, where))
+    except (ValueError, RecursionError):
+        raise DataError(f"{where}: {name} is damaged: it is not JSON") from None
+    if not isinstance(facts, dict):
+        raise DataError(f"{where}: {name} is damaged: expected a mapping of keys")
+    check_format(facts, f"{where}: {name}")
+    facts.pop("format", None)
+    return facts
+
+
+def _config(content: bytes, where: str) -> RunConfig:
+    """The configuration, without a look at its plug-ins: the name of a mechanism may be that of any module."""
+    name = f"{where}: config.yaml"
+    document = yamlio.loads(_text(content, "config.yaml", where), name)
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise DataError(f"{name}: expected a mapping of keys")
+    check_format(document, name)
+    try:
+        return RunConfig.model_validate({key: value for key, value in document.items() if key != "format"})
+    except ValidationError as error:
+        raise ConfigError(explain(error, RunConfig, name)) from None
+
+
+def _without_places(config: RunConfig) -> dict[str, Any]:
+    """A configuration without the folders of who ran it."""
+    document = config.to_dict()
+    for key in ("source", "schema"):
+        if document["data"].get(key):
+            document["data"][key] = Path(document["data"][key]).name
+    document["runtime"].pop("operator", None)
+    return document
+
+
+def _model(content: bytes, domain: Domain, where: str) -> Model | EmpiricalModel:
+    arrays = _arrays(content, where)
+    try:
+        facts = json.loads(arrays.pop("domain").tobytes())
+        check_format(facts, f"{where}: model.npz")
+        own = Domain.described(facts)
+        if (own.attributes, own.shape) != (domain.attributes, domain.shape):
+            raise DataError(f"{where}: the model and the schema describe different tables")
+        head = json.loads(arrays["model"].tobytes())
+        cliques = [tuple(clique) for key in ("cliques", "structural_cliques") for clique in head.get(key, ())]
+        if len(cliques) > _MOST_CLIQUES or _cells(own, cliques) > MOST_CELLS:
+            raise DataError(f"{where}: its model would unfold to more than {MOST_CELLS:,} cells")
+        return read_model(own, arrays)
+    except FedsynError as error:
+        raise DataError(str(error) if str(error).startswith(where) else f"{where}: model.npz: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError):
+        raise DataError(f"{where}: model.npz is damaged") from None
+
+
+def _cells(domain: Domain, cliques: list[tuple[str, ...]]) -> float:
+    """Cells of the junction tree; the sum over the cliques alone where that is too much already."""
+    apart = sum(domain.size(clique) for clique in cliques)
+    return apart if apart > MOST_CELLS else model_size(domain, cliques)
+
+
+def _arrays(content: bytes, where: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an npz file, of plain numbers only, each of exactly the size that it says."""
+    found, left = {}, LIMITS["model.npz"]
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            names = archive.namelist()
+            if len(set(names)) != len(names) or not set(names) <= {f"{n}.npy" for n in _ARRAYS}:
+                raise DataError(f"{where}: model.npz holds other arrays than a model has")
+            for name in names:
+                allowed = min(left, _MOST_TEXT) if name in ("domain.npy", "model.npy") else left
+                with archive.open(name) as file:
+                    data = file.read(allowed + 1)
+                left -= len(data)
+                if len(data) > allowed:
+                    raise DataError(f"{where}: model.npz unpacks to more than a model needs")
+                found[name.removesuffix(".npy")] = _array(data)
+    except DataError:
+        raise
+    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError, SyntaxError):
+        raise DataError(f"{where}: model.npz is damaged") from None
+    return found
+
+
+_ARRAYS = ("domain", "model", "potentials", "codes")
+
+
+def _array(data: bytes) -> npt.NDArray[Any]:
+    """One array in NumPy's format; ValueError for objects, and where the size is not the shape's."""
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError("only version 1.0 is written")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=4096)
+    rest = data[file.tell() :]
+    if dtype.hasobject or dtype.kind not in "uif" or dtype.itemsize * math.prod(shape) != len(rest):
+        raise ValueError("not an array of numbers of the size that it says")
+    return np.frombuffer(rest, dtype).reshape(shape, order="F" if fortran else "C")

@@ -1,0 +1,105 @@
+"""`fedsyn.run`: a whole configuration from Python, given as it suits, with or without a folder for the result."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError
+from fedsyn.front.synthesizer import Synthesizer, load
+from fedsyn.loading import find_schema, load_config, parse_config, written_out
+from fedsyn.runs.engines import run as run_config
+from fedsyn.runs.serve import Progress
+from fedsyn.schema import Schema
+
+if TYPE_CHECKING:
+    from fedsyn.runs.prepare import Table
+
+
+class RunResult(dict[str, float]):
+    """The metrics of a run by name, and where its files are.
+
+    Attributes:
+        folder: the run directory. One that nobody named is removed when this object is.
+    """
+
+    folder: Path
+
+    def __init__(self, metrics: Mapping[str, float], folder: Path, *, temporary: bool = False) -> None:
+        super().__init__(metrics)
+        self.folder = folder
+        if temporary:
+            weakref.finalize(self, shutil.rmtree, folder.parent, True)
+
+    @cached_property
+    def synthesizer(self) -> Synthesizer:
+        """The fitted model: it samples rows, has the ledger, and can be saved."""
+        return load(self.folder)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value:.6g}" for name, value in self.items())
+        return f"RunResult({self.folder}: {self.synthesizer.ledger_.summary}; {shown})"
+
+
+def run(
+    config: RunConfig | Mapping[str, Any] | str | Path,
+    out: Path | str | None = None,
+    progress: Progress | None = None,
+    *,
+    table: Table | None = None,
+    schema: Schema | Mapping[str, Any] | str | Path | None = None,
+) -> RunResult:
+    """Runs a configuration on its engine and leaves the run directory `out`.
+
+    Args:
+        config: what `load_config` gives, the same keys as a dictionary, or the path of a YAML file.
+        out: the run directory, made if it does not exist; None: a temporary one, which goes with the result.
+        progress: called with the record of each finished round.
+        table: a simulation's rows, in place of `data.source`: a DataFrame, or a list with one of each client.
+        schema: what describes them, in place of `data.schema`.
+
+    Returns:
+        The metrics, a dictionary that also knows the folder and the fitted model.
+
+    Raises:
+        InputError: bad configuration, schema or data; nothing was run.
+        FedsynError: the run failed; what had finished is in `out`.
+    """
+    checked = _checked(config, table)
+    given = schema if isinstance(schema, Schema | None) else _schema(schema)
+    if out is not None:
+        return RunResult(run_config(checked, out, progress, table=table, schema=given), Path(out).resolve())
+    folder = Path(tempfile.mkdtemp(prefix="fedsyn-")) / "run"
+    try:
+        metrics = run_config(checked, folder, progress, table=table, schema=given)
+    except BaseException:
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        raise
+    return RunResult(metrics, folder, temporary=True)
+
+
+def _schema(given: Mapping[str, Any] | str | Path) -> Schema:
+    return Schema.from_dict(given) if isinstance(given, Mapping) else Schema.load(given)
+
+
+def _checked(config: Any, table: Any) -> RunConfig:
+    if isinstance(config, str | Path):
+        config = load_config(config)
+    if isinstance(config, RunConfig):
+        return config
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"config: expected a configuration, a dictionary or a path, found {type(config).__name__}")
+    document = written_out(dict(config), "config")
+    if table is not None:
+        document.setdefault("data", {"source": "table"})
+    if isinstance(table, Sequence):
+        # Each table is a client; a configuration that says something else is refused by the partitioner.
+        document["federation"] = {"clients": len(table), "partition": "native"} | dict(document.get("federation") or {})
+    find_schema(document)
+    return parse_config(document)

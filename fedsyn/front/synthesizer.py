@@ -1,0 +1,360 @@
+"""`fedsyn.Synthesizer`: tables in memory in, a private synthetic table out, by the conventions of scikit-learn."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from fedsyn.config import DEFAULT_MECHANISM, RunConfig
+from fedsyn.errors import ConfigError, DataError, NotFittedError, SchemaError, nearest
+from fedsyn.front.archive import Release, read_release, save_release
+from fedsyn.front.conditions import restrict
+from fedsyn.front.facts import LedgerFacts
+from fedsyn.front.stored import as_came
+from fedsyn.inference import EmpiricalModel, Model
+from fedsyn.loading import parse_config
+from fedsyn.randomness import Randomness
+from fedsyn.registry import contract_class
+from fedsyn.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedsyn.evaluation.quality import Quality
+
+log = logging.getLogger("fedsyn")
+
+# Keywords that are nodes of a configuration; every other one is an option of the mechanism.
+_NODES = ("workload", "federation", "aggregation", "inference", "privacy", "synthesis", "runtime")
+_OWN = ("epsilon", "delta", "schema", "mechanism", "seed", "progress")
+
+
+class Synthesizer:
+    """Fits a differentially private model to one table, or to the tables of several holders, and samples from it.
+
+    One DataFrame is the table of one holder, who adds the noise. A list of DataFrames is a federation: each frame is a
+    holder of its own, counts leave it in secure sums with distributed noise only, as in a deployment, here all in this
+    process. Either way the rows go no further than the noisy sums in `ledger`.
+
+    >>> import pandas as pd, fedsyn
+    >>> schema = {"columns": {
+    ...     "age": {"kind": "integer", "lower": 0, "upper": 99, "bins": 10},
+    ...     "ward": {"kind": "categorical", "categories": ["north", "south"], "other": False}}}
+    >>> frame = pd.DataFrame({"age": [34, 61] * 200, "ward": ["north", "south"] * 200})
+    >>> synthesizer = fedsyn.Synthesizer(epsilon=2, delta=1e-5, schema=schema).fit(frame)
+    >>> list(synthesizer.sample(3, where={"ward": "south", "age": (60, 65)})["ward"])
+    ['south', 'south', 'south']
+
+    Args:
+        epsilon, delta: the guarantee, for one row added or removed.
+        schema: the public description of the columns: a `Schema`, its plain data, or the path of its YAML file.
+            `Schema.draft(frame)` proposes one, for a person to look at and approve.
+        mechanism: its name (`fedsyn mechanisms`). The default suits one holder as well as many (docs/sketch_aim.md).
+        seed: makes everything repeatable. The result is then NOT private, and says so: for tests and studies only.
+        progress: whether to show a bar while fitting; None: in notebooks and terminals.
+        **options: options of the mechanism (`rounds=5`), or whole nodes of a configuration
+            (`workload={"degree": 2}`, `aggregation={...}`).
+
+    Attributes:
+        schema_: the schema of the result.
+        model_: the fitted model; `model` is the same.
+        ledger_: what was released, and what it cost; `ledger` is the same.
+        config_: the configuration of the run.
+        feature_names_in_: (d,) names of the table's columns.
+        n_features_in_: how many.
+    """
+
+    schema_: Schema
+    model_: Model | EmpiricalModel
+    ledger_: LedgerFacts
+    config_: RunConfig
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        schema: Schema | Mapping[str, Any] | str | Path | None = None,
+        mechanism: str = DEFAULT_MECHANISM,
+        *,
+        seed: int | None = None,
+        progress: bool | None = None,
+        **options: Any,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.schema = schema
+        self.mechanism = mechanism
+        self.seed = seed
+        self.progress = progress
+        self._options = dict(options)
+
+    # scikit-learn's conventions ---------------------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name, as they were given; `deep` is there for scikit-learn and changes nothing."""
+        return {**{name: getattr(self, name) for name in _OWN}, **self._options}
+
+    def set_params(self, **params: Any) -> Self:
+        """Sets parameters; those that are not the class's own are options."""
+        for name, value in params.items():
+            if name in _OWN:
+                setattr(self, name, value)
+            else:
+                self._options[name] = value
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_release" in self.__dict__
+
+    def __repr__(self) -> str:
+        shown = {name: value for name, value in self.get_params().items() if name in ("epsilon", "delta", "mechanism")}
+        shown |= {name: value for name, value in self._options.items() if not isinstance(value, Mapping)}
+        given = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        if not self.__sklearn_is_fitted__():
+            return f"Synthesizer({given}), not fitted"
+        return f"Synthesizer({given}), fitted: {self.n_features_in_} columns, {self.ledger_.summary}"
+
+    # fit --------------------------------------------------------------------------------------------------------------
+
+    def fit(self, X: pd.DataFrame | Sequence[pd.DataFrame], y: None = None) -> Self:
+        """Fits the model, and spends the budget.
+
+        Args:
+            X: the table, or a list with one table of each holder.
+            y: ignored; scikit-learn passes it.
+
+        Raises:
+            InputError: bad parameters, schema or table; nothing was spent.
+            FedsynError: the run failed.
+        """
+        from fedsyn.front.bars import fitting_bar
+        from fedsyn.runs.engines import run
+
+        frames = _frames(X)
+        held_by_many = not _is_frame(X)
+        schema = as_came(self._given_schema(), frames)
+        config = self._config(len(frames) if held_by_many else None)
+        with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
+            out = Path(folder) / "run"
+            with fitting_bar(self.progress, config) as advance:
+                run(config, out, advance, table=frames if held_by_many else frames[0], schema=schema)
+            self._take(read_release(out), (out / "report.html").read_text(encoding="utf-8"))
+        return self
+
+    def _given_schema(self) -> Schema:
+        given = self.schema
+        if given is None:
+            raise SchemaError(
+                "a schema is needed: look at fedsyn.Schema.draft(frame), correct and approve it, and pass it as schema="
+            )
+        schema = given if isinstance(given, Schema) else None
+        if isinstance(given, Mapping):
+            schema = Schema.from_dict(given)
+        elif isinstance(given, str | Path):
+            schema = Schema.load(given)
+        if schema is None:
+            raise SchemaError(f"schema: expected a Schema, its plain data or a path, found {type(given).__name__}")
+        schema.require_approved()
+        return schema
+
+    def _config(self, holders: int | None) -> RunConfig:
+        """The run's configuration; `holders` is None for one table."""
+        nodes = {name: value for name, value in self._options.items() if name in _NODES}
+        options = {name: value for name, value in self._options.items() if name not in _NODES}
+        for name, value in nodes.items():
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{name}: expected the keys of that node of a configuration, as a dict")
+        if not isinstance(self.mechanism, str):
+            raise ConfigError(f"mechanism: expected a name, found {type(self.mechanism).__name__}")
+        contract = contract_class(self.mechanism)
+        if contract.central and holders is not None:
+            raise ConfigError(
+                f"mechanism '{self.mechanism}' has one data holder: give it one DataFrame, or choose "
+                f"'{DEFAULT_MECHANISM}' for a list of them"
+            )
+        sums = {"protocol": "plain", "noise": "server"}  # the only holder is who adds the noise
+        if holders is not None and holders > 1:
+            sums = {"protocol": "secagg", "noise": "distributed"}
+        document = {
+            "mechanism": {"name": self.mechanism, **options},
+            "data": {"source": "table", "test_fraction": 0.0},
+            "evaluation": [],
+            **nodes,
+            "privacy": {"epsilon": self.epsilon, "delta": self.delta, **nodes.get("privacy", {})},
+            "federation": {"clients": holders or 1, "partition": "native" if holders else "iid"}
+            | dict(nodes.get("federation", {})),
+            "runtime": {"seed": self.seed, **nodes.get("runtime", {})},
+        }
+        if not contract.store:
+            document["aggregation"] = sums | dict(nodes.get("aggregation", {}))
+        unknown = [name for name in options if name not in contract.Options.model_fields]
+        if unknown:
+            known = [*_OWN, *_NODES, *contract.Options.model_fields]
+            raise ConfigError(
+                f"unknown parameter '{unknown[0]}'{nearest(unknown[0], known)}; options of {self.mechanism}: "
+                f"{', '.join(contract.Options.model_fields)}; nodes of a configuration: {', '.join(_NODES)}"
+            )
+        return parse_config(document, "Synthesizer")
+
+    def _take(self, release: Release, page: str | None = None) -> None:
+        """Becomes fitted with what a run released."""
+        self._release, self._page = release, page
+        self.schema_, self.model_, self.config_ = release.schema, release.model, release.config
+        self.ledger_ = LedgerFacts(release.ledger)
+        self.feature_names_in_ = np.array(release.schema.order, dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
+
+    def _fitted(self, what: str) -> Release:
+        if "_release" not in self.__dict__:
+            raise NotFittedError(f"this Synthesizer is not fitted yet: call fit(table) before {what}")
+        return self._release
+
+    # What a fitted one gives ------------------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> LedgerFacts:
+        """What was released, what each release cost, and whether the result is private."""
+        self._fitted("ledger")
+        return self.ledger_
+
+    @property
+    def model(self) -> Model | EmpiricalModel:
+        """The fitted model: marginals by `project`, codes of the schema by `sample`."""
+        self._fitted("model")
+        return self.model_
+
+    def sample(
+        self, n: int | None = None, where: Mapping[str, Any] | None = None, *, seed: int | None = None
+    ) -> pd.DataFrame:
+        """Synthetic rows, in the columns and dtypes of the table. It costs nothing, however often it is done.
+
+        Args:
+            n: how many; None: as many as the model estimates that there are (that meet the conditions).
+            where: conditions that every row meets: {"ward": "children", "age": (0, 16), "sex": ["f", "m"]}; a pair is a
+                range, both ends included (None: open), a list any of its values, None a missing value. Rows are drawn
+                from the model's exact conditional distribution, none is thrown away.
+            seed: for the same rows again; None: the synthesizer's own.
+
+        Raises:
+            NotFittedError: before `fit`.
+            InputError: an unknown column or value, conditions that no row meets, or a bad n.
+        """
+        import pandas as pd
+
+        from fedsyn.runs.synthesis import BATCH, batches
+
+        release = self._fitted("sample()")
+        schema, model = restrict(release.schema, release.model, {} if where is None else where)
+        rows = expected_rows(model) if n is None else _count(n)
+        randomness = Randomness(self.seed if seed is None else seed)
+        parts = [
+            schema.decode(make(), rng, number * BATCH)
+            for number, (make, rng) in enumerate(batches(model, rows, randomness))
+        ]
+        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+
+    def evaluate(self, real: pd.DataFrame | Sequence[pd.DataFrame], label: str | None = None) -> Quality:
+        """How good synthetic rows are beside real ones: scores per column and pair, with scales (docs/metrics.md).
+
+        What it returns is computed from the real rows without noise: it is not private.
+
+        Args:
+            real: rows to compare with, one table or several.
+            label: column to predict; the schema's own by default.
+        """
+        from fedsyn.evaluation.quality import quality
+
+        release = self._fitted("evaluate()")
+        real_codes = np.concatenate([release.schema.encode(frame) for frame in _frames(real)])
+        randomness = Randomness(self.seed)
+        codes = release.model.sample(len(real_codes), randomness.ordinary("evaluate", "rows"))
+        rng = randomness.ordinary("evaluate")
+        return quality(release.schema, real_codes, codes, label=label, rng=rng)
+
+    def report(self, path: str | Path | None = None) -> str | Path:
+        """The page of the run: as text, or written to `path`, which is returned.
+
+        Right after `fit` it compares with the real rows, and is not for publication where it says so; a synthesizer
+        that was loaded makes it from what was released alone.
+        """
+        from fedsyn.front.pages import page_of
+
+        release = self._fitted("report()")
+        page = self._page if self._page is not None else page_of(release)
+        if path is None:
+            return page
+        Path(path).write_text(page, encoding="utf-8")
+        return Path(path)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Writes model, schema, ledger and configuration into ONE file for `fedsyn.load`. It holds no real row.
+
+        Raises:
+            ConfigError: there is such a file already, or it cannot be written.
+        """
+        release, path = self._fitted("save()"), Path(path)
+        if path.exists() and not overwrite:
+            raise ConfigError(f"{path} exists; choose another name, or pass overwrite=True")
+        try:
+            save_release(path, release)
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+        return path
+
+
+def load(path: str | Path) -> Synthesizer:
+    """A fitted `Synthesizer` from what `save` wrote, or from the directory of a run. Needs no real table, runs no code.
+
+    Raises:
+        DataError: there is none, or it is damaged, too large or something else.
+    """
+    release = read_release(path)
+    config = release.config
+    nodes = {name: config.to_dict()[name] for name in ("workload", "federation", "aggregation", "inference")}
+    loaded = Synthesizer(
+        config.privacy.epsilon,
+        config.privacy.delta,
+        release.schema,
+        config.mechanism.name,
+        seed=config.runtime.seed,
+        **config.mechanism.options,
+        **nodes,
+    )
+    loaded._take(release)
+    return loaded
+
+
+def expected_rows(model: Model | EmpiricalModel) -> int:
+    """As many rows as the model stands for, at least one."""
+    return max(1, round(model.total))
+
+
+def _count(n: Any) -> int:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= 2**40:
+        raise ConfigError(f"n: expected a number of rows from 1 up, found {n!r}")
+    return int(n)
+
+
+def _is_frame(given: Any) -> bool:
+    import pandas as pd
+
+    return isinstance(given, pd.DataFrame)
+
+
+def _frames(given: Any) -> list[pd.DataFrame]:
+    """The tables that were given, one or several."""
+    frames = [given] if _is_frame(given) else given
+    if not isinstance(frames, list | tuple) or not frames or not all(map(_is_frame, frames)):
+        raise DataError(
+            f"expected a DataFrame, or a list with one DataFrame of each holder; found {type(given).__name__}"
+            f"{' that holds other things, or nothing' if isinstance(given, list | tuple) else ''}"
+        )
+    for frame in frames:
+        if not all(isinstance(name, str) for name in frame.columns):
+            raise DataError("column names must be text: frame.columns = frame.columns.astype(str)")
+    return list(frames)

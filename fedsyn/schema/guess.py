@@ -1,0 +1,244 @@
+"""What kind a column is, guessed from its values, its dtype and its name; and why.
+
+A guess is a proposal. Whatever points at single persons is proposed to be left out, and the bounds of everything else
+are rounded outward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedsyn.schema import persons
+from fedsyn.schema.aside import DropColumn, IdentifierColumn, TextColumn
+from fedsyn.schema.base import ColumnBase
+from fedsyn.schema.binned import BinnedColumn, NumericColumn
+from fedsyn.schema.columns import BooleanColumn, CategoricalColumn, CodeColumn
+from fedsyn.schema.profile import Profile
+from fedsyn.schema.quantities import DecimalColumn, IntegerColumn
+from fedsyn.schema.rounding import outward
+from fedsyn.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
+from fedsyn.schema.written_numbers import Written, written_numbers
+from fedsyn.schema.written_times import Moments, written_times
+
+# A column lists at most so many values; of a longer list, those that enough rows hold.
+MOST_CATEGORIES = 500
+LONG_LIST = 100
+# Rows that have to hold a category before it may be listed without a word.
+FEW_ROWS = 10
+# What a run allows, too.
+MOST_BINS = 65535
+# An integer label with at most this many different values is a class, not a quantity.
+_MOST_CLASSES = 20
+_CODE_WORDS = frozenset(
+    (
+        "zip",
+        "plz",
+        "postcode",
+        "postal",
+        "code",
+        "codes",
+        "kode",
+        "icd",
+        "icd10",
+        "ops",
+        "drg",
+        "atc",
+    )
+)
+_YES = (
+    ("false", "true"),
+    ("no", "yes"),
+    ("n", "y"),
+    ("f", "t"),
+    ("nein", "ja"),
+    ("n", "j"),
+    ("falsch", "wahr"),
+    ("non", "oui"),
+    ("faux", "vrai"),
+    ("off", "on"),
+)
+_TEMPORAL: Mapping[str, type[BinnedColumn]] = {
+    "date": DateColumn,
+    "time": TimeColumn,
+    "datetime": DatetimeColumn,
+    "duration": DurationColumn,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """A proposal for one column.
+
+    Attributes:
+        column: as the schema has it, with `drafted`.
+        values: number of different values.
+        missing: share of the rows without one.
+        why: of the guess, in words, without a value of a row.
+        folded: (values, rows) that become the category "other".
+        rare: number of listed categories that fewer than `FEW_ROWS` rows hold.
+    """
+
+    column: ColumnBase
+    values: int
+    missing: float
+    why: str
+    folded: tuple[int, int] = (0, 0)
+    rare: int = 0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for.
+
+    Attributes:
+        bins: of ordered columns.
+        is_label: whether the column is the label: integers of few values become classes, and it gets no "other".
+        keep: whether the column is to be kept, whatever it looks like.
+        decimal: the decimal mark of text, where somebody said it.
+        stored: whether the table had dtypes, which come back (a file of text has none).
+    """
+
+    bins: int = 32
+    is_label: bool = False
+    keep: bool = False
+    decimal: str | None = None
+    stored: bool = True
+
+
+def made(
+    profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], why: str, drafted: str = "bounds", rare: int = 0
+) -> Guess:
+    """A guess, with what was read from the data under `drafted`; `rare` where categories are held by few rows."""
+    marks = ("kind", drafted, "missing", *(("rare",) if rare else ()))
+    column = kind.model_validate({**keys, "missing": profile.missing > 0, "drafted": marks})
+    return Guess(column, profile.values, profile.missing / max(1, profile.rows), why, rare=rare)
+
+
+def set_aside(profile: Profile, kind: type[ColumnBase], why: str, stored: str | None = None) -> Guess:
+    """A proposal to leave a column out."""
+    column = kind.model_validate({"drafted": ("kind",), "stored": stored})
+    return Guess(column, profile.values, profile.missing / max(1, profile.rows), why)
+
+
+def text_guess(profile: Profile, asked: Asked, stored: str | None) -> Guess:
+    """Proposes a kind for a column of text, and its public-looking values. `stored`: the dtype that is to come back."""
+    if not profile.values:
+        return set_aside(profile, DropColumn, "no row has a value", stored)
+    if not asked.keep:
+        aside = _aside(profile, stored)
+        if aside is not None:
+            return aside
+    keys: dict[str, Any] = {"stored": stored} if stored else {}
+    flags = _flags(profile)
+    if flags is not None:
+        texts = {} if flags == ("False", "True") else {"texts": flags}
+        return made(profile, BooleanColumn, {**keys, **texts}, f"only {flags[0]} and {flags[1]}", "categories")
+    if _is_code(profile):
+        return _categories(profile, asked, keys, CodeColumn)
+    moments = written_times(profile)
+    if moments is not None:
+        return temporal(profile, moments, asked, keys)
+    numbers = written_numbers(profile, asked.decimal)
+    if numbers is not None:
+        return quantity(profile, numbers, asked, keys)
+    if not asked.keep and persons.nearly_unique(profile):
+        return set_aside(profile, IdentifierColumn, persons.shown_share(profile), stored)
+    return _categories(profile, asked, keys, CategoricalColumn)
+
+
+def _aside(profile: Profile, stored: str | None) -> Guess | None:
+    """A proposal to leave the column out, where its name or its values point at persons."""
+    why = persons.personal_by_values(profile) or persons.personal_by_name(profile)
+    if why is not None:
+        return set_aside(profile, IdentifierColumn, why, stored)
+    if persons.numbers_the_rows(profile):
+        return set_aside(profile, IdentifierColumn, "numbers the rows", stored)
+    if persons.nearly_unique(profile) and _is_code(profile):
+        return set_aside(profile, IdentifierColumn, persons.shown_share(profile), stored)
+    if persons.is_free_text(profile):
+        return set_aside(profile, TextColumn, "free text", stored)
+    return None
+
+
+def _flags(profile: Profile) -> tuple[str, str] | None:
+    """The texts of no and yes."""
+    if profile.values != 2:
+        return None
+    by_case = {text.casefold(): text for text in profile.texts.to_pylist()}
+    return next(((by_case[no], by_case[yes]) for no, yes in _YES if {no, yes} == set(by_case)), None)
+
+
+def _is_code(profile: Profile) -> bool:
+    """Whether text of digits is none that one computes with: zeros in front, or one width for many values."""
+    import pyarrow.compute as pc
+
+    if not profile.all_match(r"^\d{1,18}$"):
+        return False
+    if profile.share_matching(r"^0\d") and pc.any(pc.match_substring_regex(profile.texts, r"^0\d")).as_py():
+        return True
+    widths = pc.min_max(pc.utf8_length(profile.tried))
+    if widths["min"].as_py() != widths["max"].as_py():
+        return False
+    width = int(widths["min"].as_py())
+    named = bool(set(persons.words_of(profile.name)) & _CODE_WORDS)
+    return width >= 3 and named
+
+
+def _categories(profile: Profile, asked: Asked, keys: Mapping[str, Any], kind: type[CategoricalColumn]) -> Guess:
+    """A list of values; of a long one, those that enough rows hold."""
+    texts: list[str] = profile.texts.to_pylist()
+    kept = profile.values
+    if kept > LONG_LIST:
+        kept = min(MOST_CATEGORIES, int(np.count_nonzero(profile.counts >= FEW_ROWS)))
+    listed = sorted(texts[:kept])
+    named = [text for text in texts[:kept] if text.casefold() == "other"]
+    other = named[0] if named else "other"
+    keys = {**keys, "categories": tuple(listed) or (other,)}
+    if asked.is_label and listed:
+        keys |= {"other": False}
+    elif not named:
+        keys |= {"other": other}
+    folded = (profile.values - kept, int(profile.counts[kept:].sum()))
+    rare = int(np.count_nonzero(profile.counts[:kept] < FEW_ROWS))
+    why = "text of digits that starts with 0" if kind is CodeColumn else "text"
+    if kind is CodeColumn and not any(text.startswith("0") for text in texts):
+        why = "named like a code"
+    guess = made(profile, kind, keys, why, "categories", rare)
+    return replace(guess, folded=folded)
+
+
+def temporal(profile: Profile, moments: Moments, asked: Asked, keys: Mapping[str, Any]) -> Guess:
+    """A column of moments or spans; its bounds are read from what is written."""
+    kind = _TEMPORAL[moments.kind]
+    return made(profile, kind, {**moments.keys, "bins": asked.bins, **keys}, moments.why)
+
+
+def quantity(profile: Profile, numbers: Written, asked: Asked, keys: Mapping[str, Any]) -> Guess:
+    """A column of numbers: classes, integers, decimals, or floats of any precision."""
+    whole = numbers.places == 0
+    if asked.is_label and whole and profile.values <= _MOST_CLASSES and not numbers.keys:
+        classes = tuple(sorted(int(text) for text in profile.texts.to_pylist()))
+        if len(set(classes)) == len(classes):
+            return made(profile, CategoricalColumn, {**keys, "categories": classes}, "classes", "categories")
+    low, high = outward(numbers.low, numbers.high, numbers.places if numbers.places is not None else 12)
+    shared: dict[str, Any] = {**numbers.keys, "lower": low, "upper": high, "bins": asked.bins, **keys}
+    if numbers.places is None:
+        if numbers.keys:
+            shared |= {"places": 6}
+            return made(profile, DecimalColumn, shared, numbers.why)
+        return made(profile, NumericColumn, {**shared, "dtype": "float"}, numbers.why)
+    if whole:
+        return made(profile, IntegerColumn, shared, "whole numbers" if not numbers.keys else f"whole {numbers.why}")
+    return made(profile, DecimalColumn, {**shared, "places": numbers.places}, numbers.why)
+
+
+def places_of(numbers: np.ndarray, most: int = 6) -> int | None:
+    """Decimals that hold every one of some finite numbers exactly; None if more than `most` would be needed."""
+    for places in range(most + 1):
+        if np.array_equal(np.round(numbers, places), numbers):
+            return places
+    return None
