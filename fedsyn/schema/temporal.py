@@ -138,7 +138,7 @@ class CalendarColumn(TemporalColumn):
     def reach(self) -> tuple[float | None, float | None]:
         day = _MICROSECONDS["day"]
         first, last = ((dt.date(*date) - dt.date(1970, 1, 1)).days for date in ((1, 1, 2), (9999, 12, 30)))
-        return float(first * day // self.microseconds), float(last * day // self._unit)
+        return float(first * day // self.microseconds), float(last * day // self.microseconds)
 
 
 class DatetimeColumn(CalendarColumn):
