@@ -147,6 +147,10 @@ def review_command(
     every: Annotated[bool, typer.Option("--all", help="Approve all columns.")] = False,
     public: Annotated[str | None, typer.Option(help="Why the categories of these columns are public.")] = None,
     fold: Annotated[bool, typer.Option("--fold", help="Put categories that few rows hold into 'other'.")] = False,
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Let the run find their bounds and categories by noisy sums."),
+    ] = False,
     few: FewOption = 10,
 ) -> None:
     """Approve a drafted schema, column by column in a terminal, or the columns that are named."""
@@ -165,7 +169,8 @@ def review_command(
         return
     names = list(approve or schema.unapproved)
     text = file.read_text(encoding="utf-8")
-    text = approved(text, names, found=found, few=few, public=public, fold=fold, where=str(file))
+    how: dict[str, Any] = {"public": public, "fold": fold, "private": private}
+    text = approved(text, names, found=found, few=few, where=str(file), **how)
     with writing(file):
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved

@@ -15,11 +15,13 @@ import yaml
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, SchemaError, nearest
+from fedsyn.schema.aside import ASIDE
 from fedsyn.schema.base import ColumnBase
 from fedsyn.schema.binned import BinnedColumn
 from fedsyn.schema.columns import CategoricalColumn
 from fedsyn.schema.guess import FEW_ROWS
 from fedsyn.schema.model import Schema
+from fedsyn.schema.open import PRIVATE
 from fedsyn.schema.profile import Profile
 
 if TYPE_CHECKING:
@@ -55,7 +57,9 @@ def findings(schema: Schema, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[s
         DataError: the table lacks a column of the schema.
     """
     schema.require_columns(frame.columns)
-    return {name: _finding(schema, column, frame[name], few) for name, column in schema.columns.items()}
+    opened = schema.open_columns  # nothing of them stands in the schema yet
+    columns = {name: column for name, column in schema.columns.items() if name not in opened}
+    return {name: _finding(schema, column, frame[name], few) for name, column in columns.items()}
 
 
 def _finding(schema: Schema, column: ColumnBase, series: pd.Series, few: int) -> Finding:
@@ -93,7 +97,11 @@ def left(schema: Schema, found: Mapping[str, Finding] | None = None, few: int = 
     for name in schema.unapproved:
         column = schema.columns[name]
         words = [_WORDS[mark] for mark in column.drafted if mark in _WORDS]
-        rare = len(found[name].rare) if found is not None else ("some" if "rare" in column.drafted else 0)
+        rare = (
+            len(found[name].rare)
+            if found is not None and name in found
+            else ("some" if "rare" in column.drafted else 0)
+        )
         if rare and column.public is None:
             words.append(f"{rare} of its categories {'is' if rare == 1 else 'are'} held by fewer than {few} rows")
         result[name] = words
@@ -116,6 +124,7 @@ def approve(
     few: int = FEW_ROWS,
     public: str | None = None,
     fold: bool = False,
+    private: bool = False,
     where: str = "schema",
 ) -> str:
     """The text of a schema in which some columns are approved.
@@ -127,6 +136,7 @@ def approve(
         few: as `findings`.
         public: why the categories of these columns are public, whoever holds them.
         fold: puts categories that few rows hold into "other" (needs `found`).
+        private: takes the bounds and categories of these columns out, so that a run finds them by noisy sums.
         where: what to call the schema in a message.
 
     Raises:
@@ -142,6 +152,8 @@ def approve(
         data = dict(schema.to_dict()["columns"][name])
         rare: tuple[Any, ...] = found[name].rare if found is not None and name in found else ()
         marked = "rare" in column.drafted and (found is None or name not in found)
+        if private:
+            data, rare, marked = _private(data), (), False
         if fold and rare:
             data, rare = _folded(data, rare, where, name), ()
         if (rare or marked) and not (public or column.public):
@@ -162,8 +174,24 @@ def _refusal(where: str, name: str, rare: int, few: int) -> str:
     )
     return (
         f"{where}: {some} held by fewer than {few} rows, and may tell of single persons: take them out, put them into "
-        f"'other' (--fold, with --data FILE), or say why they are public (--public WHY, in the file public: WHY)"
+        "'other' (--fold, with --data FILE), let the run find what is frequent (--private), or say why they are "
+        "public (--public WHY, in the file public: WHY)"
     )
+
+
+def _private(data: dict[str, Any]) -> dict[str, Any]:
+    """A column whose bounds or categories are to be found by the run, and are not in the schema."""
+    out = ("lower", "upper", "bins", "bounds", "categories", "other", "groups", "width")
+    kept = {key: value for key, value in data.items() if key not in out}
+    if "categories" in data:
+        return {**kept, "categories": PRIVATE, "drafted": _without(data, "categories")}
+    if data["kind"] == "boolean" or data["kind"] in ASIDE:
+        return data  # there is nothing to find
+    return {**kept, "bounds": PRIVATE, "drafted": _without(data, "bounds")}
+
+
+def _without(data: Mapping[str, Any], mark: str) -> list[str]:
+    return [other for other in data.get("drafted", ()) if other not in (mark, "rare")]
 
 
 def _folded(data: dict[str, Any], rare: tuple[Any, ...], where: str, name: str) -> dict[str, Any]:

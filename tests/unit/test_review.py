@@ -90,6 +90,14 @@ def test_rare_categories_fold_into_other() -> None:
         approve(TEXT, ["ward"], found=findings(Schema.loads(TEXT), rows(), few=1000), fold=True)
 
 
+def test_what_is_not_public_is_left_to_the_run() -> None:
+    found = findings(Schema.loads(TEXT), rows())
+    text = approve(TEXT, ["age", "ward", "town"], found=found, private=True)
+    schema = Schema.loads(text)
+    assert set(schema.open_columns) == {"age", "ward", "town"} and not schema.unapproved
+    assert "110" not in text and "west" not in text and "# where they lie" in text
+
+
 def test_a_mark_of_the_draft_goes_when_the_table_shows_otherwise() -> None:
     schema = Schema.loads(approve(TEXT, ["town"], found=findings(Schema.loads(TEXT), rows())))
     assert schema.columns["town"].drafted == ("categories",) and "town" not in schema.unapproved
