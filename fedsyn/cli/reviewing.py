@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -12,7 +11,8 @@ from fedsyn import yamlio
 from fedsyn.cli.console import out_console, writing
 from fedsyn.errors import InputError
 from fedsyn.schema import Schema
-from fedsyn.schema.review import Finding, approve, left, with_column
+from fedsyn.schema.approval import Finding, How, left
+from fedsyn.schema.review import approve, with_column
 
 _KEYS = """\
 [y]es, it is public   [n]o, not now   [e]dit   [p]ublic because ...   [q]uit
@@ -56,8 +56,7 @@ def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] |
             text = _edited(text, name, str(file))
         else:
             public = typer.prompt("public because").strip() if answer == "p" else None
-            how: dict[str, Any] = {"public": public, "fold": answer == "f", "private": answer == "b"}
-            text = approve(text, [name], found=found, few=few, where=str(file), **how)
+            text = approve(text, [name], How(few, public, answer == "f", answer == "b"), found, str(file))
     except InputError as error:
         _say(f"error: {error}")
         return False
