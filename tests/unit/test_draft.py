@@ -18,7 +18,7 @@ from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.schema import Schema
 from fedsyn.schema.aside import ASIDE
 from fedsyn.schema.columns import KINDS
-from fedsyn.schema.draft import draft_columns
+from fedsyn.schema.draft import draft_columns, drafted_schema
 from fedsyn.schema.guess import Guess
 from fedsyn.schema.profile import Profile
 from fedsyn.schema.rounding import outward, outward_days, outward_seconds
@@ -139,6 +139,24 @@ def test_missing_values_are_marked_whatever_stands_for_them() -> None:
     found = guess([*several(["1", "2"]), "", "NA", " n/a "])
     assert found.column.kind == "integer" and found.column.missing and found.missing == pytest.approx(3 / 63)
     assert guess(["", "NA", ""]).column.kind == "drop"
+
+
+def test_placeholders_among_numbers_and_dates_are_missing_values() -> None:
+    found = guess([*several(["1.5", "2"]), "?", "-"])
+    assert found.column.kind == "decimal" and found.missing_values == ("-", "?") and found.missing == 2 / 62
+    found = guess([*several(["31.12.2024", "01.01.2025"]), "unknown"])
+    assert found.column.kind == "date" and found.column.missing
+    assert guess(several(["north", "?"])).column.categories == ("?", "north")  # type: ignore[attr-defined]
+    frame = pd.DataFrame({"x": [*several(["1", "2"]), "?"], "y": ["?"] * 31 + ["a"] * 30})
+    schema = Schema.draft(frame, text=True)
+    assert schema.missing_values == ("?",)  # missing in one column, a category in the other
+    assert (
+        schema.encode(frame)[-1, 0] == 2 and schema.encode(frame)[0, 1] == 0
+    )
+
+
+def test_text_among_numbers_is_said() -> None:
+    assert "mostly numbers" in guess([*several([str(k) for k in range(20)]), "a lot"]).why
 
 
 # Persons --------------------------------------------------------------------------------------------------------------
@@ -361,7 +379,7 @@ def test_drafting_reads_awkward_files(tmp_path: Path) -> None:
         pd.DataFrame({"x": values, "y": ["a", "b"] * 20}).to_csv(path, index=False)
         cells = read_cells(path)
         guesses = draft_columns(cells.frame, text=True)
-        schema = Schema.from_dict({"columns": {name: one.column for name, one in guesses.items()}})
+        schema = Schema.from_dict(drafted_schema(guesses))
         assert schema.encode(cells.frame).shape == (40, len(schema.columns))
 
 
