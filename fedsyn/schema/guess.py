@@ -166,10 +166,20 @@ def _more_than_text(profile: Profile, asked: Asked, keys: dict[str, Any]) -> Gue
     if _is_code(profile):
         return _categories(profile, asked, keys, CodeColumn)
     moments = written_times(profile)
-    if moments is not None:
-        return temporal(profile, moments, asked, keys)
+    if moments is not None and _reads(found := temporal(profile, moments, asked, keys), profile):
+        return found
     numbers = written_numbers(profile, asked.decimal)
-    return quantity(profile, numbers, asked, keys) if numbers is not None else None
+    if numbers is not None and _reads(found := quantity(profile, numbers, asked, keys), profile):
+        return found
+    return None
+
+
+def _reads(guess: Guess, profile: Profile) -> bool:
+    """Whether a column reads what it was guessed from; tried on some of it."""
+    if not isinstance(guess.column, BinnedColumn):
+        return True
+    _, bad = guess.column.parse_all(profile.tried.to_pylist(), frozenset())
+    return not bad.any()
 
 
 def _aside(profile: Profile, stored: str | None) -> Guess | None:
