@@ -28,7 +28,7 @@ def finish(
     config: RunConfig, prepared: Prepared, strategy: MechanismStrategy, out: Path, started: float
 ) -> dict[str, float]:
     """Samples the synthetic table, computes the metrics and writes the run directory. Returns the metrics."""
-    model = strategy.model
+    prepared, model = prepared.closed, strategy.model
     assert model is not None
     rows = config.synthesis.rows or max(1, round(model.total))
     file = out / f"synthetic.{config.synthesis.format or 'csv'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedsyn import yamlio
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
+from fedsyn.errors import ConfigError, SchemaError, nearest
 from fedsyn.schema.aside import ASIDE, Aside
 from fedsyn.schema.base import REMARKS, ColumnBase
 from fedsyn.schema.binned import BinnedColumn
 from fedsyn.schema.columns import Column
 from fedsyn.schema.compiled import Compiled, computed_columns, is_open
 from fedsyn.schema.conditions import Rows
-from fedsyn.schema.messages import DRAFT_NOTE, describe, not_approved
+from fedsyn.schema.messages import DRAFT_NOTE, describe, not_approved, require_columns
+from fedsyn.schema.open import Open, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.schema.plain import column_dict
 from fedsyn.schema.rules import AnyRule, parse_rules
 from fedsyn.schema.values import MISSING_TEXT
@@ -52,6 +53,7 @@ class Schema(BaseModel):
         derived: name -> column that a constraint computes; neither read nor modelled.
         table: names of all columns, in the order of the table.
         constraints: what holds in every row, publicly known; see `fedsyn.schema.rules`.
+        open: name -> what of a column is private, and found before a run; see `fedsyn.schema.open`.
         label: the column that evaluation predicts, or None.
         missing_values: text that stands for a missing value, besides the usual (empty, NA, NaN, null, None).
         approved: whether everything that was drafted from data has been accepted as public.
@@ -64,6 +66,7 @@ class Schema(BaseModel):
     derived: dict[str, Column] = Field(default_factory=dict)
     table: tuple[str, ...] = ()
     constraints: tuple[AnyRule, ...] = ()
+    open: dict[str, Open] = Field(default_factory=dict)
     label: str | None = None
     missing_values: tuple[str, ...] = ()
     approved: bool = False
@@ -74,7 +77,8 @@ class Schema(BaseModel):
         """Tells the columns that are modelled from the others, and reads the constraints."""
         if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping):
             return data
-        given, rules = data["columns"], parse_rules(data.get("constraints", ()))
+        given, wanted = all_set_apart(data["columns"])
+        rules = parse_rules(data.get("constraints", ()))
         computed = set(computed_columns(rules))
         apart = {name for name, column in given.items() if _kind_of(column) in ASIDE}
         modelled = {name: column for name, column in given.items() if name not in apart | computed}
@@ -89,6 +93,7 @@ class Schema(BaseModel):
             "constraints": rules,
             "aside": {**data.get("aside", {}), **{name: column for name, column in given.items() if name in apart}},
             "table": data.get("table") or tuple(given),
+            "open": {**data.get("open", {}), **wanted},
         }
 
     @model_validator(mode="after")
@@ -107,11 +112,7 @@ class Schema(BaseModel):
 
     @classmethod
     def from_dict(cls, data: Any, where: str = "schema") -> Schema:
-        """Builds a schema from plain data.
-
-        Args:
-            data: what `to_dict` returns, or a YAML file holds.
-            where: what to call it in an error message.
+        """Builds a schema from plain data: what `to_dict` returns, or a YAML file (called `where` in messages) holds.
 
         Raises:
             SchemaError: one message that names every wrong entry, with the nearest valid key.
@@ -121,7 +122,7 @@ class Schema(BaseModel):
         columns = data.get("columns")
         if isinstance(columns, Mapping) and not all(isinstance(name, str) for name in columns):
             raise SchemaError(f"{where}: column names must be text; put quotes around names like 1 or true")
-        for own in ("aside", "table", "derived"):
+        for own in _OWN:
             if own in data:
                 raise SchemaError(f"{where}: unknown key '{own}' (allowed: {', '.join(_KEYS)})")
         try:
@@ -177,6 +178,7 @@ class Schema(BaseModel):
     def to_dict(self) -> dict[str, Any]:
         """Plain data (JSON, YAML) without the settings that have their default value."""
         columns = {name: column_dict(column) for name, column in self.every_column.items()}
+        columns |= {name: put_back(columns[name], wanted) for name, wanted in self.open.items()}
         data: dict[str, Any] = {"columns": columns}
         data |= {"constraints": [rule.data() for rule in self.constraints]} if self.constraints else {}
         data |= {"label": self.label} if self.label is not None else {}
@@ -221,6 +223,18 @@ class Schema(BaseModel):
         return tuple(name for name in self.every_column if name not in self.aside or self.aside[name].made)
 
     @property
+    def open_columns(self) -> tuple[str, ...]:
+        """Columns of which something is private, and has to be found before their values have codes."""
+        return tuple(self.open)
+
+    def closed(self, found: Mapping[str, Sequence[Any]]) -> Schema:
+        """The schema with what was found of each open column (see `fedsyn.schema.open.filled_in`)."""
+        data = self.to_dict()
+        for name, wanted in self.open.items():
+            data["columns"][name] = filled_in(data["columns"][name], self.columns[name], wanted, found[name])
+        return Schema.from_dict(data, "the schema that was found")
+
+    @property
     def drafted(self) -> dict[str, tuple[str, ...]]:
         """Column -> what was read from the data, for the columns where anything was."""
         return {name: column.drafted for name, column in self.every_column.items() if column.drafted}
@@ -258,7 +272,7 @@ class Schema(BaseModel):
         data = self.to_dict()
         for name, column in self.columns.items():
             if isinstance(column, BinnedColumn) and isinstance(column.bins, int):
-                data["columns"][name]["bins"] = bins
+                data["columns"][name]["bins"] = with_bins(bins, self.open.get(name))
         return Schema.from_dict(data)
 
     def with_label(self, label: str) -> Schema:
@@ -317,15 +331,7 @@ class Schema(BaseModel):
         Raises:
             DataError: columns of the schema are missing or doubled.
         """
-        present = [str(name) for name in names]
-        absent = [name for name in self.columns if name not in present]
-        if absent:
-            hints = ", ".join(f"'{name}'{nearest(name, present)}" for name in absent[:10])
-            more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
-            raise DataError(f"{where} lacks columns of the schema: {hints}{more}")
-        doubled = [name for name in self.columns if present.count(name) > 1]
-        if doubled:
-            raise DataError(f"{where} has more than one column named '{doubled[0]}'")
+        require_columns(self.columns, names, where)
 
     def encode(self, frame: pd.DataFrame) -> np.ndarray:
         """Encodes a table.
@@ -386,7 +392,8 @@ class Schema(BaseModel):
 
 
 #: Keys of a schema in YAML.
-_KEYS = [name for name in Schema.model_fields if name not in ("aside", "table", "derived")]
+_OWN = ("aside", "table", "derived", "open")
+_KEYS = [name for name in Schema.model_fields if name not in _OWN]
 
 
 def _kind_of(column: Any) -> Any:

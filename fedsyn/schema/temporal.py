@@ -69,6 +69,14 @@ class TemporalColumn(BinnedColumn):
             raise ValueError(f"'{bound}' is not a {self.kind} in ISO 8601, such as {self._example}")
         return float(moments[0].astype(np.int64) // self.microseconds)
 
+    def bound(self, number: float) -> Any:
+        return self.model_copy(update={"format": None}).texts(np.array([number]))[0]
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        longest = float(100_000 * _MICROSECONDS["day"] // self._unit)  # pandas reads spans as nanoseconds in 64 bits
+        return -longest, longest
+
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
         moments, bad = self._microseconds(values, missing_text, self.format)
         numbers = np.floor_divide(moments.astype(np.int64), self.microseconds).astype(np.float64)
@@ -121,7 +129,17 @@ class TemporalColumn(BinnedColumn):
         return (np.asarray(numbers).astype(np.int64) * self.microseconds).astype("timedelta64[us]")
 
 
-class DatetimeColumn(TemporalColumn):
+class CalendarColumn(TemporalColumn):
+    """Moments of the calendar, from the year 1 to 9999; with a day to spare for zones."""
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        day = _MICROSECONDS["day"]
+        first, last = ((dt.date(*date) - dt.date(1970, 1, 1)).days for date in ((1, 1, 2), (9999, 12, 30)))
+        return float(first * day // self._unit), float(last * day // self._unit)
+
+
+class DatetimeColumn(CalendarColumn):
     """Moments, to the step.
 
     Attributes:
@@ -190,7 +208,7 @@ class DatetimeColumn(TemporalColumn):
         return [value.isoformat(timespec=spec) for value in values.tolist()]
 
 
-class DateColumn(TemporalColumn):
+class DateColumn(CalendarColumn):
     """Days."""
 
     kind: Literal["date"] = "date"
@@ -227,6 +245,10 @@ class TimeColumn(TemporalColumn):
     kind: Literal["time"] = "time"
     lower: str | None = "00:00:00"
     upper: str | None = "23:59:59"
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        return 0.0, float(_MICROSECONDS["day"] // self._unit - 1)
 
     @property
     def _example(self) -> str:
