@@ -28,7 +28,8 @@ def require_room(domain: Domain, node: InferenceNode) -> None:
         if needed > bound:
             raise ConfigError(
                 f"the schema's constraints need a model of inference.{name} = {needed:.0f} or more (now {bound:.0f}), "
-                f"most of it for the columns {', '.join(widest)}; give them fewer bins, or raise inference.{name}"
+                f"most of it for the columns {', '.join(widest)}; give them fewer bins (or equal ones, where they are "
+                f"compared), or raise inference.{name}"
             )
 
 

@@ -205,21 +205,24 @@ class Compiled:
         return tuple(self._sizes[name] for name in clique)
 
     def _add_joint(self, tables: dict[tuple[str, ...], Flags], group: Group) -> None:
-        """Adds what several constraints rule out together and none alone: of pairs if that says it all."""
+        """Adds what several constraints rule out together and none alone, on as few columns at a time as say it all."""
         columns = group.columns
         impossible = ~np.broadcast_to(group.possible(open_codes(columns, self._sizes)), self._shape(columns))
         known = self._known(tables, columns)
-        for pair in combinations(range(len(columns)), 2):
+        for some in (axes for size in range(2, len(columns) + 1) for axes in combinations(range(len(columns)), size)):
             if not (impossible & ~known).any():
                 return
-            others = tuple(axis for axis in range(len(columns)) if axis not in pair)
+            others = tuple(axis for axis in range(len(columns)) if axis not in some)
             cells = np.asarray(impossible.all(axis=others))
             spread = np.expand_dims(cells, others)
             if (spread & ~known).any():
-                _add(tables, tuple(columns[axis] for axis in pair), cells)
+                wider = tuple(columns[axis] for axis in some)
+                _add(tables, wider, cells)
                 known = known | spread
-        if (impossible & ~known).any():
-            _add(tables, columns, impossible)
+                for clique in [clique for clique in tables if set(clique) < set(wider)]:
+                    apart = tuple(i for i, name in enumerate(wider) if name not in clique)
+                    if not (np.expand_dims(tables[clique], apart) & ~tables[wider]).any():
+                        del tables[clique]  # said again by the wider one
 
     def _known(self, tables: Mapping[tuple[str, ...], Flags], columns: Sequence[str]) -> Flags:
         """Cells over some columns that zeros on subsets of them rule out."""
