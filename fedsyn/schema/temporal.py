@@ -74,8 +74,9 @@ class TemporalColumn(BinnedColumn):
 
     @property
     def reach(self) -> tuple[float | None, float | None]:
-        # pandas reads spans as nanoseconds in 64 bits.
-        longest = float(100_000 * _MICROSECONDS["day"] // self.microseconds)
+        longest = float(
+            100_000 * _MICROSECONDS["day"] // self.microseconds
+        )  # pandas reads spans as nanoseconds in 64 bits
         return -longest, longest
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
