@@ -53,6 +53,7 @@ def configuration(clients: int, rounds: int, engine: str) -> RunConfig:
                 "partition": "iid",
             },
             "privacy": {"epsilon": 1.0, "delta": 1e-5},
+            "aggregation": {"protocol": "plain", "noise": "server"},
             "evaluation": [],
             "runtime": {"engine": engine, "seed": 0, "client_cpus": 1},
         }

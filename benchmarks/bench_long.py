@@ -158,6 +158,7 @@ def run_ours(folder: Path, rows: int, kind: str) -> int:
         "data": {"source": str(folder / "table.parquet"), "schema": str(folder / "schema.yaml")},
         "federation": {"clients": 100},
         "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "aggregation": {"protocol": "plain", "noise": "server"},
         "synthesis": {"format": kind},
         "runtime": {"seed": 0},
     }

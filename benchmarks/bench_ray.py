@@ -52,6 +52,7 @@ def configuration(clients: int, rounds: int, engine: str) -> dict[str, object]:
         },
         "federation": {"clients": clients, "partition": "iid"},
         "privacy": {"epsilon": 1.0, "delta": 1e-5},
+        "aggregation": {"protocol": "plain", "noise": "server"},
         "workload": {"degree": 2, "size": None},
         "evaluation": [],
         "runtime": runtime,

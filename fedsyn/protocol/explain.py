@@ -175,7 +175,7 @@ def statements_page(contracts: Mapping[str, type[Contract]]) -> str:
         "",
         "Printed by `fedsyn mechanisms --statements`. Each is data on the contract of its family (`clients/`), filled",
         "in for a run by `fedsyn explain CONFIG` and in its `ledger.json`. Where something of a schema is private, a",
-        "run says more: what is found, by which sums, for which share of the budget ([private_bins.md](private_bins.md)).",
+        "run says more: what is found, by which sums, for which share of it ([private_bins.md](private_bins.md)).",
     ]
     for (not_private, statement), names in together.items():
         lines += ["", "## " + ", ".join(f"`{name}`" for name in names), ""]

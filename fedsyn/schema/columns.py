@@ -190,7 +190,11 @@ class CategoricalColumn(ColumnBase):
             dtype = "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"
         else:
             dtype = "object"
-        series = pd.Series(pd.array(table, dtype=dtype), dtype=dtype).take(codes).reset_index(drop=True)
+        series = (
+            pd.Series(pd.array(table, dtype=dtype), dtype=dtype)
+            .take(np.asarray(codes, dtype=np.intp))
+            .reset_index(drop=True)
+        )
         return self._as_came(series)
 
     def _as_came(self, series: pd.Series) -> pd.Series:

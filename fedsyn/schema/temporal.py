@@ -51,7 +51,8 @@ class TemporalColumn(BinnedColumn):
         return bound.isoformat() if isinstance(bound, dt.date | dt.time) else bound
 
     @property
-    def _unit(self) -> int:
+    def microseconds(self) -> int:
+        """Of one step."""
         return _MICROSECONDS[self.step]
 
     @property
@@ -66,7 +67,7 @@ class TemporalColumn(BinnedColumn):
         moments, bad = self._microseconds([bound], frozenset(), None)
         if bad[0] or np.isnat(moments[0]):
             raise ValueError(f"'{bound}' is not a {self.kind} in ISO 8601, such as {self._example}")
-        return float(moments[0].astype(np.int64) // self._unit)
+        return float(moments[0].astype(np.int64) // self.microseconds)
 
     def bound(self, number: float) -> Any:
         return self.model_copy(update={"format": None}).texts(np.array([number]))[0]
@@ -78,7 +79,7 @@ class TemporalColumn(BinnedColumn):
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
         moments, bad = self._microseconds(values, missing_text, self.format)
-        numbers = np.floor_divide(moments.astype(np.int64), self._unit).astype(np.float64)
+        numbers = np.floor_divide(moments.astype(np.int64), self.microseconds).astype(np.float64)
         numbers[np.isnat(moments)] = np.nan
         return numbers, bad
 
@@ -125,7 +126,7 @@ class TemporalColumn(BinnedColumn):
         return as_stored(values.mask(absent) if absent.any() else values, self.stored)
 
     def _moments(self, numbers: np.ndarray) -> np.ndarray:
-        return (np.asarray(numbers).astype(np.int64) * self._unit).astype("timedelta64[us]")
+        return (np.asarray(numbers).astype(np.int64) * self.microseconds).astype("timedelta64[us]")
 
 
 class CalendarColumn(TemporalColumn):

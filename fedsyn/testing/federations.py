@@ -72,6 +72,7 @@ def config_of(name: str, clients: int, options: Mapping[str, Any] | None = None,
         "federation": {"clients": clients},
         "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
         "workload": {"degree": 2, "size": 6, "seed": 1},
+        "aggregation": {"protocol": "plain", "noise": "server"},
         "evaluation": [],
         "runtime": {"seed": 0},
     }

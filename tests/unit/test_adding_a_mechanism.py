@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_mechanism_of_the_page_conforms(folder: Path) -> None:
     (check,) = (line for line in COMMANDS if "check_mechanism" in line)
     printed = typed(check, folder)
-    assert re.match(r"vote\.strategy:Vote passes \d+ checks on 7 table\(s\)\.", printed), printed
+    assert re.match(r"vote\.strategy:Vote passes \d+ checks on 8 table\(s\)\.", printed), printed
     assert "Skipped" not in printed and "Traceback" not in printed
     assert max(map(len, printed.splitlines())) <= 80
 
@@ -75,7 +75,7 @@ def test_the_contract_of_the_page_is_explained_to_a_holder(folder: Path) -> None
     (explain,) = (line for line in COMMANDS if line.startswith("fedsyn explain"))
     told = " ".join(typed(explain, folder).split())
     assert "vote (each client by itself): One eligible clique, by the exponential mechanism." in told
-    assert "elected ones at 1/(2 sigma^2) each; noise drawn by the server, on the sum" in told
+    assert "elected ones at 1/(2 sigma^2) each; noise drawn by the contributing clients, a share each" in told
 
 
 def test_an_installed_package_gives_its_mechanism_a_short_name(folder: Path) -> None:

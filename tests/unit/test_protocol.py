@@ -141,6 +141,7 @@ def toy_config(**nodes: dict[str, Any]) -> RunConfig:
         "federation": {"clients": 3, "timeout": 60},
         "privacy": {"epsilon": 1000.0, "delta": 1e-5, "client_sizes": "public"},
         "workload": {"degree": 1, "size": None},
+        "aggregation": {"protocol": "plain", "noise": "server"},
         "evaluation": [],
         "runtime": {"seed": 1},
     }
