@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedsyn.errors import ConfigError
 
@@ -28,6 +29,8 @@ class _Said(logging.Handler):
     """Prints what is logged, such as how a file was found to be written."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "fedsyn.run":  # the progress bar shows it
+            return
         err_console.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -58,18 +61,53 @@ def round_progress(title: str, rounds: int | None) -> Iterator[Any]:
 
 @contextmanager
 def cell_progress(title: str, cells: int) -> Iterator[Any]:
-    """A callback for finished cells: a bar on a terminal, silence elsewhere."""
+    """A callback for finished cells: a bar with the time left on a terminal, a line now and then elsewhere."""
     if not err_console.is_terminal:
-        yield None
+        yield _Lines(title, cells)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+    )
     with Progress(*columns, console=err_console, transient=True) as bar:
         task = bar.add_task(title, total=cells)
+        failed = 0
 
         def advance(cell: Any, facts: dict[str, Any]) -> None:
-            bar.update(task, advance=1, description=f"{title}: {cell.id} {facts['status']}")
+            nonlocal failed
+            failed += facts["status"] != "done"
+            bar.update(task, advance=1, description=f"{title}, {failed} failed" if failed else title)
 
         yield advance
+
+
+class _Lines:
+    """Says how far a sweep is, about ten times in all: what a log shows."""
+
+    def __init__(self, title: str, cells: int) -> None:
+        self.title, self.cells, self.done, self.failed, self.started = title, cells, 0, 0, time.monotonic()
+
+    def __call__(self, cell: Any, facts: dict[str, Any]) -> None:
+        self.done += 1
+        self.failed += facts["status"] != "done"
+        step = max(1, self.cells // 10)
+        if self.done % step and self.done < self.cells:
+            return
+        left = (time.monotonic() - self.started) / self.done * (self.cells - self.done)
+        failed = f", {self.failed} failed" if self.failed else ""
+        ahead = f", about {_duration(left)} left" if self.done < self.cells else ""
+        err_console.print(f"{self.title}: {self.done} of {self.cells} cells{failed}{ahead}", highlight=False)
+
+
+def _duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 @contextmanager

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from fedsyn.cli.console import cell_progress, err_console, out_console, writing
+
+if TYPE_CHECKING:
+    from fedsyn.sweep import Results
 
 
 def sweep(
@@ -20,7 +25,7 @@ def sweep(
 ) -> None:
     """Run a base configuration along axes and seeds; leave one run directory a cell, and tables over all of them."""
     from fedsyn.sweep import load_results, load_sweep, run_sweep, write_tables
-    from fedsyn.sweep.results import summary_table
+    from fedsyn.sweep.tables import failures
 
     loaded = load_sweep(file)
     folder = out or Path("runs") / "sweeps" / loaded.name
@@ -28,31 +33,54 @@ def sweep(
         failed = run_sweep(loaded, folder, workers=workers, ray=ray, resume=resume, on_done=on_done)
         results = load_results(folder)
         paths = write_tables(results, folder)
-    head, rows = summary_table(results)
-    table = Table(*head, title=f"{loaded.name}: mean ± sd over seeds")
-    for row in rows:
-        table.add_row(*row)
-    out_console.print(table)
-    for cell in results.rows:
-        if cell.status == "failed":
-            message = f"failed: {cell.id}: {cell.error['type']}: {cell.error['message']}"
-            err_console.print(message, markup=False, highlight=False, soft_wrap=True)
+    _show(results)
+    for failure in failures(results):
+        message = f"failed: {failure.kind}: {failure.message} [{failure.where}]"
+        err_console.print(message, markup=False, highlight=False, soft_wrap=True)
     out_console.print(f"tables: {', '.join(str(path) for path in paths)}", soft_wrap=True)
+    out_console.print(f"the page with figures: fedsyn report {folder}", soft_wrap=True, highlight=False)
     if failed:
         err_console.print(f"{failed} of {len(loaded.cells)} cells failed; --resume runs them again", soft_wrap=True)
         raise typer.Exit(1)
 
 
+def _show(results: Results) -> None:
+    """The table of a sweep; where the terminal is too narrow for it, one table a metric, settings in one column."""
+    from fedsyn.sweep.tables import summary_table
+
+    table = summary_table(results)
+    title = f"{results.name}: mean ± sd over seeds"
+    cells = [[f"[bold]{escape(cell)}[/bold]" if (i, j) in table.best else escape(cell) for j, cell in enumerate(row)]
+             for i, row in enumerate(table.rows)]  # fmt: skip
+    whole = Table(*table.head, title=title)
+    for row in cells:
+        whole.add_row(*row)
+    if Measurement.get(out_console, out_console.options.update(width=10_000), whole).maximum <= out_console.width:
+        out_console.print(whole)
+        return
+    for metric in range(table.axes, len(table.head)):
+        narrow = Table(", ".join(table.head[: table.axes - 1]), "seeds", title=f"{title}: {table.head[metric]}")
+        narrow.add_column(table.head[metric], no_wrap=True, justify="right")
+        for row in cells:
+            narrow.add_row(", ".join(cell for cell in row[: table.axes - 1] if cell), row[table.axes - 1], row[metric])
+        out_console.print(narrow)
+
+
 def report(
     folder: Annotated[Path, typer.Argument(help="Directory of a run or of a sweep.", metavar="DIR")],
     real: Annotated[
-        bool, typer.Option("--real/--no-real", help="Draw a simulation's real rows too, which is not private.")
+        bool,
+        typer.Option("--real/--no-real", help="Compare with a simulation's real rows; without: a page to publish."),
     ] = True,
+    figures: Annotated[
+        str, typer.Option(metavar="svg,pdf,png", help="Write the figures as files of these formats, beside the page.")
+    ] = "",
 ) -> None:
-    """Turn a run or a sweep into one HTML file with plots, and into CSV and LaTeX tables."""
+    """Turn a run or a sweep into one HTML page with charts, and into CSV and LaTeX tables."""
     from fedsyn.sweep.report import report_folder
 
+    formats = [name.strip().lower() for name in figures.split(",") if name.strip()]
     with writing(folder):
-        paths = report_folder(folder, real=real)
+        paths = report_folder(folder, real=real, formats=formats)
     for path in paths:
         out_console.print(str(path), soft_wrap=True, highlight=False)

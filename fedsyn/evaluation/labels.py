@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsyn.schema import CategoricalColumn, Column
+from fedsyn.schema import BinnedColumn, Column
 
 
 def axis_labels(column: Column) -> tuple[str, ...]:
@@ -12,8 +12,5 @@ def axis_labels(column: Column) -> tuple[str, ...]:
     >>> axis_labels(NumericColumn(lower=0, upper=9, bins=3, dtype="integer", missing=True))
     ('0', '4', '7', 'missing')
     """
-    if isinstance(column, CategoricalColumn):
-        values = [str(value) for value in column.values]
-    else:
-        values = [f"{edge:.4g}" for edge in column.edges[:-1]]
+    values = column.labels() if isinstance(column, BinnedColumn) else [str(value) for value in column.values]
     return (*values, *(["missing"] if column.missing else []))

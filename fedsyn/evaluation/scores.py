@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedsyn.counting.marginals import count, count_one_way, split_one_way
 from fedsyn.domain import Domain
-from fedsyn.schema import NumericColumn, Schema
+from fedsyn.schema import BinnedColumn, Schema
 
 MOST_GROUPS = 20
 
@@ -32,7 +32,7 @@ def places(schema: Schema, name: str) -> Floats | None:
     """
     column = schema.columns[name]
     size = schema.domain[name]
-    if isinstance(column, NumericColumn):
+    if isinstance(column, BinnedColumn):
         known = (column.edges[:-1] + column.edges[1:]) / 2
     elif getattr(column, "ordered", False):
         known = np.arange(len(column.values), dtype=np.float64)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from fedsyn.front.archive import Release
 from fedsyn.randomness import Randomness
-from fedsyn.report.html import write_report
 from fedsyn.runs.directory import append_line, save_model, write_json
-from fedsyn.runs.synthesis import write_synthetic
+from fedsyn.runs.report import write_run_page
+
+_MOST_ROWS = 200_000  # that are drawn for the page's charts
 
 
 def page_of(release: Release) -> str:
@@ -26,6 +27,7 @@ def page_of(release: Release) -> str:
         for line in release.rounds:
             append_line(out / "rounds.jsonl", line)
         save_model(out / "model.npz", release.model)
-        rows = max(1, round(release.model.total))
-        write_synthetic(out / "synthetic.csv", release.schema, release.model, rows, Randomness(None), keep=False)
-        return write_report(out).read_text(encoding="utf-8")
+        rows = min(_MOST_ROWS, max(1, round(release.model.total)))
+        codes = release.model.sample(rows, Randomness(None).ordinary("synthesize"))
+        page = write_run_page(out, config=release.config, synthetic=codes, public=True)[0]
+        return page.read_text(encoding="utf-8")

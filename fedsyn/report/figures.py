@@ -1,131 +1,216 @@
-"""Figures of reports, as PNG bytes. Matplotlib is loaded when one is drawn, without a display."""
+"""Figures: what is drawn, what it says in words and numbers, how it stands in a page and in a file.
+
+Charts are Vega-Lite, built with altair where it is installed (extra `report`). A page carries the Vega runtime once, so
+that it needs no network; a file (SVG, PDF, PNG) is drawn by vl-convert, which needs no browser. Every figure has its
+numbers as a table beside it: that is what a screen reader reads, and all there is where altair is missing.
+"""
 
 from __future__ import annotations
 
-import io
-import math
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from html import escape
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
 
-import numpy as np
+from fedsyn.data.cache import cache_dir
+from fedsyn.errors import ConfigError
+from fedsyn.report.style import chart_config
+from fedsyn.report.text import table
 
-from fedsyn.report.plots import _INK, _PALETTE, _REST, _figure_class
-
-_COLUMNS = 3
-_MARKERS = "osD^vP*"
+Spec = dict[str, Any]
+FORMATS = ("svg", "pdf", "png")
+INSTALL = "pip install 'fedsyn[report]'"
+_FILE_WIDTH, _FILE_COLUMNS = 230, 3
 
 
 @dataclass(frozen=True)
-class Series:
-    """One line of a plot over an axis: (m,) positions, means, and standard deviations (nan: no error bar)."""
+class Panel:
+    """One chart of a figure: its heading, what it shows in one sentence, and the function that builds it."""
+
+    title: str
+    says: str
+    build: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of one or more charts.
+
+    Attributes:
+        name: of its file.
+        caption: what it shows and how to read it.
+        panels: its charts.
+        head, rows: its numbers; none where a table of the page has them.
+        layout: 'many' small panels, a few 'wide' ones, or 'one' below the other.
+        legend: (HTML of a swatch, text) pairs.
+        data: named tables that the charts of the figure share.
+        columns: panels side by side in a file.
+    """
 
     name: str
-    x: np.ndarray
-    mean: np.ndarray
-    sd: np.ndarray
+    caption: str
+    panels: Sequence[Panel]
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    layout: Literal["many", "wide", "one"] = "many"
+    legend: Sequence[tuple[str, str]] = ()
+    data: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    columns: int = _FILE_COLUMNS
 
 
-def marginals(
-    synthetic: Mapping[str, np.ndarray], real: Mapping[str, np.ndarray] | None, labels: Mapping[str, Sequence[str]]
-) -> bytes:
-    """One-way marginals, normalised: bars for the synthetic table, a stepped outline for the real one.
-
-    Args:
-        synthetic: attribute -> (cells,) counts.
-        real: the same for the real rows; None leaves them out.
-        labels: attribute -> text of each cell, for the first and the last one, or for all where they are few.
-    """
-    names = list(synthetic)
-
-    def draw(axes: Any, name: str) -> None:
-        share = synthetic[name] / max(1, synthetic[name].sum())
-        axes.bar(np.arange(share.size), share, width=0.9, color=_PALETTE[0], label="synthetic")
-        if real is not None:
-            other = real[name] / max(1, real[name].sum())
-            edges = np.arange(share.size + 1) - 0.5
-            axes.stairs(other, edges, color=_PALETTE[5], linewidth=1.3, label="real")
-        axes.set_title(name, loc="left", fontsize=8, color=_INK)
-        shown = range(share.size) if share.size <= 4 else (0, share.size - 1)
-        axes.set_xticks(list(shown), [_short(labels[name][cell]) for cell in shown], fontsize=6)
-        if name == names[0]:
-            axes.legend(fontsize=6, frameon=False)
-
-    return _panels(names, draw, height=1.5)
+def drawable() -> bool:
+    """Whether charts can be drawn: altair and vl-convert are installed."""
+    return find_spec("altair") is not None and find_spec("vl_convert") is not None
 
 
-def over_axis(metrics: Mapping[str, Sequence[Series]], x_name: str, ticks: Sequence[str] | None) -> bytes:
-    """Each metric against an axis, a line per series, error bars of one standard deviation over the seeds.
-
-    Args:
-        metrics: metric -> series.
-        x_name: the axis.
-        ticks: names of the positions 0, 1, ... of an axis without numbers; None where it has numbers.
-    """
-    first = next(iter(metrics))
-
-    def draw(axes: Any, name: str) -> None:
-        count = len(metrics[name])
-        for index, series in enumerate(metrics[name]):
-            # Points over the same category stand side by side, and are not joined: categories have no order.
-            shift = 0.0 if ticks is None else (index - (count - 1) / 2) * min(0.12, 0.6 / count)
-            axes.errorbar(
-                series.x + shift,
-                series.mean,
-                yerr=np.nan_to_num(series.sd),
-                fmt=_MARKERS[index % len(_MARKERS)],
-                linestyle="-" if ticks is None else "none",
-                color=_PALETTE[index] if index < len(_PALETTE) else _REST,
-                markersize=4,
-                linewidth=1.2,
-                capsize=2.5,
-                label=series.name,
+def figure_html(figure: Figure, draw: bool) -> str:
+    """A figure with its charts (if `draw`), its caption and its numbers."""
+    parts = [f'<figure class="{figure.layout}" id="figure-{escape(figure.name)}">']
+    if draw:
+        if figure.legend:
+            items = "".join(f"<li>{swatch}{escape(text)}</li>" for swatch, text in figure.legend)
+            parts.append(f'<ul class="legend">{items}</ul>')
+        parts.append('<div class="panels">')
+        for panel in figure.panels:
+            title = f"<p>{escape(panel.title)}</p>" if panel.title else ""
+            parts.append(
+                f'<div class="panel">{title}<div class="chart" role="img" aria-label="{escape(panel.says)}"></div>'
+                f'<script type="application/json">{as_script(_spec(panel, legend=not figure.legend))}</script></div>'
             )
-        axes.set_title(name, loc="left", fontsize=9, color=_INK)
-        axes.set_xlabel(x_name, fontsize=8)
-        if ticks is not None:
-            axes.set_xticks(range(len(ticks)), [_short(tick) for tick in ticks], fontsize=7, rotation=20, ha="right")
-        elif _spans_decades([series.x for series in metrics[name]]):
-            axes.set_xscale("log")
-        if name == first and count > 1:
-            axes.legend(fontsize=7, frameon=False)
-
-    return _panels(list(metrics), draw, height=3.0)
+        parts.append("</div>")
+    parts.append(f"<figcaption>{escape(figure.caption)}</figcaption>")
+    if figure.rows:
+        shown = table(figure.head, figure.rows, caption=f"Numbers: {figure.caption}")
+        opened = "" if draw else " open"
+        parts.append(f'<details class="numbers"{opened}><summary>The same as numbers</summary>{shown}</details>')
+    return "".join([*parts, "</figure>"])
 
 
-def by_round(lines: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> bytes:
-    """One panel a quantity: name -> ((rounds,) round numbers, (rounds,) values)."""
+def save_figures(figures: Sequence[Figure], folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Writes each figure as a file of each format into a folder. Returns the paths.
 
-    def draw(axes: Any, name: str) -> None:
-        rounds, values = lines[name]
-        axes.plot(rounds, values, marker="o", markersize=3, linewidth=1.2, color=_PALETTE[0])
-        axes.set_title(name, loc="left", fontsize=9, color=_INK)
-        axes.set_xlabel("round", fontsize=8)
-        axes.tick_params(axis="x", labelsize=7)
-        axes.locator_params(axis="x", integer=True)
-        axes.set_ylim(bottom=0)
-
-    return _panels(list(lines), draw, height=2.2)
-
-
-def _panels(names: Sequence[str], draw: Callable[[Any, str], None], height: float) -> bytes:
-    columns = min(_COLUMNS, len(names))
-    rows = math.ceil(len(names) / columns)
-    figure = _figure_class()(figsize=(3.3 * columns, height * rows), dpi=110, layout="constrained", facecolor="white")
-    for index, name in enumerate(names):
-        axes = figure.add_subplot(rows, columns, index + 1)
-        draw(axes, name)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(axis="y", labelsize=6)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
+    Raises:
+        ConfigError: altair or vl-convert is not installed, or a format is unknown.
+    """
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise ConfigError(f"figures: '{unknown[0]}' is no format; use svg, pdf or png, or several: svg,pdf")
+    if not drawable():
+        raise ConfigError(f"figures need altair and vl-convert, which are not installed: {INSTALL}")
+    paths = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for figure in figures:
+        if not figure.panels:
+            continue
+        spec = file_spec(figure)
+        for name in formats:
+            paths.append(write_chart(spec, folder / f"{figure.name}.{name}"))
+    return paths
 
 
-def _spans_decades(parts: Sequence[np.ndarray]) -> bool:
-    x = np.concatenate(parts)
-    return bool(x.size and x.min() > 0 and x.max() / x.min() >= 30)
+def write_chart(spec: Spec, path: Path) -> Path:
+    """Draws a Vega-Lite specification into a file; its suffix says the format."""
+    import vl_convert
+
+    config = chart_config()
+    if path.suffix == ".svg":
+        path.write_text(vl_convert.vegalite_to_svg(spec, config=config, show_warnings=False), encoding="utf-8")
+    elif path.suffix == ".pdf":
+        path.write_bytes(vl_convert.vegalite_to_pdf(spec, config=config))
+    else:
+        path.write_bytes(vl_convert.vegalite_to_png(spec, config=config, scale=2, show_warnings=False))
+    return path
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 16 else text[:15] + "…"
+def file_spec(figure: Figure) -> Spec:
+    """All panels of a figure as one specification of fixed size."""
+    parts = []
+    for panel in figure.panels:
+        spec = _spec(panel)
+        spec.pop("autosize", None)
+        spec["title"] = panel.title
+        if spec.get("width") == "container":
+            spec["width"] = _FILE_WIDTH if figure.layout == "many" else 2 * _FILE_WIDTH
+        parts.append(spec)
+    whole: Spec = {"concat": parts, "columns": figure.columns, "datasets": dict(figure.data)}
+    if not figure.legend:
+        whole["resolve"] = {"scale": {"color": "independent"}}
+    else:
+        whole["resolve"] = {"legend": {"color": "shared", "shape": "shared"}}
+    return whole
+
+
+def _spec(panel: Panel, *, legend: bool = True) -> Spec:
+    """A panel's specification with its data inside; without the chart's legend where the page has its own."""
+    # altair's validation would cost more than everything else here; the tests draw every chart.
+    spec: Spec = panel.build().to_dict(validate=False)
+    datasets = spec.pop("datasets", {})
+    for key in ("$schema", "config"):
+        spec.pop(key, None)
+    spec = _with_values(spec, datasets)
+    return spec if legend else _without_legend(spec)
+
+
+def _with_values(spec: Spec, datasets: Mapping[str, Any]) -> Spec:
+    """altair gathers the data of a chart's layers under names; where charts are put together each keeps its own."""
+    result: Spec = {}
+    for key, value in spec.items():
+        if key == "data" and value.get("name") in datasets:
+            result[key] = {"values": datasets[value["name"]]}
+        elif key == "layer":
+            result[key] = [_with_values(part, datasets) for part in value]
+        else:
+            result[key] = value
+    return result
+
+
+def _without_legend(spec: Spec) -> Spec:
+    result = dict(spec)
+    if "encoding" in spec:
+        keys = ("color", "shape", "strokeDash")
+        result["encoding"] = {k: {**v, "legend": None} if k in keys else v for k, v in spec["encoding"].items()}
+    if "layer" in spec:
+        result["layer"] = [_without_legend(part) for part in spec["layer"]]
+    return result
+
+
+def scripts(data: Mapping[str, Any]) -> str:
+    """What a page with charts ends with: shared data, themes, the runtime, and the script that draws."""
+    from fedsyn.report.style import SCRIPT
+
+    themes = {"light": chart_config(), "dark": chart_config(dark=True)}
+    return (
+        f'<script type="application/json" id="chart-data">{as_script(data)}</script>'
+        f'<script type="application/json" id="chart-themes">{as_script(themes)}</script>'
+        f"<script>{_runtime()}</script><script>{SCRIPT}</script>"
+    )
+
+
+def as_script(value: Any) -> str:
+    """JSON that can stand inside a script element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _runtime() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one text; put together once (a second), then read from the cache folder."""
+    vl_convert: Any = import_module("vl_convert")  # its stubs lack the version, and a default
+    cached = cache_dir() / f"vega-{vl_convert.__version__}.js"
+    try:
+        return cached.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        pass
+    bundle: str = vl_convert.javascript_bundle().replace("</script", "<\\/script")
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        temporary = cached.with_name(f".{cached.name}.{os.getpid()}")
+        temporary.write_text(bundle, encoding="utf-8")
+        temporary.replace(cached)
+    except OSError:
+        pass  # a cache that cannot be written costs a second the next time
+    return bundle

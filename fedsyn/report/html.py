@@ -1,101 +1,76 @@
-"""report.html: one self-contained page about a run, made from the files beside it. It holds no plot of real data."""
+"""A self-contained page: one HTML file that loads nothing. And the facts that pages are made from."""
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from fedsyn.config import check_format
-from fedsyn.evaluation import all_metrics
-
-_MOST_ROWS = 1000
-_STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
-table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{border-bottom:1px solid #ddd;padding:.2rem .8rem .2rem 0;
-text-align:left;vertical-align:top}td.n{text-align:right;font-variant-numeric:tabular-nums}
-.warn{background:#fff3cd;border-left:4px solid #d39e00;padding:.6rem 1rem}
-img{max-width:100%}pre{background:#f6f6f6;padding:.8rem;overflow:auto}
-"""
+from fedsyn.report.figures import INSTALL, Figure, drawable, figure_html, save_figures, scripts
+from fedsyn.report.style import STYLE, series_colours
+from fedsyn.report.text import paragraph
+from fedsyn.version import __version__
 
 
-def write_report(out: Path, figures: str = "") -> Path:
-    """Writes report.html into a run directory from its config.yaml, ledger.json, metrics.json and rounds.jsonl.
+class Page:
+    """A page under construction: sections of HTML and figures, in order.
 
     Args:
-        out: the run directory.
-        figures: HTML that follows the metrics; `fedsyn report` puts plots there.
+        title: of the page.
+        draw: draw charts where that is possible; False leaves tables alone.
     """
-    ledger = read_facts(out / "ledger.json")
-    metrics = read_facts(out / "metrics.json")
-    rounds = read_rounds(out)
-    config = (out / "config.yaml").read_text(encoding="utf-8")
-    warning = ""
-    if not ledger["private"]:
-        reasons = "; ".join(ledger["not_private_because"])
-        warning = f'<p class="warn"><b>This run is not private:</b> {escape(reasons)}.</p>'
-    statement = [(key.replace("_", " "), value) for key, value in (ledger["statement"] or {}).items()]
-    replaced = (
-        f" Where a row can only be exchanged for another, it is epsilon = {ledger['epsilon_replace_one']:.6g}."
-        if "epsilon_replace_one" in ledger
-        else ""
-    )
-    total = (
-        f"<p>Spent: rho = {ledger['rho']:.6g}, which is epsilon = {ledger['epsilon']:.6g} at "
-        f"delta = {ledger['delta']:g} (budget: epsilon = {ledger['budget']['epsilon']:g}).{replaced}</p>"
-    )
-    parts = [
-        f"<h1>{escape(out.name)}</h1>{warning}",
-        "<h2>Metrics</h2>",
-        "<p>Metrics compare with the real rows: they are outside the guarantee and are not for publication.</p>"
-        if any(name in all_metrics() for name in metrics)
-        else "",
-        table(("metric", "value"), ((name, "not finite" if v is None else f"{v:.6g}") for name, v in metrics.items())),
-        figures,
-        "<h2>Privacy</h2>",
-        table(("", ""), statement),
-        total,
-        table(
-            ("round", "release", "mechanism", "scale", "count", "rho", "noise by"),
-            (_release(release) for release in ledger["releases"]),
-        ),
-        "<h2>Rounds</h2>",
-        table(("round", "cohort", "dropped", "selected", "kB up", "kB down", "seconds"), map(_round, rounds)),
-        f"<h2>Configuration</h2><pre>{escape(config)}</pre>",
-    ]
-    return write_page(out / "report.html", out.name, "".join(parts))
 
+    def __init__(self, title: str, *, draw: bool = True) -> None:
+        self.title = title
+        self.figures: list[Figure] = []
+        self._wanted, self._draw = draw, draw and drawable()
+        self._parts: list[str] = []
+        self._sections: list[tuple[str, str]] = []
 
-def write_page(path: Path, title: str, body: str) -> Path:
-    """Writes one self-contained page."""
-    page = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style><body>{body}</body></html>"
-    )
-    path.write_text(page, encoding="utf-8")
-    return path
+    def add(self, *parts: str) -> None:
+        """Adds HTML."""
+        self._parts += parts
 
+    def section(self, title: str, *parts: str) -> None:
+        """Starts a section, which the table of contents names."""
+        anchor = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+        self._sections.append((anchor, title))
+        self._parts.append(f'<h2 id="{anchor}">{escape(title)}</h2>')
+        self._parts += parts
 
-def picture(png: bytes, alternative: str) -> str:
-    """An image inside the page."""
-    data = base64.b64encode(png).decode("ascii")
-    return f'<img alt="{escape(alternative)}" src="data:image/png;base64,{data}">'
+    def figure(self, figure: Figure) -> None:
+        """Adds a figure."""
+        self.figures.append(figure)
+        self._parts.append(figure_html(figure, self._draw))
 
+    def write(self, path: Path) -> Path:
+        """Writes the page."""
+        links = "".join(f'<li><a href="#{anchor}">{escape(title)}</a></li>' for anchor, title in self._sections)
+        contents = f'<nav class="toc" aria-label="Contents"><ul>{links}</ul></nav>' if links else ""
+        ending = ""
+        if self._draw and self.figures:
+            ending = scripts({name: rows for figure in self.figures for name, rows in figure.data.items()})
+        elif self._wanted and self.figures:
+            self._parts.append(paragraph(f"This page has tables only: charts need the extra 'report' ({INSTALL})."))
+        page = (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{escape(self.title)}</title><style>{STYLE}{series_colours()}</style></head><body>"
+            f'<a class="skip" href="#content">Skip to the content</a>'
+            f"<header><h1>{escape(self.title)}</h1></header>{contents}"
+            f'<main id="content" tabindex="-1">{"".join(self._parts)}</main>'
+            f'<footer><p class="soft">Written by fedsyn {escape(__version__)}.</p></footer>{ending}</body></html>'
+        )
+        path.write_text(page, encoding="utf-8")
+        return path
 
-def _release(release: Mapping[str, Any]) -> Sequence[str]:
-    scale = f"sigma {release['sigma']:.5g}" if "sigma" in release else f"epsilon {release['epsilon']:.5g}"
-    return (
-        str(release["round"]),
-        release["name"],
-        release["mechanism"],
-        scale,
-        str(release["count"]),
-        f"{release['rho']:.4g}",
-        release["noise_by"],
-    )
+    def save_figures(self, folder: Path, formats: tuple[str, ...]) -> list[Path]:
+        """Writes the figures of the page as files; see `fedsyn.report.figures.save_figures`."""
+        return save_figures(self.figures, folder, formats) if formats else []
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -106,35 +81,20 @@ def read_facts(path: Path) -> dict[str, Any]:
     return facts
 
 
-def read_rounds(out: Path) -> list[dict[str, Any]]:
-    """The rounds of a run: what was released of each, and what was measured where that is at hand."""
+def read_rounds(out: Path, *, measured: bool = True) -> list[dict[str, Any]]:
+    """The rounds of a run: what was released of each, and what was measured where that is wanted and at hand."""
     lines = (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    measured = out / "measured.jsonl"
-    costs = measured.read_text(encoding="utf-8").splitlines() if measured.is_file() else []
+    costs: list[str] = []
+    if measured and (out / "measured.jsonl").is_file():
+        costs = (out / "measured.jsonl").read_text(encoding="utf-8").splitlines()
     return [{**json.loads(line), **(json.loads(costs[i]) if i < len(costs) else {})} for i, line in enumerate(lines)]
 
 
-def _round(record: Mapping[str, Any]) -> Sequence[str]:
-    dropped = "; ".join(f"{k}: {reason}" for k, reason in record["dropped"].items())
-    return (
-        str(record["round"]),
-        str(len(record["cohort"])),
-        dropped or "0",
-        ", ".join(record["selected"]),
-        *(f"{record[key] / 1e3:.1f}" if key in record else "" for key in ("bytes_up", "bytes_down")),
-        f"{sum(record['seconds'].values()):.2f}" if "seconds" in record else "",
-    )
+def settings(text: str) -> str:
+    """A configuration as it stands."""
+    return f'<pre tabindex="0">{escape(text)}</pre>'
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; of a very long one the first rows, so that a page stays below 2 MB."""
-    rows = list(rows)
-    header = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    shown = rows[:_MOST_ROWS]
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in shown)
-    more = (
-        f"<p>{len(rows) - len(shown)} more rows are in the files beside this page.</p>"
-        if len(rows) > len(shown)
-        else ""
-    )
-    return f"<table><tr>{header}</tr>{body}</table>{more}"
+def listed(facts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The entries of a mapping with readable names."""
+    return [(key.replace("_", " "), value) for key, value in facts.items()]

@@ -16,6 +16,8 @@ from fedsyn.errors import FedsynError, InputError, RunError
 from fedsyn.inference import EmpiricalModel, Model, read_model
 from fedsyn.report.html import read_facts
 
+# A simulation's scores beside the real rows, and the scale of its metrics. It is not for publication.
+QUALITY_FILE = "quality.json"
 # What a run leaves besides config.yaml. A new run in the same folder removes them before it starts, so that nothing of
 # an earlier one can be taken for its own.
 RESULTS = (
@@ -29,6 +31,7 @@ RESULTS = (
     "measured.jsonl",
     "report.html",
     "error.json",
+    QUALITY_FILE,
 )
 
 
@@ -49,6 +52,12 @@ def synthetic_file(out: Path) -> Path:
     """The synthetic table of a run directory; the name of the CSV file where there is neither."""
     found = [out / name for name in ("synthetic.csv", "synthetic.parquet") if (out / name).is_file()]
     return found[0] if found else out / "synthetic.csv"
+
+
+def drop_tables(out: Path) -> None:
+    """Removes the synthetic table and the model of a run directory, which take most of its room."""
+    for name in ("synthetic.csv", "synthetic.parquet", "model.npz"):
+        (out / name).unlink(missing_ok=True)
 
 
 def save_model(path: Path | BinaryIO, model: Model | EmpiricalModel) -> None:

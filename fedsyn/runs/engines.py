@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _APP = "fedsyn.runs.holders:app"
 
 
-log = logging.getLogger("fedsyn")
+log = logging.getLogger("fedsyn.run")
 
 
 def run(
@@ -41,6 +41,7 @@ def run(
     *,
     table: Table | None = None,
     schema: Schema | None = None,
+    full_page: bool = True,
 ) -> dict[str, float]:
     """Runs a configuration on its engine and leaves the run directory `out`. Returns the metrics.
 
@@ -51,6 +52,7 @@ def run(
         table: a simulation's rows, in place of `data.source`: one table, or a list with one of each client (which
             `federation.partition: native` keeps apart).
         schema: what describes them, in place of `data.schema`.
+        full_page: compare a simulation's table with the real rows, and draw charts (see `fedsyn.runs.finish.finish`).
 
     Raises:
         InputError: bad configuration, schema or data; nothing was run.
@@ -73,7 +75,7 @@ def run(
         with _grid(config, prepared) as grid:
             _clear(config, out)
             strategy = serve(config, prepared, grid, out, _logged(progress))
-        metrics = finish(config, prepared, strategy, out, started)
+        metrics = finish(config, prepared, strategy, out, started, full_page=full_page)
         log.info("finished: epsilon %.6g at delta %g", strategy.ledger.epsilon(), strategy.ledger.budget.delta)
         return metrics
     finally:
@@ -108,6 +110,9 @@ def _clear(config: RunConfig, out: Path) -> None:
     """Makes the run directory this run's. Not before it starts: a typo must not cost an earlier run its results."""
     for name in RESULTS:
         (out / name).unlink(missing_ok=True)
+    for figure in (out / "figures").glob("*.*"):
+        if figure.suffix in (".svg", ".pdf", ".png"):
+            figure.unlink()
     config.save(out / "config.yaml")
 
 

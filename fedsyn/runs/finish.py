@@ -14,45 +14,61 @@ import numpy.typing as npt
 
 from fedsyn.config import RunConfig
 from fedsyn.evaluation import EvaluationInput, column_ranges, evaluate, label_values
+from fedsyn.evaluation.quality import quality
+from fedsyn.evaluation.scales import scales
 from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.report.html import write_report
 from fedsyn.runs.directory import save_model, write_json
 from fedsyn.runs.prepare import Prepared, randomness_of
+from fedsyn.runs.report import QUALITY_SEED, save_quality, write_run_page
 from fedsyn.runs.synthesis import write_synthetic
 
 _MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
 
 
 def finish(
-    config: RunConfig, prepared: Prepared, strategy: MechanismStrategy, out: Path, started: float
+    config: RunConfig,
+    prepared: Prepared,
+    strategy: MechanismStrategy,
+    out: Path,
+    started: float,
+    *,
+    full_page: bool = True,
 ) -> dict[str, float]:
-    """Samples the synthetic table, computes the metrics and writes the run directory. Returns the metrics."""
+    """Samples the synthetic table, computes the metrics and writes the run directory. Returns the metrics.
+
+    A simulation that measures anything (`evaluation` is not empty) also compares its table with the real rows, for its
+    page: quality.json. Without `full_page` it does not, and the page has no charts; `fedsyn report` adds both.
+    """
     prepared, model = prepared.closed, strategy.model
     assert model is not None
     rows = config.synthesis.rows or max(1, round(model.total))
     file = out / f"synthetic.{config.synthesis.format or 'csv'}"
     evaluated = prepared.simulated and bool(config.evaluation)
-    synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=evaluated)
+    keep = evaluated or full_page
+    synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=keep)
     save_model(out / "model.npz", model)
     prepared.schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
-    metrics = {} if synthetic is None else evaluate_run(config, prepared, strategy, model, synthetic)
+    metrics: dict[str, float] = {}
+    if evaluated:
+        assert synthetic is not None
+        data = evaluation_input(prepared, strategy, model, synthetic)
+        metrics = evaluate(config.evaluation, data)
     metrics |= costs(strategy, prepared.clients, started)
     # Strict JSON knows no infinity (the likelihood of a row that the model rules out): null says "not finite".
     write_json(out / "metrics.json", {k: v if np.isfinite(v) else None for k, v in metrics.items()})
-    write_report(out)
+    if evaluated and full_page:
+        compare(config, prepared, data, out)
+    write_run_page(out, config=config, synthetic=synthetic, draw=full_page)
     return metrics
 
 
-def evaluate_run(
-    config: RunConfig,
-    prepared: Prepared,
-    strategy: MechanismStrategy,
-    model: Model | EmpiricalModel,
-    synthetic: npt.NDArray[np.integer],
-) -> dict[str, float]:
-    """The configured metrics of a simulation."""
-    return evaluate(config.evaluation, evaluation_input(prepared, strategy, model, synthetic))
+def compare(config: RunConfig, prepared: Prepared, data: EvaluationInput, out: Path) -> None:
+    """Writes quality.json: the table beside the real rows, and the scale of each metric."""
+    rng = np.random.default_rng(QUALITY_SEED)
+    assert data.synthetic is not None
+    found = quality(prepared.schema, data.train, data.synthetic, holdout=data.test, rng=rng)
+    save_quality(out, found, scales(config.evaluation, data, rng))
 
 
 def evaluation_input(

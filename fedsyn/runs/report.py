@@ -1,102 +1,237 @@
-"""`fedsyn report` of a run: its page with plots, and its metrics as CSV and LaTeX."""
+"""The page of a run, from its directory: as the run writes it, and again by `fedsyn report`."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
-from html import escape
+import re
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.config import RunConfig
-from fedsyn.counting.marginals import count, count_blocks
 from fedsyn.errors import FedsynError, InputError
+from fedsyn.evaluation.labels import axis_labels
+from fedsyn.evaluation.quality import Quality, quality
+from fedsyn.evaluation.scores import Grouping, association, shares
+from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.loading import load_config
-from fedsyn.report import figures
-from fedsyn.report.html import picture, read_facts, read_rounds, write_report
+from fedsyn.report.charts import MOST_MARGINALS, Links, Marginal
+from fedsyn.report.html import read_facts, read_rounds
+from fedsyn.report.run_page import RunFacts, run_page
 from fedsyn.report.tables import latex_table, number
-from fedsyn.runs.directory import synthetic_file
+from fedsyn.runs.directory import QUALITY_FILE, load_model, synthetic_file, write_json
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.schema import Schema
-from fedsyn.schema.binned import BinnedColumn
-from fedsyn.schema.columns import CategoricalColumn
 
-# Plots of more attributes than this would not fit a page of 2 MB.
-_MOST_ATTRIBUTES = 45
-_NOT_PRIVATE = (
-    '<p class="warn"><b>Not private:</b> the plots below are drawn from the real rows, without noise and outside the '
-    "guarantee. Do not publish this page; <code>fedsyn report --no-real</code> writes one without them.</p>"
-)
+Codes = npt.NDArray[np.integer]
+Scales = Mapping[str, Mapping[str, float | None]]
+
+# A fixed seed: the same tables have the same scores. Nothing private hangs on it.
+QUALITY_SEED = 0
+_DRAWN_ROWS = 200_000  # of the synthetic table, where it is drawn alone
+_LINKED_COLUMNS = 40  # of the table whose associations are drawn alone
+_PRIVATE = "Read from the real rows, exactly: not for publication."
 
 
-def write_full_report(out: Path, *, real: bool = True) -> list[Path]:
-    """Rewrites report.html with plots and writes metrics.csv and metrics.tex. Returns the paths."""
+def save_quality(out: Path, found: Quality, scales: Scales) -> None:
+    """quality.json: scores beside the real rows, and the scale of each metric. Not for publication, as it says."""
+    write_json(out / QUALITY_FILE, {"private": _PRIVATE, "quality": found.to_dict(), "scales": scales})
+
+
+def load_quality(out: Path) -> tuple[Quality, Scales] | None:
+    """What `save_quality` wrote; None where there is nothing."""
+    if not (out / QUALITY_FILE).is_file():
+        return None
+    facts = read_facts(out / QUALITY_FILE)
+    return Quality.from_dict(facts["quality"]), facts["scales"]
+
+
+def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = ()) -> list[Path]:
+    """Rewrites report.html and writes metrics.csv and metrics.tex; the figures as files of these formats too.
+
+    Args:
+        out: the run directory.
+        real: show what reads a simulation's real rows; otherwise the page is for publication, and no metric is written.
+        formats: of `svg`, `pdf`, `png`.
+
+    Returns:
+        The paths.
+    """
     config = load_config(out / "config.yaml")
-    page = write_report(out, _rounds(out) + _marginals(config, out, real))
+    note = ""
+    if real and config.runtime.engine != "deployment" and not (out / QUALITY_FILE).is_file():
+        note = _measure(config, out)
+    paths = write_run_page(out, config=config, public=not real, note=note, formats=formats)
+    if not real:
+        return paths
     metrics = read_facts(out / "metrics.json")
     with (out / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("metric", "value"), *metrics.items()])
     rows = [(name, "not finite" if value is None else number(value)) for name, value in metrics.items()]
     (out / "metrics.tex").write_text(latex_table(("metric", "value"), rows), encoding="utf-8")
-    return [page, out / "metrics.csv", out / "metrics.tex"]
+    return [paths[0], out / "metrics.csv", out / "metrics.tex", *paths[1:]]
 
 
-def _rounds(out: Path) -> str:
-    """What is known of every round, against the round."""
-    records = read_rounds(out)
-    titles = {
-        "workload_error": "workload error",
-        "sigma": "sigma (records)",
-        "epsilon": "epsilon of a selection",
-        "bytes_up": "bytes from clients",
-        "bytes_down": "bytes to clients",
-    }
-    lines = {}
-    for key, title in titles.items():
-        known = [(r["round"], r[key]) for r in records if r.get(key) is not None and r["round"] > 0]
-        if known:
-            rounds, values = zip(*known, strict=True)
-            lines[title] = (np.array(rounds), np.array(values, dtype=float))
-    return f"<h2>By round</h2>{picture(figures.by_round(lines), 'quantities by round')}" if lines else ""
+def write_run_page(
+    out: Path,
+    *,
+    config: RunConfig | None = None,
+    synthetic: Codes | None = None,
+    public: bool = False,
+    draw: bool = True,
+    note: str = "",
+    formats: Sequence[str] = (),
+) -> list[Path]:
+    """Writes report.html from the files of a run directory. Returns its path, and those of the figures.
+
+    Args:
+        out: the run directory.
+        config: its configuration, where that is at hand.
+        synthetic: (rows, d) codes of the synthetic table, where they are at hand.
+        public: leave out all that reads private rows.
+        draw: with charts.
+        note: a sentence that the page shows.
+        formats: of figures that are written as files.
+    """
+    config = config or load_config(out / "config.yaml")
+    notes = [note] if note else []
+    found = None if public else load_quality(out)
+    try:
+        schema = _schema(config, out)
+    except InputError as error:
+        schema = None
+        notes.append(f"The values of the columns are not shown: {error}.")
+    model = load_model(out / "model.npz") if (out / "model.npz").is_file() else None
+    file = synthetic_file(out)
+    marginals: list[Marginal] = []
+    links: Links = ()
+    if found is None and schema is not None and draw and (synthetic is not None or file.is_file()):
+        marginals, links = _alone(schema, _first_rows(file, schema) if synthetic is None else synthetic)
+    facts = RunFacts(
+        source=_source(config),
+        config=_shown_config(out, public),
+        mechanism=config.mechanism.name,
+        clients=config.federation.clients,
+        ledger=read_facts(out / "ledger.json"),
+        metrics={} if public else read_facts(out / "metrics.json"),
+        rounds=read_rounds(out, measured=not public),
+        rows=_rows(config, model),
+        domain={} if model is None else dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
+        total=None if model is None else model.total,
+        edges=None if model is None else _edges(model, schema),
+        marginals=marginals,
+        links=links,
+        quality=None if found is None else found[0],
+        scales={} if found is None else found[1],
+        notes=notes,
+        public=public,
+    )
+    page = run_page(facts, draw=draw)
+    return [page.write(out / "report.html"), *page.save_figures(out / "figures", tuple(formats))]
 
 
-def _marginals(config: RunConfig, out: Path, real: bool) -> str:
-    """One-way marginals of the synthetic table; beside them the real ones where this is a simulation."""
+def _measure(config: RunConfig, out: Path) -> str:
+    """Writes quality.json of a run that has none; a sentence that says why not where that fails."""
+    try:
+        table = encoded_table(config.data)
+        codes = _first_rows(synthetic_file(out), table.schema)
+        rng = np.random.default_rng(QUALITY_SEED)
+        save_quality(out, quality(table.schema, table.train, codes, holdout=table.test, rng=rng), {})
+    except (FedsynError, OSError) as error:
+        return f"The real rows are not at hand: {error}"
+    return ""
+
+
+def _schema(config: RunConfig, out: Path) -> Schema:
+    kept = out / "schema.yaml"
+    return Schema.load(kept) if kept.is_file() else public_schema(config)
+
+
+def _source(config: RunConfig) -> str:
+    return Path(config.data.source).name or config.data.source
+
+
+def _rows(config: RunConfig, model: Model | EmpiricalModel | None) -> int | None:
+    if config.synthesis.rows is not None or model is None:
+        return config.synthesis.rows
+    return max(1, round(model.total))
+
+
+def _shown_config(out: Path, public: bool) -> str:
+    """The configuration as it stands; for publication without the folders of the machine that it ran on."""
+    text = (out / "config.yaml").read_text(encoding="utf-8")
+    return re.sub(r"(?<![\w.])/(?:[^\s/'\",]+/)+", "", text) if public else text
+
+
+def _first_rows(file: Path, schema: Schema) -> Codes:
+    """Codes of the first rows of a synthetic table."""
     from fedsyn.data import encoded_blocks
 
-    title, note, rows = "<h2>One-way marginals</h2>", "", None
-    try:
-        schema = public_schema(config)
-        names = schema.domain.attributes[:_MOST_ATTRIBUTES]
-        blocks = (block.codes for block in encoded_blocks(synthetic_file(out), schema))
-        synthetic = count_blocks(blocks, schema.domain, [(name,) for name in names])
-    except InputError as error:
-        return f"{title}<p>No plots: {escape(str(error))}</p>"
-    if real and config.runtime.engine != "deployment":
-        try:
-            rows = _training_rows(config)
-        except FedsynError as error:
-            note = f"<p>The real rows are not at hand: {escape(str(error))}</p>"
-    if len(names) < len(schema.domain.attributes):
-        note += f"<p>The first {len(names)} of {len(schema.domain.attributes)} attributes.</p>"
-    labels = {name: _labels(schema.columns[name]) for name in names}
-    actual = None if rows is None else _counts(rows, schema, names)
-    png = figures.marginals(dict(zip(names, synthetic, strict=True)), actual, labels)
-    warning = "" if actual is None else _NOT_PRIVATE
-    return f"{title}{warning}{note}{picture(png, 'one-way marginals')}"
+    blocks: list[Codes] = []
+    for block in encoded_blocks(file, schema):
+        blocks.append(block.codes)
+        if sum(map(len, blocks)) >= _DRAWN_ROWS:
+            break
+    return np.concatenate(blocks)[:_DRAWN_ROWS]
 
 
-def _training_rows(config: RunConfig) -> np.ndarray:
-    """(n, d) codes of the rows that the run's clients held together."""
-    return encoded_table(config.data).train
+def _alone(schema: Schema, codes: Codes) -> tuple[list[Marginal], Links]:
+    """One-way marginals and associations of the synthetic table alone."""
+    codes = codes[:_DRAWN_ROWS]
+    found = shares(codes, schema.domain)
+    names = list(schema.domain)
+    marginals = [
+        Marginal(name, axis_labels(schema.columns[name]), [float(f"{x:.4g}") for x in share], None)
+        for name, share in zip(names[:MOST_MARGINALS], found, strict=False)
+    ]
+    grouping = Grouping.of(schema, found, names[:_LINKED_COLUMNS])
+    tables = grouping.count(codes)
+    links = [
+        (names[a], names[b], float("nan"), association(table, len(codes)))
+        for (a, b), table in zip(grouping.pairs, tables, strict=True)
+    ]
+    return marginals, links
 
 
-def _counts(codes: np.ndarray, schema: Schema, names: Sequence[str]) -> dict[str, np.ndarray]:
-    cliques = [(name,) for name in names]
-    return dict(zip(names, count(codes, schema.domain, cliques), strict=True))
+def _edges(model: Model | EmpiricalModel, schema: Schema | None) -> list[tuple[str, str, float]] | None:
+    """Pairs of columns that share a potential, with their association in the model; None of a model that is a table."""
+    if isinstance(model, EmpiricalModel):
+        return None
+    pairs = sorted({pair for clique in model.potentials for pair in combinations(model.domain.canonical(clique), 2)})
+    if not pairs:
+        return []
+    names = sorted({name for pair in pairs for name in pair}, key=model.domain.attributes.index)
+    singles = {name: table / model.total for name, table in _projected(model, [(name,) for name in names])}
+    groups = _groups(schema, model, singles, names)
+    rows = max(2, round(model.total))
+    return [
+        (a, b, association(_folded(model.project((a, b)) / model.total, groups.get(a), groups.get(b)), rows))
+        for a, b in pairs
+    ]
 
 
-def _labels(column: CategoricalColumn | BinnedColumn) -> list[str]:
-    """What each code stands for: the value, or the lower edge of the bin."""
-    return [*column.labels(), *(["missing"] if column.missing else [])]
+def _projected(model: Model, cliques: list[tuple[str, ...]]) -> list[tuple[str, npt.NDArray[Any]]]:
+    return [(clique[0], table) for clique, table in zip(cliques, model.project_many(cliques), strict=True)]
+
+
+def _groups(
+    schema: Schema | None, model: Model, singles: Mapping[str, npt.NDArray[Any]], names: Sequence[str]
+) -> dict[str, npt.NDArray[np.int64]]:
+    if schema is None or set(schema.domain) != set(model.domain):
+        return {}
+    every = [singles.get(name, np.ones(schema.domain[name])) for name in schema.domain]
+    grouping = Grouping.of(schema, every, names)
+    return dict(zip(names, grouping.groups, strict=True))
+
+
+def _folded(table: npt.NDArray[Any], rows: npt.NDArray[Any] | None, columns: npt.NDArray[Any] | None) -> Any:
+    for axis, groups in ((0, rows), (1, columns)):
+        if groups is not None and int(groups.max()) + 1 < table.shape[axis]:
+            order = np.argsort(groups, kind="stable")
+            starts = np.searchsorted(groups[order], np.arange(int(groups.max()) + 1))
+            table = np.add.reduceat(np.take(table, order, axis=axis), starts, axis=axis)
+    return table

@@ -42,6 +42,7 @@ class Task:
     config: Facts
     axes: Facts
     folder: str
+    keep: str = "all"
 
 
 # What a worker does ------------------------------------------------------------------------------------------------
@@ -52,6 +53,7 @@ def run_cell(task: Task) -> Facts:
 
     An unexpected error leaves its type and where it was raised, not its text: that might quote a value of the table.
     """
+    from fedsyn.runs.directory import drop_tables
     from fedsyn.runs.engines import run
 
     folder = Path(task.folder)
@@ -59,7 +61,7 @@ def run_cell(task: Task) -> Facts:
     started = time.perf_counter()
     facts: Facts = {"id": task.id, "status": "done", "axes": task.axes, "seed": task.config["runtime"]["seed"]}
     try:
-        metrics = run(RunConfig(**task.config), folder)
+        metrics = run(RunConfig(**task.config), folder, full_page=False)
         facts["metrics"] = {name: _finite(value) for name, value in metrics.items()}
     except FedsynError as error:
         facts |= failure(type(error).__name__, str(error), 2 if isinstance(error, InputError) else 1)
@@ -67,6 +69,8 @@ def run_cell(task: Task) -> Facts:
         frames = traceback.extract_tb(error.__traceback__)
         facts |= failure(type(error).__name__, f"unexpected {type(error).__name__} in {frames[-1].name}", 1)
         facts["error"]["traceback"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    if task.keep == "metrics":
+        drop_tables(folder)
     facts |= {"seconds": round(time.perf_counter() - started, 3), "fedsyn": __version__}
     write_atomically(folder / CELL_FILE, facts)
     return facts
@@ -318,7 +322,7 @@ def run_sweep(
     cells = {cell.id: cell for cell in waiting}
     place: Workers = RayTasks(ray) if ray else (Pool(workers) if workers > 1 else ThisProcess())
     with contextlib.closing(place):
-        for cell_id, facts in _schedule(waiting, place, out):
+        for cell_id, facts in _schedule(waiting, place, out, sweep.keep):
             failed += facts["status"] != "done"
             if on_done is not None:
                 on_done(cells[cell_id], facts)
@@ -339,7 +343,7 @@ def _open_folder(out: Path, resume: bool) -> None:
         raise ConfigError(f"the folder {out} cannot be made: {error.strerror}") from None
 
 
-def _schedule(cells: Sequence[Cell], place: Workers, out: Path) -> Iterable[tuple[str, Facts]]:
+def _schedule(cells: Sequence[Cell], place: Workers, out: Path, keep: str = "all") -> Iterable[tuple[str, Facts]]:
     """Hands out cells so that no two at a time compute the same cached partition.
 
     The first cell that needs an embedding computes and caches it; the others that need it start after that. Those
@@ -356,7 +360,7 @@ def _schedule(cells: Sequence[Cell], place: Workers, out: Path) -> Iterable[tupl
                 break
             waiting.remove(cell)
             running[cell.id] = keys[cell.id]
-            place.submit(Task(cell.id, cell.config.to_dict(), cell.axes, str(out / "cells" / cell.id)))
+            place.submit(Task(cell.id, cell.config.to_dict(), cell.axes, str(out / "cells" / cell.id), keep))
         for cell_id, facts in place.finished():
             key = running.pop(cell_id)
             if key is not None and facts["status"] == "done":

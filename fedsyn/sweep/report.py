@@ -1,155 +1,188 @@
-"""`fedsyn report`: of a sweep, one page with settings, tables and plots over the seeds, and CSV and LaTeX tables.
+"""`fedsyn report`: of a sweep, one page with tables and figures over the seeds; CSV and LaTeX tables; figures as files.
 
 A folder that holds a single run is passed on to `fedsyn.runs.report`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedsyn import yamlio
 from fedsyn.errors import DataError
-from fedsyn.report import figures
-from fedsyn.report.html import picture, table, write_page
+from fedsyn.evaluation import all_metrics
+from fedsyn.report.figures import Figure
+from fedsyn.report.html import Page, settings
+from fedsyn.report.sweep_charts import Point, against
 from fedsyn.report.tables import number
-from fedsyn.runs.directory import synthetic_file
+from fedsyn.report.text import paragraph, table, warning
 from fedsyn.runs.report import write_full_report
+from fedsyn.sweep.comparison import Layout, is_geometric, labelled, values_of
 from fedsyn.sweep.results import (
     SWEEP_FILE,
     UNSET,
     Results,
-    Summary,
+    is_number,
     is_quality,
     load_results,
     short_names,
-    summary_table,
     text,
-    write_tables,
 )
+from fedsyn.sweep.tables import failures, summary_table, write_tables
 
 # A run directory without one of these is not that of a finished run.
 _NEEDED = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl")
-# More lines than this in one panel cannot be told apart.
-_MOST_SERIES = 10
-_SMALLEST_NUMERIC_AXIS = 3
 
 
-def report_folder(folder: Path | str, *, real: bool = True) -> list[Path]:
+def report_folder(folder: Path | str, *, real: bool = True, formats: Sequence[str] = ()) -> list[Path]:
     """Reports on a run directory or a sweep's folder; returns the files written.
 
     Args:
         folder: what `fedsyn run` or `fedsyn sweep` left.
-        real: draw a simulation's real rows beside the synthetic ones.
+        real: show what reads a simulation's real rows; otherwise the page of a run is for publication.
+        formats: `svg`, `pdf`, `png`: the figures as files of these formats too.
 
     Raises:
         DataError: the folder holds neither.
+        ConfigError: an unknown format, or figures without what draws them.
     """
     folder = Path(folder)
     if (folder / SWEEP_FILE).is_file():
-        return write_sweep_report(folder)
-    needed = (*_NEEDED, synthetic_file(folder).name)
-    missing = [name for name in needed if not (folder / name).is_file()]
-    if len(missing) == len(needed):
+        return write_sweep_report(folder, formats)
+    missing = [name for name in _NEEDED if not (folder / name).is_file()]
+    if len(missing) == len(_NEEDED):
         raise DataError(f"{folder} is neither the directory of a run nor of a sweep")
     if missing:
         raise DataError(f"{folder} is not a finished run: {', '.join(missing)} is missing")
-    return write_full_report(folder, real=real)
+    return write_full_report(folder, real=real, formats=formats)
 
 
-def write_sweep_report(out: Path) -> list[Path]:
-    """Writes report.html, results.csv, summary.csv and summary.tex into a sweep's folder. Returns the paths."""
+def write_sweep_report(out: Path, formats: Sequence[str] = ()) -> list[Path]:
+    """Writes report.html, results.csv, summary.csv, summary.tex and the figures. Returns the paths."""
     results = load_results(out)
     counts = {status: sum(row.status == status for row in results.rows) for status in ("done", "failed", "missing")}
-    parts = [
-        f"<h1>{escape(results.name)}</h1>",
-        f"<p>{len(results.rows)} cells: {counts['done']} done, {counts['failed']} failed, "
+    page = Page(f"Sweep: {results.name}")
+    page.add(
+        f'<p class="lead">{escape(_first_sentence(results))}: {counts["done"]} done, {counts["failed"]} failed, '
         f"{counts['missing']} not run yet.</p>",
-        '<p class="warn">Metrics compare with the real rows: they are outside the guarantee of any run and are not '
-        "for publication unless the table is public.</p>",
-        "<h2>Mean ± standard deviation over the seeds</h2>",
-        table(*summary_table(results)),
-        _plots(results),
-        _failures(results),
-        "<h2>Cells</h2>",
-        table(*_cells(results)),
-        f"<h2>Settings</h2><pre>{escape(_settings(results.document))}</pre>",
+        warning(
+            "Not for publication unless the table is public.",
+            "Metrics compare with the real rows: they are outside the guarantee of any run.",
+        ),
+    )
+    shown = summary_table(results)
+    page.section(
+        "Mean and standard deviation over the seeds",
+        paragraph(_best(results), "soft"),
+        table(shown.head, shown.rows, best=shown.best, caption="Mean ± standard deviation over the seeds"),
+        _directions(shown.head[shown.axes :]),
+    )
+    found = figures(results)
+    if found:
+        page.section(f"Against {_main_name(results)}")
+        for figure in found:
+            page.figure(figure)
+    ended = failures(results)
+    if ended:
+        rows = [(failure.message or failure.kind, failure.kind, failure.where) for failure in ended]
+        page.section("Failed cells", table(("message", "error", "cells"), rows))
+    page.section("Cells", _cells(results, out))
+    page.section("Settings", settings(_document(results.document)))
+    paths = [page.write(out / "report.html"), *write_tables(results, out)]
+    return [*paths, *page.save_figures(out / "figures", tuple(formats))]
+
+
+def _first_sentence(results: Results) -> str:
+    axes = [
+        f"{name} ({len(values_of(results, key))})"
+        for key, name in zip(results.main_axes, short_names(results.main_axes), strict=True)
     ]
-    page = write_page(out / "report.html", results.name, "".join(parts))
-    return [page, *write_tables(results, out)]
+    seeds = len({row.seed for row in results.rows})
+    over = f" over {', '.join(axes)}" if axes else ""
+    return f"{len(results.rows)} cells{over}, {seeds} seed{'s' if seeds > 1 else ''}"
 
 
-def _plots(results: Results) -> str:
-    """The metrics, costs left out, against the main axis; a line per combination of the others."""
-    metrics = [name for name in results.metrics if is_quality(name)] or [
-        name for name in results.metrics if name == "seconds"
+def _best(results: Results) -> str:
+    compared = Layout.of(results).compared or Layout.of(results).main
+    return "" if compared is None else f"Bold: the best {_name(results, compared)} where all else is equal."
+
+
+def _name(results: Results, key: str) -> str:
+    return dict(zip(results.main_axes, short_names(results.main_axes), strict=True))[key]
+
+
+def _main_name(results: Results) -> str:
+    main = Layout.of(results).main
+    assert main is not None
+    return _name(results, main)
+
+
+def _directions(metrics: Sequence[str]) -> str:
+    known = all_metrics()
+    items = [
+        f"{name}: {known[name].summary}; {'lower' if known[name].lower_is_better else 'higher'} is better."
+        for name in metrics
+        if name in known
     ]
-    summaries = [summary for summary in results.summaries if summary.done]
-    if not metrics or not summaries or not results.main_axes:
-        return ""
-    main = main_axis(results)
-    values = list({text(summary.axes[main]): summary.axes[main] for summary in summaries}.values())
-    numeric = all(_is_number(value) for value in values)
-    position = {text(value): float(value) if numeric else index for index, value in enumerate(values)}
-    lines: dict[str, list[Summary]] = {}
-    for summary in summaries:
-        rest = [text(summary.axes[key]) for key in results.main_axes if key != main]
-        lines.setdefault(", ".join(rest), []).append(summary)
-    shown = dict(list(lines.items())[:_MOST_SERIES])
-    note = f"<p>The first {len(shown)} of {len(lines)} lines.</p>" if len(shown) < len(lines) else ""
-    panels = {
-        metric: [_series(name, group, metric, main, position) for name, group in shown.items()] for metric in metrics
-    }
-    png = figures.over_axis(panels, main, None if numeric else [text(value) for value in values])
-    others = ", ".join(key for key in results.main_axes if key != main)
-    legend = f"<p>Lines: {escape(others)}. Bars: one standard deviation over the seeds.</p>" if others else ""
-    return f"<h2>Against {escape(main)}</h2>{legend}{note}{picture(png, f'metrics against {main}')}"
+    return "".join(paragraph(item, "soft") for item in items)
 
 
-def main_axis(results: Results) -> str:
-    """The numeric axis with most values, at least three; else the axis with most values."""
+def figures(results: Results) -> list[Figure]:
+    """One figure a metric, costs left out: against the main axis, a line for what is compared, panels for the rest."""
+    metrics = [name for name in results.metrics if is_quality(name)] or [n for n in results.metrics if n == "seconds"]
+    summaries, layout = [summary for summary in results.summaries if summary.done], Layout.of(results)
+    if not metrics or not summaries or layout.main is None:
+        return []
+    values, known = [summary.axes[layout.main] for summary in summaries], all_metrics()
+    numeric = all(is_number(value) for value in values)
+    compared = () if layout.compared is None else (layout.compared,)
+    drawn = []
+    for metric in metrics:
+        points = [
+            Point(
+                labelled(results, summary, compared),
+                labelled(results, summary, layout.facets),
+                float(value) if numeric else text(value),
+                summary.mean(metric),
+                summary.sd(metric),
+            )
+            for summary, value in zip(summaries, values, strict=True)
+        ]
+        if numeric:
+            points.sort(key=lambda point: float(point.x))
+        if not any(number(point.mean) not in ("–", "not finite") for point in points):
+            continue
+        lines = list(dict.fromkeys(labelled(results, summary, compared) for summary in summaries))
+        what = known[metric].summary if metric in known else "seconds of a run"
+        direction = "higher" if metric in known and not known[metric].lower_is_better else "lower"
+        drawn.append(
+            against(
+                metric,
+                f"{what}; {direction} is better",
+                points,
+                _main_name(results),
+                lines=lines,
+                numeric=numeric,
+                log=numeric and is_geometric([float(value) for value in values]),
+            )
+        )
+    return drawn
 
-    def values(key: str) -> list[Any]:
-        return list({text(summary.axes[key]): summary.axes[key] for summary in results.summaries}.values())
 
-    numeric = [key for key in results.main_axes if all(_is_number(value) for value in values(key))]
-    numeric = [key for key in numeric if len(values(key)) >= _SMALLEST_NUMERIC_AXIS]
-    return max(numeric or results.main_axes, key=lambda key: len(values(key)))
-
-
-def _series(name: str, group: list[Summary], metric: str, main: str, position: Mapping[str, float]) -> figures.Series:
-    points = sorted((position[text(s.axes[main])], s.mean(metric), s.sd(metric)) for s in group)
-    x, mean, sd = (np.array(column, dtype=float) for column in zip(*points, strict=True))
-    finite = np.isfinite(mean)
-    return figures.Series(name, x[finite], mean[finite], sd[finite])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _failures(results: Results) -> str:
-    failed = [row for row in results.rows if row.status == "failed"]
-    if not failed:
-        return ""
-    rows = [[row.id, str(row.error.get("type", "")), str(row.error.get("message", ""))] for row in failed]
-    return "<h2>Failed cells</h2>" + table(("cell", "error", "message"), rows)
-
-
-def _cells(results: Results) -> tuple[list[str], list[list[str]]]:
-    head = [*short_names(results.main_axes), "seed", "status", *results.metrics, "run directory"]
-    body = []
+def _cells(results: Results, out: Path) -> str:
+    head = ["run", *short_names(results.main_axes), "seed", "status", *results.metrics]
+    body, links = [], {}
     for row in results.rows:
         values = [number(row.metrics[name]) if name in row.metrics else "" for name in results.metrics]
         axes = [text(row.axes.get(key, UNSET)) for key in results.main_axes]
-        body.append([*axes, text(row.seed), row.status, *values, f"cells/{row.id}"])
-    return head, body
+        body.append([row.id, *axes, text(row.seed), row.status, *values])
+        if (out / "cells" / row.id / "report.html").is_file():
+            links[row.id] = f"cells/{row.id}/report.html"
+    return table(head, body, links=links, caption="Every cell, with a link to its own page")
 
 
-def _settings(document: Mapping[str, Any]) -> str:
+def _document(document: Mapping[str, Any]) -> str:
     dumped = yamlio.dumps(dict(document))
     return dumped if len(dumped) < 100_000 else dumped[:100_000] + "\n..."

@@ -1,8 +1,7 @@
-"""What a sweep left in its folder, and tables of it: one row a cell; mean and sd over the seeds of each combination."""
+"""What a sweep left in its folder: one row a cell; mean and sd over the seeds of each combination."""
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ import numpy as np
 
 from fedsyn.errors import DataError
 from fedsyn.evaluation import all_metrics
-from fedsyn.report.tables import latex_table, plus_minus
 
 SWEEP_FILE = "sweep.json"  # in the sweep's folder: the sweep as given, and its cells
 CELL_FILE = "cell.json"  # in a cell's run directory, written last: how the cell ended
@@ -162,47 +160,14 @@ def read_cell(folder: Path) -> Facts | None:
     return facts if isinstance(facts, dict) and "status" in facts else None
 
 
-def write_tables(results: Results, out: Path | str) -> list[Path]:
-    """Writes results.csv (one row a cell), summary.csv and summary.tex (mean and sd over seeds) into `out`."""
-    out = Path(out)
-    paths = [out / "results.csv", out / "summary.csv", out / "summary.tex"]
-    keys = list(dict.fromkeys(key for row in results.rows for key in row.axes))
-    with paths[0].open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["cell", *keys, "seed", "status", *results.metrics, "error"])
-        for row in results.rows:
-            values = [row.metrics.get(name, "") for name in results.metrics]
-            seed = "" if row.seed is None else row.seed
-            axes = [text(row.axes.get(key, UNSET)) for key in keys]
-            writer.writerow([row.id, *axes, seed, row.status, *values, row.error.get("message", "")])
-    with paths[1].open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        spread = [f"{name}_{what}" for name in results.metrics for what in ("mean", "sd")]
-        writer.writerow([*results.axes, "cells", "done", *spread])
-        for summary in results.summaries:
-            both = [v for name in results.metrics for v in (summary.mean(name), summary.sd(name))]
-            axes = [text(summary.axes[key]) for key in results.axes]
-            writer.writerow([*axes, summary.cells, summary.done, *("" if math.isnan(v) else v for v in both)])
-    head, body = summary_table(results)
-    paths[2].write_text(latex_table(head, body), encoding="utf-8")
-    return paths
-
-
-def summary_table(results: Results) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table for people: axes, seeds, and mean ± sd of quality and seconds (costs: summary.csv)."""
-    metrics = [name for name in results.metrics if is_quality(name) or name == "seconds"]
-    head = [*short_names(results.main_axes), "seeds", *metrics]
-    body = []
-    for summary in results.summaries:
-        seeds = f"{summary.done}" if summary.done == summary.cells else f"{summary.done} of {summary.cells}"
-        cells = [plus_minus(summary.mean(name), summary.sd(name)) for name in metrics]
-        body.append([*(text(summary.axes[key]) for key in results.main_axes), seeds, *cells])
-    return head, body
-
-
 def is_quality(metric: str) -> bool:
     """Whether a metric says how good the synthetic table is; the others are costs that every run reports."""
     return metric in all_metrics()
+
+
+def is_number(value: Any) -> bool:
+    """Whether an axis's value is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def short_names(keys: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -38,6 +38,7 @@ class SweepNode(Node):
         grid: dotted key -> values; every combination of them is taken.
         combinations: `list` in YAML: each entry is one combination of dotted keys.
         paired: groups of dotted keys whose value lists advance together.
+        keep: `all` files of every cell, or `metrics`: no synthetic table and no model, which take most of the disk.
         seeds: run seeds; without them, the base's own (or none, and then noise is the operating system's).
     """
 
@@ -47,6 +48,7 @@ class SweepNode(Node):
     combinations: list[Combination] = Field(default_factory=list, alias="list")
     paired: list[dict[str, list[Any]]] = Field(default_factory=list)
     seeds: list[int] = Field(default_factory=list)
+    keep: Literal["all", "metrics"] = "all"
 
     @field_validator("overrides", "grid", "combinations", "paired", "seeds", mode="before")
     @classmethod
@@ -119,11 +121,13 @@ class Sweep:
         name: of its file.
         document: the file's content with the base written out, for the record.
         cells: in the order list, grid, paired, seed, the last one fastest.
+        keep: see `SweepNode`.
     """
 
     name: str
     document: dict[str, Any]
     cells: tuple[Cell, ...]
+    keep: str = "all"
 
 
 def load_sweep(path: Path | str) -> Sweep:
@@ -146,7 +150,7 @@ def load_sweep(path: Path | str) -> Sweep:
         assign(base, key, value, f"{file}: set")
     anchor_files(base, folder)
     cells = _cells(node, base, folder, file)
-    return Sweep(file.stem, {**document, "base": base}, cells)
+    return Sweep(file.stem, {**document, "base": base}, cells, node.keep)
 
 
 def _base(node: SweepNode, folder: Path, file: Path) -> dict[str, Any]:

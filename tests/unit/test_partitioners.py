@@ -34,7 +34,7 @@ def test_the_registry_names_every_family() -> None:
 
 
 def test_importing_the_partitioners_loads_no_heavy_package() -> None:
-    heavy = {"umap", "sklearn", "numba", "matplotlib", "pandas", "scipy"}
+    heavy = {"umap", "sklearn", "numba", "altair", "vl_convert", "pandas", "scipy"}
     code = f"import sys, partitioners; sys.exit(' '.join({heavy} & set(sys.modules)) or 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -300,7 +300,8 @@ def test_umap_embedding_is_repeated_bit_for_bit_and_separates_groups() -> None:
 
 
 def test_plot_is_written(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("altair")
+    pytest.importorskip("vl_convert")
     from fedsyn.report.plots import plot_partition
 
     data = blobs(600)

@@ -1,0 +1,68 @@
+"""What a metric says of tables that everybody understands: the scale beside its value.
+
+The training rows themselves are as good as a table can be expected to be (though a metric that reads held-out rows may
+say otherwise); columns drawn independently from the real one-way marginals know no association; a uniform table knows
+nothing. Metrics that train slow learners or solve transport problems get none here: docs/metrics.md quotes theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from fedsyn.domain import Clique, Domain
+from fedsyn.evaluation.base import EvaluationInput, sample_rows
+from fedsyn.evaluation.metrics import evaluate
+from fedsyn.evaluation.scores import Codes, Floats, shares
+from fedsyn.inference import EmpiricalModel, Model
+
+_FAST = ("workload_error", "workload_error_l2", "nll", "range_query_error", "range_query_error_3")
+_ONE_LEARNER = ("auc", "f1", "accuracy", "f1_lr", "accuracy_lr", "rmse")
+_FEW_ROWS = 2_000  # teach a learner of independent columns as little as many would
+
+
+def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator) -> dict[str, dict[str, float | None]]:
+    """Metric -> reference -> value, of the metrics for which that is quick; None: not finite.
+
+    Args:
+        names: the metrics that the run computes.
+        data: what they were computed from.
+        rng: draws the rows of the references.
+    """
+    chosen = [name for name in names if name in _FAST or name in _ONE_LEARNER]
+    if not chosen or len(data.train) == 0:
+        return {}
+    domain, rows = data.domain, len(data.train)
+    learners_only = all(name in _ONE_LEARNER for name in chosen)
+    made = min(rows, _FEW_ROWS) if learners_only else rows
+    shuffled = _shuffled(sample_rows(data.train, made, rng), rng)
+    uniform = np.column_stack([rng.integers(0, size, made) for size in domain.shape]) if len(domain) else shuffled
+    references: dict[str, tuple[Model | EmpiricalModel, Codes]] = {
+        "training rows": (EmpiricalModel(domain, data.train), data.train),
+        "independent columns": (_independent(data.train, domain), shuffled),
+        "uniform table": (Model(domain, {}, float(rows)), uniform),
+    }
+    found: dict[str, dict[str, float | None]] = {name: {} for name in chosen}
+    for reference, (model, table) in references.items():
+        for name in chosen:
+            few = name in _ONE_LEARNER and reference != "training rows"
+            synthetic = table[:_FEW_ROWS] if few else table
+            value = evaluate([name], replace(data, model=model, synthetic=synthetic, cache={}))[name]
+            found[name][reference] = value if np.isfinite(value) else None
+    return found
+
+
+def _shuffled(codes: Codes, rng: np.random.Generator) -> Codes:
+    """Rows whose columns were permuted independently: the same one-way marginals, and no association."""
+    columns = [rng.permutation(column) for column in codes.T]
+    return np.column_stack(columns) if columns else codes
+
+
+def _independent(codes: Codes, domain: Domain) -> Model:
+    """The product of the one-way marginals; a value that no row has counts as half a row, so that none is ruled out."""
+    least = 0.5 / len(codes)
+    parts = zip(domain, shares(codes, domain), strict=True)
+    potentials: dict[Clique, Floats] = {(name,): np.log(np.maximum(share, least)) for name, share in parts}
+    return Model(domain, potentials, float(len(codes)))
