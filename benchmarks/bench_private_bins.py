@@ -136,8 +136,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--mechanism", default="sketch_aim")
     arguments = parser.parse_args()
-    head = f"{'table':10s} {'column':13s} {'K':>5s} {'way':29s} {'distance':>10s} {'ratio':>7s} {'found':>7s} {'others':>8s}"
-    print(head)
+    print(f"{'table':10s} {'column':13s} {'K':>5s} {'way':29s}", end=" ")
+    print(f"{'distance':>10s} {'ratio':>7s} {'found':>7s} {'others':>8s}")
     for line in lines(arguments.clients, arguments.seeds, arguments.mechanism):
         print(line, flush=True)
     return 0
