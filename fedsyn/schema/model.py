@@ -78,9 +78,9 @@ class Schema(EditedSchema):
         """Tells the columns that are modelled from the others, and reads the constraints."""
         if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping):
             return data
-        given, wanted = all_set_apart(data["columns"])
         rules = parse_rules(data.get("constraints", ()))
         computed = set(computed_columns(rules))
+        given, wanted = all_set_apart(data["columns"], computed)
         apart = {name for name, column in given.items() if _kind_of(column) in ASIDE}
         modelled = {name: column for name, column in given.items() if name not in apart | computed}
         if given and not modelled:
