@@ -101,7 +101,8 @@ def explain(
     from fedsyn.runs.prepare import public_schema
 
     loaded = load_config(config, set_ or ())
-    meaning = explained(loaded, public_schema(loaded).domain, client_class(loaded.mechanism.name))
+    schema = public_schema(loaded)
+    meaning = explained(loaded, schema.domain, client_class(loaded.mechanism.name), schema)
     text = json.dumps(meaning.to_dict(), indent=1) + "\n" if as_json else meaning.render(min(out_console.width, 100))
     sys.stdout.write(text)
 
