@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsyn.errors import ConfigError
 from fedsyn.report.figures import INSTALL, drawable, write_chart
+from fedsyn.report.style import PALETTE
 
 # With more bars than this, neighbouring ones merge into an outline.
 _MOST_BARS = 400
@@ -19,6 +20,7 @@ _MOST_POINTS = 20_000
 _COLOURS = 6
 _MOST_VALUES = 6
 _WIDTH = 520
+_REST = "#999999"
 
 
 def plot_partition(
@@ -85,9 +87,10 @@ def _sizes(sizes: np.ndarray) -> Any:
     rows = [{"client": i, "rows": int(size)} for i, size in enumerate(sizes)]
     x = alt.X("client:Q", title="client, largest first", scale=alt.Scale(domain=[-0.5, clients - 0.5], nice=False),
               axis=alt.Axis(format="d", tickMinStep=1))  # fmt: skip
-    y = alt.Y("rows:Q", scale=scale, axis=alt.Axis(format=","))
+    axis = alt.Axis(format=",", title="rows")
+    y = alt.Y("rows:Q", scale=scale, axis=axis)
     bars = _bars(_data(rows), clients).encode(x=x, y=y)
-    line = _data([{"mean": mean}]).mark_rule(strokeDash=[4, 3]).encode(y=alt.Y("mean:Q", scale=scale))
+    line = _data([{"mean": mean}]).mark_rule(strokeDash=[4, 3]).encode(y=alt.Y("mean:Q", scale=scale, axis=axis))
     facts = f"{clients:,} clients, {extremes}, mean " + (f"{mean:,.0f}" if mean >= 10 else f"{mean:.1f}")
     return alt.layer(bars, line).properties(width=_WIDTH, height=180, title=facts)
 
@@ -120,6 +123,7 @@ def _labels(mixed: list[np.ndarray], name: str, values: Sequence[str] | None) ->
         for layer, (text, share) in enumerate(layers)
         for place, client in enumerate(by_mix)
     ]
+    colours = [*PALETTE[: shown.size], *([_REST] if shown.size < ranked.size else [])]
     clients = len(mixed)
     x_axis = alt.Axis(format="d", tickMinStep=1, title="client, by most frequent value")
     return (
@@ -127,7 +131,7 @@ def _labels(mixed: list[np.ndarray], name: str, values: Sequence[str] | None) ->
         .encode(
             x=alt.X("client:Q", axis=x_axis, scale=alt.Scale(domain=[-0.5, clients - 0.5], nice=False)),
             y=alt.Y("share:Q", stack="zero", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
-            color=alt.Color("value:N", title=name, scale=alt.Scale(domain=[text for text, _ in layers])),
+            color=alt.Color("value:N", title=name, scale=alt.Scale(domain=[text for text, _ in layers], range=colours)),
             order="order:Q",
         )
         .properties(width=_WIDTH, height=180, title=f"{name} in each client")

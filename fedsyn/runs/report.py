@@ -119,7 +119,7 @@ def write_run_page(
         ledger=read_facts(out / "ledger.json"),
         metrics={} if public else read_facts(out / "metrics.json"),
         rounds=read_rounds(out, measured=not public),
-        rows=_rows(config, model, synthetic),
+        rows=_rows(config, model),
         domain={} if model is None else dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
         total=None if model is None else model.total,
         edges=None if model is None else _edges(model, schema),
@@ -155,9 +155,7 @@ def _source(config: RunConfig) -> str:
     return Path(config.data.source).name or config.data.source
 
 
-def _rows(config: RunConfig, model: Model | EmpiricalModel | None, synthetic: Codes | None) -> int | None:
-    if synthetic is not None:
-        return len(synthetic)
+def _rows(config: RunConfig, model: Model | EmpiricalModel | None) -> int | None:
     if config.synthesis.rows is not None or model is None:
         return config.synthesis.rows
     return max(1, round(model.total))

@@ -343,7 +343,7 @@ def _open_folder(out: Path, resume: bool) -> None:
         raise ConfigError(f"the folder {out} cannot be made: {error.strerror}") from None
 
 
-def _schedule(cells: Sequence[Cell], place: Workers, out: Path, keep: str) -> Iterable[tuple[str, Facts]]:
+def _schedule(cells: Sequence[Cell], place: Workers, out: Path, keep: str = "all") -> Iterable[tuple[str, Facts]]:
     """Hands out cells so that no two at a time compute the same cached partition.
 
     The first cell that needs an embedding computes and caches it; the others that need it start after that. Those

@@ -1,0 +1,228 @@
+"""Quality of a table beside real rows: known answers, the scales, and what the work is bounded by."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fedsyn.errors import DataError
+from fedsyn.evaluation import verdicts
+from fedsyn.evaluation.attack import auc_interval, membership
+from fedsyn.evaluation.labels import axis_labels
+from fedsyn.evaluation.quality import MOST_PAIRED_COLUMNS, Quality, quality
+from fedsyn.evaluation.scores import MOST_GROUPS, Grouping, association, closeness, places, shares, shift
+from fedsyn.schema import BooleanColumn, CategoricalColumn, DateColumn, NumericColumn, Schema
+
+
+def schema(columns: int = 3, label: str | None = None) -> Schema:
+    """One numeric column of 10 bins, then categorical ones of three values."""
+    made: dict[str, object] = {"x": NumericColumn(lower=0, upper=10, bins=10)}
+    made |= {f"c{i}": CategoricalColumn(categories=("a", "b", "c")) for i in range(columns - 1)}
+    return Schema(columns=made, label=label, approved=True)
+
+
+def linked(rows: int, columns: int, rng: np.random.Generator) -> np.ndarray:
+    """Every column follows the first one, with some noise."""
+    x = rng.integers(0, 10, rows)
+    others = [np.where(rng.random(rows) < 0.8, x // 4, rng.integers(0, 3, rows)) for _ in range(columns - 1)]
+    return np.column_stack([x, *others]).astype(np.uint8)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_the_real_rows_themselves_score_one() -> None:
+    real, held = linked(2000, 3, rng(1)), linked(1000, 3, rng(2))
+    found = quality(schema(), real, real, holdout=held, rng=rng())
+    assert found.column_score == found.pair_score == found.overall == 1.0
+    assert [c.shift for c in found.columns if c.name == "x"] == [0.0]
+    # Nearly all of the few possible rows of three columns occur: little can be told from distances that are zero.
+    assert found.attack is not None and found.attack.auc < 0.52
+
+
+def test_a_table_that_copies_its_rows_is_found_out() -> None:
+    """Twenty columns: hardly a row occurs by chance. A table of other rows of the same kind is not found out."""
+    wide = schema(20)
+    real, held, other = (linked(600, 20, rng(seed)) for seed in (1, 2, 3))
+    copied = membership(wide, real, held, real, rng())
+    assert copied is not None and copied.lower > 0.9 and copied.copies == 1.0 and copied.copies_held_out < 0.2
+    assert verdicts.of_attack(copied)[1] == "bad"
+    honest = membership(wide, real, held, other, rng())
+    assert honest is not None and honest.lower < 0.5 < honest.upper
+    assert membership(wide, real, held[:1], other, rng()) is None
+
+
+def test_independent_columns_score_what_the_scale_says() -> None:
+    real = linked(20_000, 3, rng(1))
+    shuffled = np.column_stack([rng(i).permutation(column) for i, column in enumerate(real.T)])
+    found = quality(schema(), real, shuffled, rng=rng())
+    assert found.column_score == 1.0
+    for pair in found.pairs:
+        assert pair.score == pytest.approx(pair.independent, abs=0.01)
+        assert pair.association > 0.3 and pair.association_synthetic < 0.02
+        assert verdicts.of_pair(pair.score, pair.independent, pair.halves)[1] == "bad"
+    uniform = np.column_stack([rng(n).integers(0, size, 20_000) for n, size in enumerate(schema().domain.shape)])
+    noise = quality(schema(), real, uniform, rng=rng())
+    for column in noise.columns:
+        assert column.score == pytest.approx(column.uniform, abs=0.01)
+    for pair in noise.pairs:
+        assert pair.score == pytest.approx(pair.uniform, abs=0.01)
+
+
+def test_the_worst_comes_first() -> None:
+    real = linked(5000, 3, rng(1))
+    made = real.copy()
+    made[:, 2] = 0
+    found = quality(schema(), real, made, rng=rng())
+    assert found.columns[0].name == "c1" and found.columns[-1].score == 1.0
+    scores = [pair.score for pair in found.pairs]
+    assert scores == sorted(scores) and "c1" in (found.pairs[0].first, found.pairs[0].second)
+    assert "worst c1" in repr(found)
+
+
+def test_total_variation_and_shift_are_those_of_their_definitions() -> None:
+    from scipy.stats import wasserstein_distance
+
+    p, q = rng(1).dirichlet(np.ones(8)), rng(2).dirichlet(np.ones(8))
+    at = np.sort(rng(3).random(8)) * 100
+    assert closeness(p, q) == pytest.approx(1 - 0.5 * np.abs(p - q).sum())
+    spread = float(np.sum(np.outer(p, p) * np.abs(at[:, None] - at)))
+    found = shift(p, q, at)
+    assert found == pytest.approx(wasserstein_distance(at, at, p, q) / spread)
+    # Missing values take no part; with all mass in one place there is no distance to compare with.
+    missing = shift(np.append(p / 2, 0.5), np.append(q, 0.0), np.append(at, np.nan))
+    assert missing == pytest.approx(found)
+    assert shift(np.eye(8)[0], q, at) is None
+    assert closeness(p, np.zeros(8)) == 0.0
+
+
+def test_association_is_none_for_independence_and_one_for_a_function() -> None:
+    rows = 4000
+    a, b = rng(1).integers(0, 6, rows), rng(2).integers(0, 5, rows)
+    table = np.histogram2d(a, b, bins=[np.arange(7), np.arange(6)])[0] / rows
+    from scipy.stats.contingency import association as cramer
+
+    assert association(table, rows) < 0.03 < cramer((table * rows).round().astype(int)) + 0.02
+    assert association(np.eye(4) / 4, rows) == pytest.approx(1.0)
+    assert association(np.eye(4)[:1], rows) == 0.0
+
+
+def test_the_interval_of_an_auc_is_that_of_every_comparison() -> None:
+    positive, negative = rng(1).integers(0, 20, 80) + 2.0, rng(2).integers(0, 20, 70) + 0.0
+    auc, lower, upper = auc_interval(positive, negative)
+    wins = (positive[:, None] > negative).mean() + 0.5 * (positive[:, None] == negative).mean()
+    assert auc == pytest.approx(wins) and lower < auc < upper
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    """Of 400 intervals at 95%, 380 are expected to cover; fewer than 360 or more than 396 in less than one of 10^4."""
+    truth = 0.5 * (1 + math.erf(0.5 / 2))  # P(N(0.5, 1) > N(0, 1)) with a difference of variance 2
+    covered = 0
+    for seed in range(400):
+        auc, lower, upper = auc_interval(rng(seed).normal(0.5, 1, 100), rng(10_000 + seed).normal(0, 1, 100))
+        covered += lower <= truth <= upper
+    assert 360 <= covered <= 396
+
+
+def test_columns_of_many_values_are_read_in_groups_of_equal_mass() -> None:
+    values = tuple(f"v{i}" for i in range(100))
+    wide = Schema(
+        columns={
+            "n": NumericColumn(lower=0, upper=100, bins=100, missing=True),
+            "k": CategoricalColumn(categories=values),
+            "s": BooleanColumn(),
+        },
+        approved=True,
+    )
+    rows = 20_000
+    n = np.minimum(100, rng(1).exponential(15, rows).astype(int))
+    codes = np.column_stack([np.where(rng(2).random(rows) < 0.1, 100, n), rng(3).zipf(1.5, rows) % 100, n % 2])
+    grouping = Grouping.of(wide, shares(codes, wide.domain), list(wide.domain))
+    assert grouping.domain.shape[1:] == (MOST_GROUPS, 2) and grouping.domain.shape[0] <= MOST_GROUPS
+    assert grouping.groups[0][-1] == grouping.domain.shape[0] - 1  # missing stays alone
+    assert (np.diff(grouping.groups[0][:-1]) >= 0).all()
+    mass = np.bincount(grouping.read(codes)[:, 0], minlength=grouping.domain.shape[0]) / rows
+    assert mass[-1] == pytest.approx(0.1, abs=0.01) and mass[:-1].max() < 0.12
+    folded = grouping.fold(shares(codes, wide.domain))
+    assert np.allclose(folded[0], mass)
+    assert sum(table.sum() for table in grouping.count(codes)) == pytest.approx(3)
+
+
+def test_work_is_bounded_and_the_page_says_how() -> None:
+    many = schema(MOST_PAIRED_COLUMNS + 5, label="c3")
+    real = linked(12_000, len(many.columns), rng(1))
+    found = quality(many, real, real, label="c3", rng=rng())
+    assert len(found.pairs) == MOST_PAIRED_COLUMNS * (MOST_PAIRED_COLUMNS - 1) // 2
+    assert any("c3" in (pair.first, pair.second) for pair in found.pairs)
+    assert len(found.rules) == 2 and "60 of the 65 columns" in found.rules[0] and "11,299 rows" in found.rules[1]
+
+
+def test_prediction_stands_between_a_guess_and_the_real_rows() -> None:
+    pytest.importorskip("sklearn")
+    labelled = schema(4, label="c0")
+    real, held = linked(3000, 4, rng(1)), linked(1500, 4, rng(2))
+    good = quality(labelled, real, linked(3000, 4, rng(3)), holdout=held, rng=rng()).prediction
+    assert good is not None and good.held_out and good.measure == "AUC" and good.real > 0.85
+    assert good.kept == pytest.approx(1, abs=0.1) and verdicts.of_prediction(good)[1] == "good"
+    broken = real.copy()
+    broken[:, 1] = rng(4).permutation(broken[:, 1])
+    bad = quality(labelled, real, broken, rng=rng()).prediction
+    assert bad is not None and not bad.held_out and abs(bad.kept) < 0.4 and verdicts.of_prediction(bad)[1] == "bad"
+    number = quality(labelled, real, real, holdout=held, label="x", rng=rng()).prediction
+    assert number is not None and number.measure == "RMSE" and number.real < number.guess
+    assert number.kept == pytest.approx(1, abs=0.05)
+
+
+def test_it_comes_back_from_json_as_it_was() -> None:
+    real, held = linked(500, 3, rng(1)), linked(300, 3, rng(2))
+    found = quality(schema(), real, linked(500, 3, rng(3)), holdout=held, rng=rng())
+    again = Quality.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False)))
+    assert again == found and repr(again) == repr(found)
+    assert "label" in found.missing["prediction"] and "attack" not in found.missing
+    assert "test_fraction" in quality(schema(), real, real, rng=rng()).missing["attack"]
+
+
+def test_tables_without_rows_are_refused() -> None:
+    real = linked(10, 3, rng(1))
+    with pytest.raises(DataError, match="no synthetic row"):
+        quality(schema(), real, real[:0], rng=rng())
+    with pytest.raises(DataError, match="no real row"):
+        quality(schema(), real[:0], real, rng=rng())
+    for rows in (1, 2, 3):  # too few for halves, groups or an attack, but no error
+        found = quality(schema(), real[:rows], real, holdout=real[:1], rng=rng())
+        assert 0 <= found.overall <= 1
+
+
+def test_dates_are_shown_as_dates_and_stand_in_order() -> None:
+    column = DateColumn(lower=datetime.date(2020, 1, 1), upper=datetime.date(2020, 12, 31), bins=4, missing=True)
+    labels = axis_labels(column)
+    assert labels[0] == "2020-01-01" and labels[-1] == "missing" and len(labels) == 5
+    at = places(Schema(columns={"d": column}, approved=True), "d")
+    assert at is not None and np.isnan(at[-1]) and (np.diff(at[:-1]) > 0).all()
+    ordered = Schema(columns={"o": CategoricalColumn(categories=("low", "mid", "high"), ordered=True)}, approved=True)
+    assert places(ordered, "o") is not None and places(schema(), "c0") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "rows", "independent", "uniform", "mood"),
+    [
+        (0.05, 0.0, 0.3, 1.7, "good"),
+        (0.2, 0.0, 0.3, 1.7, "mid"),
+        (0.5, 0.0, 0.3, 1.7, "bad"),
+        (1.8, 0.0, 0.3, 1.7, "bad"),
+        (18.0, math.nan, 20.0, 38.0, "good"),
+        (21.0, math.nan, 20.0, 38.0, "bad"),
+        (0.89, 0.91, 0.5, 0.5, "good"),
+        (0.49, 0.91, 0.5, 0.5, "bad"),
+        (1.0, math.nan, math.nan, math.nan, "mid"),
+    ],
+)
+def test_a_metric_is_judged_by_its_scale(
+    value: float, rows: float, independent: float, uniform: float, mood: str
+) -> None:
+    assert verdicts.of_metric(value, rows, independent, uniform)[1] == mood
