@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.errors import ConfigError, nearest
+from fedsyn.errors import ConfigError, SchemaError, nearest
 from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.schema import CategoricalColumn, Schema
 from fedsyn.schema.binned import BinnedColumn
@@ -58,7 +58,8 @@ def restrict(
     Returns:
         A schema that decodes such rows (values of a bin that a range cuts come from the range), and a model whose total
         is the number of records that meet the conditions. Their distribution is the model's own, given the conditions,
-        with values inside a bin equally likely, as they are drawn.
+        with values inside a bin equally likely, as they are drawn. (Where a range and a constraint cut the same bin,
+        every row obeys both, and how likely that bin is follows the range alone.)
 
     Raises:
         InputError: an unknown column or value, a range of a column without an order, or conditions that no row meets.
@@ -81,8 +82,11 @@ def restrict(
     if not where:
         return schema, model
     restricted = schema.model_copy(update={"columns": columns})
-    restricted.__dict__.pop("every_column", None)  # which is kept once it was made, of the old columns
+    for kept in ("every_column", "compiled", "domain"):  # made once, of the old columns
+        restricted.__dict__.pop(kept, None)
     cut = {name: weight for name, weight in weights.items() if (weight[masks[name]] != 1).any()}
+    if cut and schema.constraints:
+        model = _obeying(model, restricted)
     return restricted, _given(model, masks, cut)
 
 
@@ -248,6 +252,20 @@ def _number(name: str, column: BinnedColumn, value: Any) -> float:
 
 def _bounds(column: BinnedColumn) -> str:
     return f"{column.lower} to {column.upper}"
+
+
+def _obeying(model: Model | EmpiricalModel, schema: Schema) -> Model | EmpiricalModel:
+    """The model without the cells that the constraints rule out beside the ranges, though not alone."""
+    try:
+        domain = schema.domain
+    except SchemaError:
+        raise ConfigError("where: no row meets these conditions and the schema's constraints together") from None
+    if isinstance(model, Model):
+        return Model(domain, model.potentials, model.total)
+    kept = ~domain.violated(model.codes)
+    if not kept.any():
+        raise ConfigError("where: no row of this model, which is a table, meets the conditions and the constraints")
+    return EmpiricalModel(domain, model.codes[kept], model.total * float(kept.mean()))
 
 
 def _given(
