@@ -188,8 +188,7 @@ class Schema(BaseModel):
 
     def dumps(self) -> str:
         """The schema as YAML text; a draft starts with a note that says what to do."""
-        note = DRAFT_NOTE if self.unapproved else ""
-        return note + yamlio.dumps(self.to_dict())
+        return (DRAFT_NOTE if self.unapproved else "") + yamlio.dumps(self.to_dict())
 
     def save(self, path: str | Path) -> None:
         """Writes the schema as a YAML file."""
@@ -361,8 +360,8 @@ class Schema(BaseModel):
 
         Args:
             codes: (n, d) codes.
-            rng: draws the place of a number inside its bin: one uniform number per row and ordered column; then what
-                constraints ask for, and what is made afresh.
+            rng: draws a number's place in its bin, one number per row and ordered column; then what constraints ask for
+                and what is made afresh.
             start: number of rows before these, for columns that number the rows.
 
         Returns:

@@ -74,7 +74,9 @@ class TemporalColumn(BinnedColumn):
 
     @property
     def reach(self) -> tuple[float | None, float | None]:
-        longest = float(100_000 * _MICROSECONDS["day"] // self._unit)  # pandas reads spans as nanoseconds in 64 bits
+        longest = float(
+            100_000 * _MICROSECONDS["day"] // self.microseconds
+        )  # pandas reads spans as nanoseconds in 64 bits
         return -longest, longest
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -136,7 +138,7 @@ class CalendarColumn(TemporalColumn):
     def reach(self) -> tuple[float | None, float | None]:
         day = _MICROSECONDS["day"]
         first, last = ((dt.date(*date) - dt.date(1970, 1, 1)).days for date in ((1, 1, 2), (9999, 12, 30)))
-        return float(first * day // self._unit), float(last * day // self._unit)
+        return float(first * day // self.microseconds), float(last * day // self.microseconds)
 
 
 class DatetimeColumn(CalendarColumn):
@@ -248,7 +250,7 @@ class TimeColumn(TemporalColumn):
 
     @property
     def reach(self) -> tuple[float | None, float | None]:
-        return 0.0, float(_MICROSECONDS["day"] // self._unit - 1)
+        return 0.0, float(_MICROSECONDS["day"] // self.microseconds - 1)
 
     @property
     def _example(self) -> str:
