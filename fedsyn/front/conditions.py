@@ -8,7 +8,7 @@ together. On the command line: `ward=children`, `age<=16`, `sex=f sex=m` (either
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.schema import CategoricalColumn, Schema
 from fedsyn.schema.binned import BinnedColumn
 from fedsyn.schema.columns import CodeColumn
+from fedsyn.schema.compute import Mapped
+from fedsyn.schema.conditions import Rows
 from fedsyn.schema.values import key, keys
 from fedsyn.schema.within import Within
 
@@ -67,10 +69,14 @@ def restrict(
     masks: dict[str, npt.NDArray[np.bool_]] = {}
     weights: dict[str, npt.NDArray[np.float64]] = {}
     columns: dict[str, Any] = dict(schema.columns)
-    for name, asked in where.items():
+    for asked_of, asked in where.items():
+        name, answers = _source(schema, asked_of)
         column = _column(schema, name)
         if isinstance(column, CategoricalColumn):
-            masks[name] = _categories(name, column, asked)
+            mask = _categories(name, column, asked) if answers is None else answers(asked)
+            masks[name] = masks.get(name, np.ones(column.size, dtype=bool)) & mask
+            if not masks[name].any():
+                raise ConfigError(f"where: no value of '{name}' meets all that is asked")
             continue
         within = Within(column.edges, column.whole, _pieces(name, column, asked))
         missing = [_asks_for_missing(name, column, asked)] * column.missing
@@ -148,6 +154,20 @@ def _column(schema: Schema, name: Any) -> CategoricalColumn | BinnedColumn:
     if name in getattr(schema, "derived", ()):
         raise ConfigError(f"where: '{name}' is computed from other columns; ask for values of those")
     raise ConfigError(f"where: there is no column '{name}'{nearest(str(name), schema.columns)}")
+
+
+def _source(schema: Schema, name: Any) -> tuple[Any, Callable[[Any], npt.NDArray[np.bool_]] | None]:
+    """The column that decides a column, and for another one the way from a condition to codes of that column."""
+    step = next((step for step in schema.compiled.steps if step.name == name), None)
+    if not isinstance(step, Mapped):
+        return name, None
+    (source,), target = step.sources, schema.derived[name]
+    known = schema.columns.get(source)
+    if not isinstance(known, CategoricalColumn) or not isinstance(target, CategoricalColumn):
+        return name, None
+    rows = Rows({source: np.arange(known.size)}, {})
+    step.add(rows)
+    return source, lambda asked: _categories(name, target, asked)[rows.codes[name]]
 
 
 def _values(asked: Any) -> list[Any] | None:

@@ -17,6 +17,7 @@ import pytest
 import fedsyn
 from fedsyn.errors import ConfigError, DataError, InputError, NotFittedError, SchemaError
 from fedsyn.front.archive import LIMITS
+from fedsyn.runs.prepare import split_tables
 
 SCHEMA: dict[str, Any] = {
     "columns": {
@@ -93,17 +94,14 @@ def test_one_table_is_one_holder_and_a_list_is_a_federation(
     assert "masked vectors" in federated.ledger["statement"]["server_sees"]
 
 
-def test_each_table_of_a_list_is_one_clients(tmp_path: Path) -> None:
-    """Of what the clients hold, not of what was configured: two wards, apart; the noisy sizes tell which is which."""
+def test_each_table_of_a_list_is_one_clients() -> None:
     table = frame()
-    parts = [table[table["ward"] == "children"], table[table["ward"] != "children"]]
-    nodes = {"privacy": {"client_sizes": "public"}}
-    both = fedsyn.Synthesizer(epsilon=900, delta=1e-5, schema=SCHEMA, rounds=1, seed=0, **nodes).fit(parts)
-    turned = fedsyn.Synthesizer(epsilon=900, delta=1e-5, schema=SCHEMA, rounds=1, seed=0, **nodes).fit(parts[::-1])
-    whole = fedsyn.Synthesizer(epsilon=900, delta=1e-5, schema=SCHEMA, rounds=1, seed=0, **nodes).fit(table)
-    for one in (both, turned, whole):
-        counts = one.model.project(("ward",))
-        assert counts[0] == pytest.approx((table["ward"] == "children").sum(), rel=0.02)
+    parts = [table[table["ward"] == "adults"], table[table["ward"] != "adults"], table[:50]]
+    schema = fedsyn.Schema.from_dict(SCHEMA)
+    tables = split_tables(fedsyn.Synthesizer(schema=schema)._config(3), parts, schema)
+    assert [len(rows) for rows in tables.parts] == [len(part) for part in parts]
+    for rows, part in zip(tables.parts, parts, strict=True):
+        np.testing.assert_array_equal(tables.train[rows], schema.encode(part))
 
 
 def test_conditions_hold_in_every_row(fitted: fedsyn.Synthesizer) -> None:
