@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -282,6 +282,12 @@ class Synthesizer:
         codes = release.model.sample(max(1, len(real_codes)), randomness.ordinary("evaluate", "rows"))
         rng = randomness.ordinary("evaluate")
         return codes, quality(release.schema, real_codes, codes, label=label, rng=rng)
+
+    @overload
+    def report(self, path: None = None, real: pd.DataFrame | Sequence[pd.DataFrame] | None = None) -> str: ...
+
+    @overload
+    def report(self, path: str | Path, real: pd.DataFrame | Sequence[pd.DataFrame] | None = None) -> Path: ...
 
     def report(
         self, path: str | Path | None = None, real: pd.DataFrame | Sequence[pd.DataFrame] | None = None

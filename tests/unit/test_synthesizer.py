@@ -132,10 +132,10 @@ def test_evaluation_and_page(fitted: fedsyn.Synthesizer, tmp_path: Path) -> None
 
 def test_rounds_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="fedsyn"):
-        fedsyn.Synthesizer(2.0, 1e-5, SCHEMA, rounds=2).fit(frame(300))
+        fedsyn.Synthesizer(2.0, 1e-5, SCHEMA, rounds=2).fit(frame(1337))
     told = [record.getMessage() for record in caplog.records if record.name.startswith("fedsyn")]
     assert any(message.startswith("round 2") for message in told)
-    assert not any("300" in message for message in told)  # the size of a table is private
+    assert not any("1337" in message for message in told)  # the size of a table is private
 
 
 @pytest.mark.parametrize("mechanism", ["aim", "privsyn", "augflaim"])
@@ -246,6 +246,13 @@ def test_a_run_directory_is_loaded_too(tmp_path: Path) -> None:
     result = fedsyn.run({"epsilon": 1, "delta": 1e-6}, tmp_path / "run", table=frame(300), schema=SCHEMA)
     assert result.folder == tmp_path / "run" and "workload_error" in result
     assert list(fedsyn.load(tmp_path / "run").sample(3).columns) == list(result.synthesizer.sample(3).columns)
+    table = frame(300)
+    for name, part in (("a.csv", table[:100]), ("b.csv", table[100:])):
+        part.to_csv(tmp_path / name, index=False)
+    files = {"data": {"source": [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]}, "epsilon": 1, "delta": 1e-6}
+    held = fedsyn.run(files, tmp_path / "held", schema=SCHEMA).synthesizer
+    again = fedsyn.load(held.save(tmp_path / "held.fedsyn"))
+    assert again.config_.federation.clients == 2 and str(tmp_path) not in str(again.config_.data)
     stored = Path(__file__).parents[1] / "golden" / "run_format_1"  # of before there was a schema in it
     assert len(fedsyn.load(stored).sample(4)) == 4
 
