@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: setup
-	$(BIN)/fedsyn run configs/demo.yaml --out runs/demo
+	$(BIN)/fedsyn demo
 
 # The working loop, a minute or two: what ruff and mypy say, the quick unit tests, and every mechanism on two tables.
 check: lint

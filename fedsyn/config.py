@@ -145,12 +145,16 @@ class PrivacyNode(Node):
             ledger's "added or removed" is not the whole truth (it says what holds instead). It is for counts that are
             public knowledge anyway, and for reproducing papers, which all take them for public.
         size_share: share of the zCDP budget that private sizes cost.
+        schema_share: share of it, after the sizes, that finding the private bounds, bins and categories of a schema may
+            cost; null: 0.1 times the root of the number of such columns, at most a third. What finding leaves over
+            goes to the mechanism. Without such columns it means nothing.
     """
 
     epsilon: float = Field(gt=0, le=1000)
     delta: float = Field(gt=0, lt=1)
     client_sizes: Literal["public", "private"] = "private"
     size_share: float = Field(default=0.05, gt=0, lt=1)
+    schema_share: float | None = Field(default=None, gt=0, lt=1)
 
 
 class WorkloadNode(Node):
@@ -291,6 +295,7 @@ class RunConfig(Node):
             "data": ("holders",),
             "aggregation": ("parties", "crypto", "fhe", "setup"),
             "federation": ("columns",),
+            "privacy": ("schema_share",),
             "runtime": ("operator", "ray"),
             "synthesis": ("format",),
         }

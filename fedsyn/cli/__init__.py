@@ -11,13 +11,15 @@ from typing import Annotated
 import typer
 
 from fedsyn import __version__
+from fedsyn.cli.comparing import compare
 from fedsyn.cli.console import err_console, out_console, say_what_is_logged
 from fedsyn.cli.init import init
 from fedsyn.cli.lists import datasets, identity, mechanisms
 from fedsyn.cli.party import app as party_app
-from fedsyn.cli.runs import explain, partition, run
+from fedsyn.cli.runs import demo, explain, partition, run
 from fedsyn.cli.schemas import app as schema_app
 from fedsyn.cli.sweeps import report, sweep
+from fedsyn.cli.tables import evaluate, sample
 from fedsyn.errors import FedsynError, InputError
 
 app = typer.Typer(
@@ -28,7 +30,21 @@ app = typer.Typer(
     add_completion=False,
 )
 # In the order in which `fedsyn --help` lists them.
-for command in (init, run, sweep, report, partition, explain, identity, mechanisms, datasets):
+for command in (
+    demo,
+    init,
+    run,
+    sample,
+    evaluate,
+    compare,
+    report,
+    sweep,
+    partition,
+    explain,
+    identity,
+    mechanisms,
+    datasets,
+):
     app.command()(command)
 app.add_typer(schema_app, name="schema")
 app.add_typer(party_app, name="party")

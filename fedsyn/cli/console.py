@@ -29,6 +29,8 @@ class _Said(logging.Handler):
     """Prints what is logged, such as how a file was found to be written."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "fedsyn.run":  # the progress bar shows it
+            return
         err_console.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
 
 

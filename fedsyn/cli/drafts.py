@@ -19,7 +19,7 @@ _WIDEST_NAME = 22
 def show_draft(console: Console, guesses: Mapping[str, Guess], notes: Sequence[str], rows: int) -> None:
     """Prints one line a column, and below what to look at."""
     for note in notes:
-        console.print(Text(f"the file: {note}"), soft_wrap=True)
+        console.print(Text(f"the file: {note}"))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
     table.add_column("column", max_width=_WIDEST_NAME, overflow="fold")
     table.add_column("kind", no_wrap=True)

@@ -51,11 +51,11 @@ def init(
     cells = _together(files, file_options(separator, encoding, decimal, sheet))
     guesses = draft_columns(cells.frame, bins, label, keep or (), decimal=decimal, text=cells.text)
     schema = Schema.from_dict({"columns": {name: guess.column for name, guess in guesses.items()}, "label": label})
-    show_draft(out_console, guesses, cells.notes, len(cells.frame))
     text = config_text(files, cells.options.said())
     for path, content in ((described, schema.dumps()), (config, text)):
         with writing(path):
             path.write_text(content, encoding="utf-8")
+    show_draft(out_console, guesses, cells.notes, len(cells.frame))
     data = " ".join(f"--data {file}" for file in files)
     out_console.print(
         f"run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "

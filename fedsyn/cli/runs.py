@@ -1,15 +1,18 @@
-"""`fedsyn run`, and what may be asked of a configuration before: `explain`, `partition`."""
+"""`fedsyn run` and `demo`, and what may be asked of a configuration before: `explain`, `partition`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from fedsyn.cli.console import ConfigArgument, SetOption, err_console, nothing, out_console, round_progress, writing
+
+if TYPE_CHECKING:
+    from fedsyn.config import RunConfig
 
 
 def run(
@@ -19,16 +22,42 @@ def run(
 ) -> None:
     """Run a configuration and leave the synthetic table, the model, the ledger and the metrics in a directory."""
     from fedsyn.loading import load_config
+
+    _run(load_config(config, set_ or ()), out)
+
+
+def demo(
+    out: Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the run's page in a browser.")] = False,
+) -> None:
+    """Run an example in seconds: a dozen holders of a real table, secure sums, a table that may be released."""
+    import webbrowser
+
+    from fedsyn.loading import load_config
+
+    folder = _run(load_config(_shipped("demo.yaml")), out)
+    page = (folder / "report.html").resolve()
+    if open_ and not webbrowser.open(page.as_uri()):
+        err_console.print(f"no browser was found; open {page}", soft_wrap=True, highlight=False)
+
+
+def _shipped(name: str) -> Path:
+    """A configuration that comes with fedsyn, in a checkout or an installed package."""
+    package = Path(__file__).resolve().parent.parent
+    return next(file for folder in (package / "app", package.parent) if (file := folder / "configs" / name).is_file())
+
+
+def _run(config: RunConfig, out: Path | None) -> Path:
     from fedsyn.runs.directory import default_out
     from fedsyn.runs.engines import run as run_config
 
-    loaded = load_config(config, set_ or ())
-    folder = out or default_out(loaded)
-    rounds = loaded.mechanism.options.get("rounds")
-    title = f"{loaded.mechanism.name} on {Path(loaded.data.source).name}"
+    folder = out or default_out(config)
+    rounds = config.mechanism.options.get("rounds")
+    title = f"{config.mechanism.name} on {Path(config.data.source).name}"
     with round_progress(title, rounds if isinstance(rounds, int) else None) as advance:
-        metrics = run_config(loaded, folder, advance)
-    show_result(folder, metrics)
+        metrics = run_config(config, folder, advance)
+    show_result(folder, config, metrics)
+    return folder
 
 
 def partition(
@@ -72,30 +101,49 @@ def explain(
     from fedsyn.runs.prepare import public_schema
 
     loaded = load_config(config, set_ or ())
-    meaning = explained(loaded, public_schema(loaded).domain, client_class(loaded.mechanism.name))
+    schema = public_schema(loaded)
+    meaning = explained(loaded, schema.domain, client_class(loaded.mechanism.name), schema)
     text = json.dumps(meaning.to_dict(), indent=1) + "\n" if as_json else meaning.render(min(out_console.width, 100))
     sys.stdout.write(text)
 
 
-def show_result(folder: Path, metrics: dict[str, float]) -> None:
-    import json
-
+def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> None:
+    """What a person wants to know first: where the table is, whether it may go out, and how good it is."""
+    from fedsyn.evaluation import all_metrics
+    from fedsyn.report.html import read_facts
     from fedsyn.runs.directory import synthetic_file
 
-    ledger = json.loads((folder / "ledger.json").read_text(encoding="utf-8"))
-    table = Table(show_header=False)
-    for name, value in metrics.items():
-        table.add_row(name, f"{value:.6g}")
-    table.add_row("epsilon", f"{ledger['epsilon']:.6g} at delta {ledger['delta']:g}")
-    out_console.print(table)
-    if not ledger["private"]:
+    ledger = read_facts(folder / "ledger.json")
+    _say("synthetic table", str(synthetic_file(folder)))
+    guarantee = f"epsilon {ledger['epsilon']:.4g} at delta {ledger['delta']:g}"
+    if ledger["private"]:
+        _say("privacy", f"may be released: {guarantee}, for {ledger['unit']}")
+    else:
         reasons = "; ".join(ledger["not_private_because"])
-        out_console.print(f"[yellow]do not release this table ({reasons})[/yellow]", highlight=False)
+        _say("privacy", f"[yellow]do not release this table ({reasons})[/yellow]")
+    good = _how_good(folder)
+    if good:
+        _say("quality", good)
+    measured = [f"{name} {value:.4g}" for name, value in metrics.items() if name in all_metrics()]
+    if measured:
+        _say("metrics", f"{', '.join(measured)} (of real rows: not for publication)")
+    if config.data.test_fraction:
+        _say("held out", f"{config.data.test_fraction:.4g} of the rows, for evaluation: they are not in the table")
     if metrics.get("dropped"):
-        out_console.print(
-            f"[yellow]{metrics['dropped']:g} replies of clients could not be used: see rounds.jsonl[/yellow]",
-            highlight=False,
-        )
-    out_console.print(f"synthetic table: {synthetic_file(folder)}", soft_wrap=True)
-    out_console.print(f"privacy ledger:  {folder / 'ledger.json'}", soft_wrap=True)
-    out_console.print(f"report:          {folder / 'report.html'}", soft_wrap=True)
+        _say("dropped", f"[yellow]{metrics['dropped']:g} replies could not be used: see rounds.jsonl[/yellow]")
+    _say("ledger", str(folder / "ledger.json"))
+    _say("page", str(folder / "report.html"))
+    _say("more rows", f"fedsyn sample {folder} --rows 1000 --out more.csv")
+
+
+def _how_good(folder: Path) -> str:
+    """One sentence on the table beside the real rows; empty where they were not compared."""
+    from fedsyn.report.quality_page import how_good
+    from fedsyn.runs.report import load_quality
+
+    found = load_quality(folder)
+    return how_good(found[0]) if found is not None else ""
+
+
+def _say(what: str, text: str) -> None:
+    out_console.print(f"{what + ':':<17}{text}", soft_wrap=True, highlight=False)

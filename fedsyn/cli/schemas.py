@@ -57,13 +57,13 @@ def draft_command(
         refuse_to_overwrite(out, force)
     options = file_options(separator, encoding, decimal, sheet)
     cells, guesses, schema = drafted(file, options, bins, label, keep or ())
-    console = err_console if out is None else out_console
-    show_draft(console, guesses, cells.notes, len(cells.frame))
     if out is None:
+        show_draft(err_console, guesses, cells.notes, len(cells.frame))
         sys.stdout.write(schema.dumps())
         return
     with writing(out):
         schema.save(out)
+    show_draft(out_console, guesses, cells.notes, len(cells.frame))
     out_console.print(
         f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:\n"
         f"  fedsyn schema review {out} --data {file}",

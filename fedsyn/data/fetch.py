@@ -8,6 +8,7 @@ folder: FEDSYN_CACHE, else `fedsyn` in the user's cache folder.
 from __future__ import annotations
 
 import gzip
+import importlib
 import io
 import shutil
 import tarfile
@@ -39,6 +40,8 @@ def fetch(origin: Origin, name: str) -> pd.DataFrame:
     """
     if origin.sklearn is not None:
         return _fetch_sklearn(origin.sklearn)
+    if origin.statsmodels is not None:
+        return _fetch_statsmodels(origin.statsmodels)
     if origin.openml is not None:
         return fetch_openml(str(origin.openml), name)
     return _fetch_url(origin, name)
@@ -70,6 +73,15 @@ def _fetch_sklearn(loader: str) -> pd.DataFrame:
     except ImportError:
         raise DataError(_needs_sklearn(f"its table '{loader.removeprefix('load_')}'")) from None
     frame: pd.DataFrame = getattr(datasets, loader)(as_frame=True).frame
+    return frame
+
+
+def _fetch_statsmodels(name: str) -> pd.DataFrame:
+    try:
+        module = importlib.import_module(f"statsmodels.datasets.{name}")
+    except ImportError:
+        raise DataError(f"statsmodels is needed for its table '{name}': pip install 'fedsyn[demo]'") from None
+    frame: pd.DataFrame = module.load_pandas().data
     return frame
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -73,9 +74,9 @@ class FileOptions(BaseModel):
     def _known_encoding(cls, value: str | None) -> str | None:
         try:
             if value is not None:
-                b"".decode(value)  # refuses what Python calls a codec and is none of text
+                io.TextIOWrapper(io.BytesIO(), encoding=value)  # refuses what Python calls a codec and is none of text
                 return codecs.lookup(value).name
-        except (LookupError, ValueError, TypeError):
+        except (LookupError, ValueError):
             raise ValueError(
                 "an encoding is a name that Python knows, such as utf-8, cp1252, latin-1 or utf-16"
             ) from None

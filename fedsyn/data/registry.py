@@ -26,7 +26,7 @@ _FOLDER = Path(__file__).resolve().parent / "registry"
 
 
 class Origin(BaseModel):
-    """Where a table can be fetched from; exactly one of `openml`, `url` and `sklearn`.
+    """Where a table can be fetched from; exactly one of `openml`, `url`, `sklearn` and `statsmodels`.
 
     Attributes:
         openml: OpenML's id of the data set.
@@ -36,6 +36,7 @@ class Origin(BaseModel):
         separator: what stands between the cells.
         header: column names of a file without a header row.
         sklearn: name of scikit-learn's loader; needs no network.
+        statsmodels: name of statsmodels' data set; needs no network.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,11 +47,14 @@ class Origin(BaseModel):
     separator: str = ","
     header: tuple[str, ...] = ()
     sklearn: str | None = None
+    statsmodels: str | None = None
 
     def __str__(self) -> str:
         if self.openml is not None:
             return f"OpenML {self.openml}"
-        return self.url or f"scikit-learn's {self.sklearn}"
+        return self.url or (
+            f"statsmodels' {self.statsmodels}" if self.statsmodels else f"scikit-learn's {self.sklearn}"
+        )
 
 
 class DatasetEntry(BaseModel):

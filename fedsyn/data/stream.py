@@ -30,6 +30,7 @@ from fedsyn.data.spool import RowSpool
 from fedsyn.errors import CellError, DataError, FedsynError
 from fedsyn.schema.columns import CategoricalColumn
 from fedsyn.schema.model import Schema
+from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows
 from fedsyn.schema.streaming import Block, BlockEncoder
 
 if TYPE_CHECKING:
@@ -87,6 +88,23 @@ def encode_file(path: str | Path, schema: Schema, options: Options = None) -> np
     check_rows(path, done, known)
     codes.flags.writeable = False
     return codes
+
+
+def encode_open_file(
+    path: str | Path, schema: Schema, options: Options = None
+) -> tuple[npt.NDArray[np.integer], OwnRows]:
+    """As `encode_file`, with the rows' own values in the open columns of an open schema, whose codes are placeholders.
+
+    Raises:
+        DataError: as `encoded_blocks`.
+    """
+    if not schema.open:
+        return encode_file(path, schema, options), NOTHING_OWN
+    blocks = list(encoded_blocks(path, schema, options))
+    codes = np.concatenate([block.codes for block in blocks])
+    check_rows(require_table(path), len(codes), row_count(require_table(path)))
+    codes.flags.writeable = False
+    return codes, OwnRows.joined([block.own for block in blocks])
 
 
 def check_rows(path: Path, found: int, known: int | None) -> None:

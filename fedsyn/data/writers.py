@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from fedsyn.schema.binned import NumericColumn
 from fedsyn.schema.columns import CategoricalColumn
+from fedsyn.schema.conditions import Rows
 from fedsyn.schema.model import Schema
 from fedsyn.schema.values import written
 
@@ -71,7 +72,7 @@ class CsvTable(TableWriter):
         self._alone = len(schema.order) == 1
         self._texts = {
             name: pa.array([self._cell(value) for value in _values(column)], pa.string())
-            for name, column in schema.columns.items()
+            for name, column in schema.every_column.items()
             if isinstance(column, CategoricalColumn)
         }
         self._file = path.open("wb")
@@ -82,7 +83,7 @@ class CsvTable(TableWriter):
     def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> list[pa.Buffer]:
         drawn = self.schema.drawn(codes, rng)
         fresh = self.schema.fresh(start, len(codes), rng)
-        return [self._lines(codes, drawn, fresh, slice(at, at + _LINES)) for at in range(0, len(codes), _LINES)]
+        return [self._lines(drawn.taken(part), fresh, part) for part in _parts(len(codes))]
 
     def write(self, rendered: list[pa.Buffer]) -> None:
         for lines in rendered:
@@ -91,21 +92,18 @@ class CsvTable(TableWriter):
     def close(self) -> None:
         self._file.close()
 
-    def _lines(
-        self, codes: npt.NDArray[np.integer], drawn: Mapping[str, Any], fresh: Mapping[str, pd.Series], rows: slice
-    ) -> pa.Buffer:
+    def _lines(self, drawn: Rows, fresh: Mapping[str, pd.Series], rows: slice) -> pa.Buffer:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        at = {name: j for j, name in enumerate(self.schema.columns)}
         cells = []
         for name in self.schema.order:
-            if name in drawn:
-                cells.append(self._number_cells(self.schema.columns[name], *(part[rows] for part in drawn[name])))
+            if name in drawn.drawn:
+                cells.append(self._number_cells(self.schema.every_column[name], *drawn.drawn[name]))
             elif name in fresh:
                 cells.append(pa.array([self._cell(value) for value in fresh[name].iloc[rows].tolist()], pa.string()))
             else:
-                cells.append(self._texts[name].take(pa.array(np.ascontiguousarray(codes[rows, at[name]]))))
+                cells.append(self._texts[name].take(pa.array(np.ascontiguousarray(drawn.codes[name]))))
         cells[-1] = pc.binary_join_element_wise(cells[-1], "", "\n")  # short text: cheaper than of the whole line
         lines = pc.binary_join_element_wise(*cells, ",") if len(cells) > 1 else cells[0]
         _, ends, text = lines.buffers()
@@ -148,10 +146,10 @@ class ParquetTable(TableWriter):
         import pyarrow.parquet as pq
 
         super().__init__(path, schema)
-        self._typed = any(column.stored == "category" for column in schema.columns.values())
+        self._typed = any(schema.every_column[name].stored == "category" for name in schema.order)
         self._values = {
             name: pa.array(_plain(_values(column)))
-            for name, column in schema.columns.items()
+            for name, column in schema.every_column.items()
             if isinstance(column, CategoricalColumn)
         }
         # The dtypes of the decoded table, for who reads the file into pandas.
@@ -184,15 +182,14 @@ class ParquetTable(TableWriter):
 
         drawn = self.schema.drawn(codes, rng)
         fresh = self.schema.fresh(start, len(codes), rng)
-        at = {name: j for j, name in enumerate(self.schema.columns)}
         arrays = []
         for name, field in zip(self.schema.order, self._fields, strict=True):
-            if name in drawn:
-                arrays.append(self._ordered(self.schema.columns[name], *drawn[name], field.type))
+            if name in drawn.drawn:
+                arrays.append(self._ordered(self.schema.every_column[name], *drawn.drawn[name], field.type))
             elif name in fresh:
                 arrays.append(pa.array(fresh[name], type=field.type, from_pandas=True))
             else:
-                arrays.append(self._categories(name, codes[:, at[name]].astype(np.int32), field.type))
+                arrays.append(self._categories(name, drawn.codes[name].astype(np.int32), field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._fields)
 
     def _ordered(
@@ -207,7 +204,7 @@ class ParquetTable(TableWriter):
     def _categories(self, name: str, index: npt.NDArray[np.int32], kind: pa.DataType) -> pa.Array:
         import pyarrow as pa
 
-        table, column = self._values[name], self.schema.columns[name]
+        table, column = self._values[name], self.schema.every_column[name]
         missing = index == len(table) - 1 if column.missing else None
         if pa.types.is_dictionary(kind):
             values = table.slice(0, len(table) - 1) if column.missing else table
@@ -219,6 +216,11 @@ class ParquetTable(TableWriter):
 
     def close(self) -> None:
         self._file.close()
+
+
+def _parts(rows: int) -> list[slice]:
+    """The rows that become text at a time."""
+    return [slice(at, at + _LINES) for at in range(0, rows, _LINES)]
 
 
 def _values(column: CategoricalColumn) -> list[Any]:

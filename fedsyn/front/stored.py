@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsyn.schema import CategoricalColumn, Schema
+from fedsyn.schema import Schema
+from fedsyn.schema.binned import BinnedColumn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +34,8 @@ def as_came(schema: Schema, frames: Sequence[pd.DataFrame]) -> Schema:
 
 
 def _depends_on_rows(dtype: Any, column: Any) -> bool:
+    """Whether a missing cell more or less would make it another dtype."""
     if not column.missing or not isinstance(dtype, np.dtype):
         return False
-    whole = not isinstance(column, CategoricalColumn) and column.whole
-    return dtype.kind in "iub" or (dtype.kind == "f" and (whole or isinstance(column, CategoricalColumn)))
+    fractions = isinstance(column, BinnedColumn) and (not column.whole or getattr(column, "decimals", 0) > 0)
+    return dtype.kind in "iub" or (dtype.kind == "f" and not fractions)

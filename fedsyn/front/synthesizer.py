@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fedsyn.evaluation.quality import Quality
-
-log = logging.getLogger("fedsyn")
 
 # Keywords that are nodes of a configuration; every other one is an option of the mechanism.
 _NODES = ("workload", "federation", "aggregation", "inference", "privacy", "synthesis", "runtime")
@@ -111,6 +108,11 @@ class Synthesizer:
     def __sklearn_is_fitted__(self) -> bool:
         return "_release" in self.__dict__
 
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags  # scikit-learn alone asks
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
+
     def __repr__(self) -> str:
         shown = {name: value for name, value in self.get_params().items() if name in ("epsilon", "delta", "mechanism")}
         shown |= {name: value for name, value in self._options.items() if not isinstance(value, Mapping)}
@@ -177,9 +179,6 @@ class Synthesizer:
                 f"mechanism '{self.mechanism}' has one data holder: give it one DataFrame, or choose "
                 f"'{DEFAULT_MECHANISM}' for a list of them"
             )
-        sums = {"protocol": "plain", "noise": "server"}  # the only holder is who adds the noise
-        if holders is not None and holders > 1:
-            sums = {"protocol": "secagg", "noise": "distributed"}
         document = {
             "mechanism": {"name": self.mechanism, **options},
             "data": {"source": "table", "test_fraction": 0.0},
@@ -190,8 +189,9 @@ class Synthesizer:
             | dict(nodes.get("federation", {})),
             "runtime": {"seed": self.seed, **nodes.get("runtime", {})},
         }
-        if not contract.store:
-            document["aggregation"] = sums | dict(nodes.get("aggregation", {}))
+        if (holders or 1) == 1 and not contract.store:
+            # Nobody else takes part: the holder adds the noise. Several holders have the default, secure sums.
+            document["aggregation"] = {"protocol": "plain", "noise": "local"} | dict(nodes.get("aggregation", {}))
         unknown = [name for name in options if name not in contract.Options.model_fields]
         if unknown:
             known = [*_OWN, *_NODES, *contract.Options.model_fields]

@@ -132,7 +132,7 @@ class TableClient(NumPyClient):
 
     def __init__(self, config: RunConfig, holder: Holder) -> None:
         self.config = config
-        self.contract = _shared(self.Contract, config, holder.domain)
+        self.contract = self.agreed(config, holder)
         self.options = self.contract.options
         self.holder = holder
         self.domain = holder.domain
@@ -144,6 +144,10 @@ class TableClient(NumPyClient):
             self.ledger = Ledger(budget, accountant_for(self.contract.accountant, budget), noise_by="client")
         else:
             self.ledger = Ledger.from_dict(state)
+
+    def agreed(self, config: RunConfig, holder: Holder) -> BaseContract:
+        """The contract that this client works under."""
+        return shared_contract(self.Contract, config, holder.domain)
 
     @property
     def size(self) -> float:
@@ -349,7 +353,7 @@ def _told(error: Exception) -> dict[str, str]:
 _contracts: OrderedDict[tuple[type[BaseContract], int, int], BaseContract] = OrderedDict()
 
 
-def _shared(made: type[BaseContract], config: RunConfig, domain: Domain) -> BaseContract:
+def shared_contract(made: type[BaseContract], config: RunConfig, domain: Domain) -> BaseContract:
     """The contract of a configuration, one for all clients of a process; it keeps both, so their ids stay theirs."""
     key = (made, id(config), id(domain))
     contract = _contracts.get(key)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
 from fedsyn.config import RunConfig, parse_options
@@ -14,9 +15,11 @@ from fedsyn.counting.stored import StoredLayout, StoreFacts, stored_cliques
 from fedsyn.counting.workload import Workload
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, nearest
+from fedsyn.finding.facts import Finding
 from fedsyn.nodes import Node
 from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, accountant_for
 from fedsyn.randomness import Randomness
+from fedsyn.schema import Schema
 from fedsyn.store import Store, make_store
 from fedsyn.wire.requests import Request
 
@@ -53,8 +56,33 @@ class Contract:
         self.config = config
         self.options: Any = self.options_of(config)
         self.domain = domain
+        self.finding: Finding | None = None
         self.workload = build_workload(config.workload, domain)
         check_columns(config, domain, self.workload)
+
+    def opened(self, schema: Schema) -> Self:
+        """This contract, which was made on the domain of an open schema, with what of the schema is to be found.
+
+        Raises:
+            ConfigError: this configuration cannot find it.
+        """
+        if self.finding is None:
+            check_open(self.config, schema)
+            self.finding = Finding(schema)
+        return self
+
+    @property
+    def schema_share(self) -> float:
+        """Share of the zCDP budget for finding what is private of the schema.
+
+        With a share s for c columns the noise on each goes as the root of c/s, and the noise of all that follows as
+        that of 1/(1 - s). A tenth for one column; with more of them it grows as their root, so that half of what a
+        column more costs falls on the columns that are found, and half on the rest; never more than a third.
+        """
+        if self.finding is None:
+            return 0.0
+        given = self.config.privacy.schema_share
+        return min(0.1 * math.sqrt(len(self.finding.schema.open)), 1 / 3) if given is None else given
 
     @cached_property
     def candidates(self) -> Candidates:
@@ -154,6 +182,16 @@ class Contract:
         if not hasattr(self, "statement"):
             raise ConfigError(f"mechanism '{self.config.mechanism.name}': the contract has no privacy statement")
         filled = self.statement.filled(words)
+        if self.finding is not None:
+            filled = replace(
+                filled,
+                public=f"{filled.public}; of {', '.join(self.finding.schema.open)} only what is found with noise",
+                server_sees=f"first, noisy counts by which private bounds, bins and categories are found; "
+                f"{filled.server_sees}",
+                client_sees=f"what was found; {filled.client_sees}",
+                cost=f"finding what is private of the schema: sums of counts at 1/(2 sigma^2) for each vector that a "
+                f"row is in, over all clients, at most {self.schema_share:g} of rho; of the rest: {filled.cost}",
+            )
         if self.config.privacy.client_sizes == "public":
             return filled
         return replace(
@@ -244,6 +282,21 @@ def check_columns(config: RunConfig, domain: Domain, workload: Workload) -> None
                 f"aggregation.fhe.compute: '{config.fhe.compute}' counts pairs of columns, and the workload has "
                 f"{' x '.join(large[0])}: set workload.degree: 2"
             )
+
+
+def check_open(config: RunConfig, schema: Schema) -> None:
+    """ConfigError where what is private of a schema cannot be found under a configuration."""
+    if not schema.open:
+        return
+    names = list(schema.open)
+    what = f"data.schema: '{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    what += " have private values, which are found by noisy sums of all clients' counts"
+    if config.aggregation.protocol not in ("plain", "secagg"):
+        raise ConfigError(
+            f"{what}; aggregation.protocol: {config.aggregation.protocol} forms none; allowed: plain, secagg"
+        )
+    if config.federation.columns is not None:
+        raise ConfigError(f"{what}; columns that are split over holders (federation.columns) have none")
 
 
 def public_facts(config: RunConfig) -> str:

@@ -12,6 +12,8 @@ from fedsyn.domain import Domain
 from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, accountant_for, sigma_for_rho
 from fedsyn.protocol.client import Join, Sizes, TableClient
 from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.finding import requests_of
+from fedsyn.schema import Schema
 from fedsyn.wire.requests import Request
 
 #: Kind of a request -> what it means for a data holder.
@@ -116,15 +118,21 @@ class Explanation:
         return "\n".join(lines) + "\n"
 
 
-def explain(config: RunConfig, domain: Domain, client: type[TableClient]) -> Explanation:
+def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema: Schema | None = None) -> Explanation:
     """Reads off a contract what a run may ask and cost.
 
     Args:
         config: the run's configuration.
         domain: the schema's domain.
         client: the mechanism's client half.
+        schema: the schema; needed where something of it is private, which is found first.
+
+    Raises:
+        ConfigError: the configuration cannot find what is private.
     """
     contract = client.Contract(config, domain)
+    if schema is not None and schema.open:
+        contract.opened(schema)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     accountant = accountant_for(contract.accountant, budget)
     aggregation = contract.trusted(config)
@@ -133,6 +141,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient]) -> Exp
     ledger = Ledger(budget, accountant, assumptions={"client_sizes": config.privacy.client_sizes})
     private = config.privacy.client_sizes == "private"
     first: list[type[Request]] = [Join, Sizes] if private else [Join]
+    first += [] if contract.finding is None else requests_of(contract.finding)
     own = [r for r in client.requests.values() if r not in (Join, Sizes)]
     own += [r for r in contract.store if r not in own]  # of the store, which no client answers
     node = config.aggregation
@@ -165,7 +174,8 @@ def statements_page(contracts: Mapping[str, type[Contract]]) -> str:
         "# Privacy statements",
         "",
         "Printed by `fedsyn mechanisms --statements`. Each is data on the contract of its family (`clients/`), filled",
-        "in for a run by `fedsyn explain CONFIG` and in its `ledger.json`.",
+        "in for a run by `fedsyn explain CONFIG` and in its `ledger.json`. Where something of a schema is private, a",
+        "run says more: what is found, by which sums, for which share of it ([private_bins.md](private_bins.md)).",
     ]
     for (not_private, statement), names in together.items():
         lines += ["", "## " + ", ".join(f"`{name}`" for name in names), ""]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _APP = "fedsyn.runs.holders:app"
 
 
-log = logging.getLogger("fedsyn")
+log = logging.getLogger("fedsyn.run")
 
 
 def run(

@@ -40,7 +40,7 @@ def finish(
     A simulation that measures anything (`evaluation` is not empty) also compares its table with the real rows, for its
     page: quality.json. Without `full_page` it does not, and the page has no charts; `fedsyn report` adds both.
     """
-    model = strategy.model
+    prepared, model = prepared.closed, strategy.model
     assert model is not None
     rows = config.synthesis.rows or max(1, round(model.total))
     file = out / f"synthetic.{config.synthesis.format or 'csv'}"

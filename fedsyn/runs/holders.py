@@ -23,9 +23,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,13 +35,19 @@ from fedsyn.aggregation.identities import load_identities, simulated_identities
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import CellError, ConfigError, DataError, NodeError
+from fedsyn.finding.facts import Finding
 from fedsyn.flower import Context
 from fedsyn.flower.bridge import read_state, write_state
 from fedsyn.flower.direct import TableApp
 from fedsyn.privacy import PrivacyBudget
+from fedsyn.protocol.contract import check_open
+from fedsyn.protocol.finding import FOUND, FindingClient
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
+from fedsyn.runs.open_tables import read_own
 from fedsyn.runs.run_config import config_of, is_resolved, store_of
+from fedsyn.schema import Schema
+from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
 from fedsyn.selection.views import PooledView
 from fedsyn.wire.holder import Holder
 
@@ -64,7 +71,9 @@ def client_fn(context: Context) -> Client:
     state: dict[str, Any] = json.loads(text) if text else {}
     holder = _real_holder(config, node, state) if "data" in node else _simulated_holder(config, context, state)
     holder.save = lambda kept: write_state(context, _compact(kept))
-    return client_class(config.mechanism.name)(config, holder).to_client()
+    made = client_class(config.mechanism.name)
+    client = made(config, holder) if holder.open_schema is None else FindingClient(config, holder, made.Contract)
+    return client.to_client()
 
 
 def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]) -> Holder:
@@ -73,16 +82,22 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
     if config.runtime.engine == "deployment":
         raise NodeError("a deployment's node needs 'data' and 'schema' in its node configuration")
     partition = int(context.node_config["partition-id"])
-    table, schema_hash = _store(str(context.run_config.get("store") or store_of(context.run_config)))
+    folder = str(context.run_config.get("store") or store_of(context.run_config))
+    stored = _store(folder)
+    table, is_open = stored.table, stored.schema is not None and FOUND not in state
+    if stored.schema is not None and not is_open:
+        table = _closed_table(folder, stored.version, _compact(state[FOUND]))
     codes = table.rows(partition) if config.federation.columns is None else own_columns(config, table, partition)
     return Holder(
         partition,
         codes,
         table.domain,
-        schema_hash,
+        stored.schema_hash,
         Randomness(config.runtime.seed),
         state,
         pooled=partial(_pooled, table),
+        own=stored.own.taken(slice(*table.offsets[partition : partition + 2])) if is_open else None,
+        open_schema=stored.schema if is_open else None,
         identities=partial(simulated_identities, partition, table.clients),
     )
 
@@ -113,23 +128,44 @@ def _spread(own: npt.NDArray[np.integer], places: list[int], columns: int) -> np
     return codes
 
 
-def _store(folder: str) -> tuple[EncodedTable, str]:
-    """The clients' shared table and the hash of its schema: as they were given to this process, or from the folder."""
+class Stored(NamedTuple):
+    """What the clients of a simulation share.
+
+    Attributes:
+        table: their encoded rows, placeholders in open columns.
+        schema_hash: of the run's schema.
+        version: of the folder.
+        schema: the run's, where something of it is private.
+        own: the rows' own values in its open columns.
+    """
+
+    table: EncodedTable
+    schema_hash: str
+    version: int = 0
+    schema: Schema | None = None
+    own: OwnRows = NOTHING_OWN
+
+
+def _store(folder: str) -> Stored:
+    """The clients' shared table and what belongs to it: as it was given to this process, or from the folder."""
     return _given.get(folder) or _open_store(folder, os.stat(f"{folder}/prepared.json").st_mtime_ns)  # noqa: PTH116 - a Path costs as much as a client's counts
 
 
-_given: dict[str, tuple[EncodedTable, str]] = {}
+_given: dict[str, Stored] = {}
 
 
 def packed_store(folder: Path) -> dict[str, Any]:
     """What `take_store` takes, for processes that do not see the folder."""
-    table, schema_hash = _store(str(folder))
+    stored = _store(str(folder))
     return {
         "folder": str(folder),
-        "codes": table.pooled(),
-        "offsets": table.offsets,
-        "domain": table.domain.describe(),
-        "schema": schema_hash,
+        "codes": stored.table.pooled(),
+        "offsets": stored.table.offsets,
+        "domain": stored.table.domain.describe(),
+        "schema": stored.schema_hash,
+        "open": None if stored.schema is None else stored.schema.to_dict(),
+        "own": stored.own,
+        "version": stored.version,
     }
 
 
@@ -140,16 +176,31 @@ def take_store(packed: Mapping[str, Any]) -> None:
     if packed["folder"] not in _given:
         domain = Domain.described(packed["domain"])
         _given.clear()
-        _given[packed["folder"]] = EncodedTable.of_arrays(packed["codes"], packed["offsets"], domain), packed["schema"]
+        table = EncodedTable.of_arrays(packed["codes"], packed["offsets"], domain)
+        schema = None if packed["open"] is None else Schema.from_dict(packed["open"])
+        _given[packed["folder"]] = Stored(table, packed["schema"], packed["version"], schema, packed["own"])
 
 
 @lru_cache(maxsize=4)
-def _open_store(folder: str, modified: int) -> tuple[EncodedTable, str]:
+def _open_store(folder: str, modified: int) -> Stored:
     """The clients' shared table, mapped once per process, and the hash of its schema."""
     from fedsyn.data.encoded import EncodedTable
-    from fedsyn.schema import Schema
 
-    return EncodedTable(folder), Schema.load(Path(folder) / "schema.yaml").sha256
+    schema = Schema.load(Path(folder) / "schema.yaml")
+    own = read_own(Path(folder))
+    return Stored(EncodedTable(folder), schema.sha256, modified, schema if schema.open else None, own)
+
+
+@lru_cache(maxsize=2)
+def _closed_table(folder: str, version: int, found: str) -> EncodedTable:
+    """The clients' shared table, encoded once per process by what a client keeps of what was found."""
+    from fedsyn.data.encoded import EncodedTable
+
+    stored = _store(folder)
+    assert stored.schema is not None
+    schema = Finding(stored.schema).closed(**json.loads(found))
+    codes = closed_codes(schema, stored.table.pooled(), stored.own)
+    return EncodedTable.of_arrays(codes, stored.table.offsets, schema.domain)
 
 
 @lru_cache(maxsize=2)
@@ -168,8 +219,13 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
         raise NodeError("a node with 'data' needs the schema that its holder approved, as 'schema'")
     partition, budget = _partition(node), _budget(config, node)
     files = (str(node["data"]), str(node["schema"]))
-    codes, domain, schema_hash = _load_rows(*files, config.data.bins, config.data.label, _own_of(config, partition))
-    holder = Holder(partition, codes, domain, schema_hash, Randomness(None), state, budget)
+    rows = _load_rows(*files, config.data.bins, config.data.label, _own_of(config, partition))
+    if rows.schema.open and FOUND in state:
+        rows = _close_rows(rows, _compact(state[FOUND]))
+    holder = Holder(partition, rows.codes, rows.domain, rows.schema_hash, Randomness(None), state, budget)
+    if rows.schema.open:
+        check_open(config, rows.schema)
+        holder.own, holder.open_schema = rows.own, rows.schema
     if "identity" in node or "roster" in node:
         if "identity" not in node or "roster" not in node:
             raise NodeError("a node needs both 'identity' and 'roster', or neither, in its node configuration")
@@ -218,22 +274,48 @@ def _budget(config: RunConfig, node: Any) -> PrivacyBudget:
     return PrivacyBudget(min(asked.epsilon, own.epsilon), min(asked.delta, own.delta))
 
 
+@dataclass(frozen=True, eq=False)
+class LoadedRows:
+    """A holder's own table.
+
+    Attributes:
+        codes: (n, d) its rows, placeholders in open columns.
+        domain: of the schema.
+        schema_hash: of the schema as the holder approved it.
+        schema: the holder's own, closed once everything was found.
+        own: the rows' own values in open columns.
+    """
+
+    codes: npt.NDArray[np.integer]
+    domain: Domain
+    schema_hash: str
+    schema: Schema
+    own: OwnRows = NOTHING_OWN
+
+
+@lru_cache(maxsize=2)
+def _close_rows(rows: LoadedRows, found: str) -> LoadedRows:
+    """The same rows, encoded by what this holder keeps of what was found."""
+    schema = Finding(rows.schema).closed(**json.loads(found))
+    return LoadedRows(closed_codes(schema, rows.codes, rows.own), schema.domain, rows.schema_hash, schema)
+
+
 @lru_cache(maxsize=2)
 def _load_rows(
     data: str, schema_file: str, bins: int | None, label: str | None, own: tuple[str, ...] | None
-) -> tuple[npt.NDArray[np.integer], Domain, str]:
+) -> LoadedRows:
     """The holder's own rows, encoded by its own schema; read once per process. `own`: the only columns that it has."""
-    from fedsyn.data.stream import encode_file
-    from fedsyn.schema import Schema
+    from fedsyn.data.stream import encode_file, encode_open_file
 
     schema = Schema.load(schema_file)
     schema.require_approved()
     schema = schema.adjusted(bins, label)
     if own is None:
         try:
-            return encode_file(data, schema), schema.domain, schema.sha256
+            codes, values = encode_open_file(data, schema)
         except CellError as error:  # no other kind than that of a file that cannot be read
             raise DataError(str(error)) from None
+        return LoadedRows(codes, schema.domain, schema.sha256, schema, values)
     if not set(own) <= set(schema.columns):
         raise NodeError("federation.columns gives this node a column that its schema does not have")
     columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in own}
@@ -248,7 +330,7 @@ def _load_rows(
             "(see this node's own log)"
         ) from error
     places = [place for place, name in enumerate(schema.columns) if name in own]
-    return _spread(codes, places, len(schema.columns)), schema.domain, schema.sha256
+    return LoadedRows(_spread(codes, places, len(schema.columns)), schema.domain, schema.sha256, schema)
 
 
 app = TableApp(client_fn)

@@ -20,9 +20,12 @@ from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.evaluation import column_ranges, label_values, raw_numbers, validate_metrics
 from fedsyn.loading import require_files
+from fedsyn.protocol.contract import check_open
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, partitioner
+from fedsyn.runs.open_tables import forget_found, found_in, with_label, write_found, write_own
 from fedsyn.schema import Schema
+from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, own_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +51,7 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # encoded rows are rows
+    forget_found(folder)
     if config.runtime.engine == "deployment":
         return _prepare_deployment(config, folder)
     from fedsyn.data import write_encoded
@@ -55,7 +59,9 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
 
     tables = split_tables(config, table, schema)
     _check_evaluation(config, tables.schema, len(tables.test))
+    check_open(config, tables.schema)
     write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
+    write_own(folder, tables.schema, tables.own, tables.parts, tables.test_own)
     np.save(folder / "test.npy", tables.test, allow_pickle=False)
     np.save(folder / "test_numbers.npy", tables.test_numbers, allow_pickle=False)
     for rows in (tables.train, tables.test, tables.test_numbers):
@@ -87,6 +93,21 @@ class Prepared:
         facts = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
         return cls(folder, Schema.load(folder / "schema.yaml"), facts["simulated"], facts["clients"], facts["name"])
 
+    @property
+    def closed(self) -> Prepared:
+        """The same by the schema that the run has found; itself where nothing was to be found."""
+        if not self.schema.open or not found_in(self.folder).is_dir():
+            return self
+        return Prepared.load(found_in(self.folder))
+
+    def close(self, schema: Schema) -> Prepared:
+        """Encodes the tables by the schema that was found, beside those that the clients have open."""
+        if self.simulated:
+            write_found(self.folder, schema)
+        else:
+            found_in(self.folder).mkdir()
+        return Prepared(found_in(self.folder), schema, self.simulated, self.clients, self.name).save()
+
     def save(self) -> Prepared:
         self.schema.save(self.folder / "schema.yaml")
         facts = {"simulated": self.simulated, "clients": self.clients, "name": self.name}
@@ -107,6 +128,7 @@ def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
         schema = describe(config.data.source).schema_
     schema = schema.adjusted(config.data.bins, config.data.label)
     schema.require_approved()
+    check_open(config, schema)
     if config.evaluation:
         raise ConfigError(
             "evaluation: a deployment's server has no rows to evaluate on; set evaluation: [] "
@@ -145,6 +167,7 @@ class Tables:
         test_numbers: (m, numeric columns) float32 values of the same rows before binning.
         native: (n,) the source's own client of each training row, or None.
         parts: row indices into `train` of each client.
+        own, test_own: the same rows' own values in the open columns of an open schema, whose codes are placeholders.
     """
 
     name: str
@@ -154,6 +177,8 @@ class Tables:
     test_numbers: npt.NDArray[np.float32]
     native: npt.NDArray[np.int64] | None
     parts: list[npt.NDArray[np.int64]]
+    own: OwnRows = NOTHING_OWN
+    test_own: OwnRows = NOTHING_OWN
 
 
 def split_tables(config: RunConfig, table: Table | None = None, schema: Schema | None = None) -> Tables:
@@ -164,8 +189,9 @@ def split_tables(config: RunConfig, table: Table | None = None, schema: Schema |
     """
     encoded = encoded_table(config.data, table, schema)
     schema = encoded.schema
-    parts = partition(config, encoded.train, schema, encoded.native)
-    return Tables(encoded.name, schema, encoded.train, encoded.test, encoded.test_numbers, encoded.native, parts)
+    parts = partition(config, encoded.train, schema, encoded.native, encoded.own)
+    rows = encoded.train, encoded.test, encoded.test_numbers, encoded.native, parts, encoded.own, encoded.test_own
+    return Tables(encoded.name, schema, *rows)
 
 
 def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -196,6 +222,7 @@ def partition(
     codes: npt.NDArray[np.integer],
     schema: Schema,
     native: npt.NDArray[np.int64] | None,
+    own: OwnRows = NOTHING_OWN,
 ) -> list[npt.NDArray[np.int64]]:
     """Row indices of each client; one client with every row for a central mechanism."""
     from fedsyn.data.partition import PartitionInput
@@ -203,7 +230,7 @@ def partition(
     if contract_class(config.mechanism.name).central or config.federation.columns is not None:
         return [np.arange(len(codes))]  # with columns split over holders, each opens its own columns of all rows
     node = config.federation.partition
-    table = PartitionInput(codes, schema.domain, schema.label, native)
+    table = PartitionInput(*with_label(schema, codes, own), schema.label, native)
     chosen: Partitioner = partitioner(node.name, **node.options)
     return chosen.split(table, config.federation.clients, randomness_of(config).ordinary("partition"))
 
@@ -218,6 +245,8 @@ class Encoded:
     test: npt.NDArray[np.integer]
     test_numbers: npt.NDArray[np.float32]
     native: npt.NDArray[np.int64] | None
+    own: OwnRows = NOTHING_OWN
+    test_own: OwnRows = NOTHING_OWN
 
 
 def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | None = None) -> Encoded:
@@ -258,7 +287,8 @@ def _encode_holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schem
     parts = codes[train], codes[test], numbers[test]
     for part in parts:
         part.flags.writeable = False
-    return Encoded(data.source, schema, *parts, native[train])
+    owned = own_rows(schema, *tables).divided(train, test)
+    return Encoded(data.source, schema, *parts, native[train], *owned)
 
 
 def _encode(data: DataNode, table: pd.DataFrame | None = None, schema: Schema | None = None) -> Encoded:
@@ -282,7 +312,8 @@ def _encode(data: DataNode, table: pd.DataFrame | None = None, schema: Schema | 
     parts = codes[train], codes[test], numbers[test]
     for part in parts:
         part.flags.writeable = False
-    return Encoded(dataset.name, dataset.schema, *parts, None if native is None else native[train])
+    owned = own_rows(dataset.schema, dataset.frame).divided(train, test)
+    return Encoded(dataset.name, dataset.schema, *parts, None if native is None else native[train], *owned)
 
 
 def _encode_file(data: DataNode, file: FileSource) -> Encoded:
@@ -297,8 +328,9 @@ def _encode_file(data: DataNode, file: FileSource) -> Encoded:
     roles = _roles(data, known) if known else None
     codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
     numbers = RowSpool(len(column_ranges(schema)), np.float32)
-    done = 0
+    own, done = list[OwnRows](), 0
     for block in file.blocks():
+        own.append(block.own)
         here = slice(done, done + len(block.codes))
         done = here.stop
         if known is not None and done > known:
@@ -308,13 +340,13 @@ def _encode_file(data: DataNode, file: FileSource) -> Encoded:
         if roles is not None:
             test.append(block.codes[roles[1][here]])
     check_rows(file.path, done, known)
+    train, held_out = roles or _roles(data, done)
+    owned = OwnRows.joined(own).divided(train, held_out)
     if roles is not None:
-        return Encoded(file.name, schema, codes.rows(), test.rows(), numbers.rows(), None)
-    train, held_out = _roles(data, done)
+        return Encoded(file.name, schema, codes.rows(), test.rows(), numbers.rows(), None, *owned)
     every = codes.rows()
-    return Encoded(
-        file.name, schema, taken(every, train), taken(every, held_out), taken(numbers.rows(), held_out), None
-    )
+    rows = taken(every, train), taken(every, held_out), taken(numbers.rows(), held_out)
+    return Encoded(file.name, schema, *rows, None, *owned)
 
 
 def _encode_files(data: DataNode, described: dict[str, Any]) -> Encoded:
@@ -329,17 +361,19 @@ def _encode_files(data: DataNode, described: dict[str, Any]) -> Encoded:
     schema = files[0].schema  # type: ignore[union-attr]
     schema.require_approved()
     codes, numbers = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(column_ranges(schema)), np.float32)
-    rows = [0] * len(files)
+    rows, own = [0] * len(files), list[OwnRows]()
     for client, file in enumerate(files):
         assert file is not None
         for block in file.blocks():
+            own.append(block.own)
             codes.append(block.codes)
             numbers.append(block.numbers)
             rows[client] += len(block.codes)
     train, held_out = _roles(data, sum(rows))
     every, native = codes.rows(), np.repeat(np.arange(len(files)), rows)
     parts = taken(every, train), taken(every, held_out), taken(numbers.rows(), held_out)
-    return Encoded(Path(data.source).name.split(".")[0], schema, *parts, native[train])
+    owned = OwnRows.joined(own).divided(train, held_out)
+    return Encoded(Path(data.source).name.split(".")[0], schema, *parts, native[train], *owned)
 
 
 def randomness_of(config: RunConfig) -> Randomness:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fedsyn.config import RunConfig
 from fedsyn.evaluation import evaluate
 from fedsyn.flower import Grid
+from fedsyn.protocol.driving import Driver
+from fedsyn.protocol.opening import Opening
 from fedsyn.protocol.record import RoundCosts, RoundRecord
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.registry import strategy_class
+from fedsyn.registry import contract_class, strategy_class
 from fedsyn.runs.directory import append_line, write_json
 from fedsyn.runs.finish import evaluation_input
 from fedsyn.runs.prepare import Prepared, randomness_of
@@ -36,7 +39,7 @@ def serve(
         path.write_text("", encoding="utf-8")
 
     def observe(record: RoundRecord, costs: RoundCosts) -> None:
-        if config.runtime.error_by_round and prepared.simulated and strategy.model is not None:
+        if config.runtime.error_by_round and prepared.simulated and strategy and strategy.model is not None:
             data = evaluation_input(prepared, strategy, strategy.model, None)
             costs.workload_error = evaluate(["workload_error"], data)["workload_error"]
         append_line(rounds, vars(record))
@@ -44,15 +47,20 @@ def serve(
         if progress is not None:
             progress(record)
 
-    strategy: MechanismStrategy = (make or strategy_class(config.mechanism.name))(
-        config,
-        prepared.schema.domain,
-        prepared.schema.sha256,
-        randomness=randomness_of(config),
-        observer=observe,
-    )
+    made, schema = make or strategy_class(config.mechanism.name), prepared.schema
+    drawn: dict[str, Any] = {"randomness": randomness_of(config), "observer": observe}
+    driver: Driver
+    strategy: MechanismStrategy | None = None
+    if schema.open:
+        driver = opening = Opening(config, schema, contract_class(config.mechanism.name), **drawn)
+    else:
+        driver = strategy = made(config, schema.domain, schema.sha256, **drawn)
     try:
+        if strategy is None:
+            prepared = prepared.close(opening.find(grid))
+            prepared.schema.save(out / "schema.yaml")
+            strategy = made(config, prepared.schema.domain, schema.sha256, after=opening, **drawn)
         strategy.start(grid)
     finally:
-        write_json(out / "ledger.json", strategy.ledger.report())
+        write_json(out / "ledger.json", driver.ledger.report())
     return strategy

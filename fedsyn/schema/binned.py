@@ -38,7 +38,8 @@ class BinnedColumn(ColumnBase):
         lower, upper: public bounds, both included; left out where `bins` gives edges.
         bins: number of equal-width bins (whole numbers: at most one bin a number, every number in exactly one bin, the
             numbers per bin differ by at most one); or ascending edges, the first and the last being the bounds (bin i
-            holds edge i <= x < edge i+1, the last bin also its upper edge); or "values": one bin a number, kept also
+            holds edge i <= x < edge i+1, the last bin also its upper edge, and of whole numbers it may be that edge
+            alone: [0, 5, 5]); or "values": one bin a number, kept also
             where a run sets its own number of bins.
     """
 
@@ -62,6 +63,15 @@ class BinnedColumn(ColumnBase):
     @abstractmethod
     def number(self, bound: Any) -> float:
         """The number of a bound or an edge as the schema has it; ValueError says what is expected."""
+
+    def bound(self, number: float) -> Any:
+        """Inverse of `number`: a bound or an edge as a schema has it."""
+        return int(number) if self.whole else number
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        """Numbers beyond which no value of this kind lies, where there are such."""
+        return None, None
 
     @abstractmethod
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +119,8 @@ class BinnedColumn(ColumnBase):
         if isinstance(self.bins, tuple):
             edges = [self.number(edge) for edge in self.bins]
             numbers += edges
-            if len(edges) < 2 or any(not a < b for a, b in itertools.pairwise(edges)):
+            last = edges[:-1] if self.whole and edges[-2:-1] == edges[-1:] else edges  # [3, 5, 5]: 5 alone in its bin
+            if len(edges) < 2 or any(not a < b for a, b in itertools.pairwise(last)):
                 raise ValueError("bin edges must ascend, and be at least two")
             if (edges[0], edges[-1]) != (low, high):
                 raise ValueError("the first and the last bin edge must equal lower and upper")

@@ -151,6 +151,12 @@ class CategoricalColumn(ColumnBase):
             return self._fallback
         return self._nearest(number)
 
+    def word_of(self, value: Any) -> str | None:
+        """How a value is written, as far as categories that nobody knows yet are concerned; None: it is missing."""
+        if value is None or value != value or type(value).__name__ == "NAType":
+            return None
+        return written(value).strip() or None
+
     def value_of(self, text: str, missing_text: frozenset[str] = MISSING_TEXT) -> Any:
         """The category a text stands for; None if that is a missing value; else the text itself."""
         for form in keys(text):
@@ -184,7 +190,11 @@ class CategoricalColumn(ColumnBase):
             dtype = "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"
         else:
             dtype = "object"
-        series = pd.Series(pd.array(table, dtype=dtype), dtype=dtype).take(codes).reset_index(drop=True)
+        series = (
+            pd.Series(pd.array(table, dtype=dtype), dtype=dtype)
+            .take(np.asarray(codes, dtype=np.intp))
+            .reset_index(drop=True)
+        )
         return self._as_came(series)
 
     def _as_came(self, series: pd.Series) -> pd.Series:
@@ -236,11 +246,15 @@ class CodeColumn(CategoricalColumn):
             raise ValueError('codes are text; put quotes around those that look like numbers ("01007")')
         return self
 
-    def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
+    def _padded(self, value: Any) -> Any:
         whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
-        if whole and self.width is not None:
-            value = f"{int(value):0{self.width}d}"
-        return super().code_of(value, missing_text)
+        return f"{int(value):0{self.width}d}" if whole and self.width is not None else value
+
+    def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
+        return super().code_of(self._padded(value), missing_text)
+
+    def word_of(self, value: Any) -> str | None:
+        return super().word_of(self._padded(value))
 
 
 Column = Annotated[

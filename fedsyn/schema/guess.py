@@ -178,7 +178,7 @@ def _is_code(profile: Profile) -> bool:
 
     if not profile.all_match(r"^\d{1,18}$"):
         return False
-    if profile.share_matching(r"^0\d") and pc.any(pc.match_substring_regex(profile.texts, r"^0\d")).as_py():
+    if profile.any_matches(r"^0\d"):
         return True
     widths = pc.min_max(pc.utf8_length(profile.tried))
     if widths["min"].as_py() != widths["max"].as_py():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
-from fedsyn.errors import nearest
+from fedsyn.errors import DataError, nearest
 from fedsyn.schema.aside import ASIDE
 from fedsyn.schema.columns import KINDS
 
@@ -39,7 +40,7 @@ def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
         elif in_column and key in _EXPECTED:
             problems.append(f"{where}{key} must be {_EXPECTED[key]}")
         else:
-            name = f"{key}: " if in_column or not where else ""
+            name = f"{key}: " if key and (in_column or not where) else ""
             problems.append(f"{where}{name}{item['msg'].removeprefix('Value error, ')}")
     distinct = list(dict.fromkeys(problems))
     more = f"; and {len(distinct) - 8} more" if len(distinct) > 8 else ""
@@ -69,3 +70,16 @@ _EXPECTED = {
     "other": "true, false, or the category for unknown values",
     "groups": "a mapping from a category to a list of values",
 }
+
+
+def require_columns(columns: Collection[str], names: Iterable[Any], where: str) -> None:
+    """Raises DataError if columns of a schema are missing or doubled among a table's names."""
+    present = [str(name) for name in names]
+    absent = [name for name in columns if name not in present]
+    if absent:
+        hints = ", ".join(f"'{name}'{nearest(name, present)}" for name in absent[:10])
+        more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
+        raise DataError(f"{where} lacks columns of the schema: {hints}{more}")
+    doubled = [name for name in columns if present.count(name) > 1]
+    if doubled:
+        raise DataError(f"{where} has more than one column named '{doubled[0]}'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedsyn import yamlio
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
+from fedsyn.errors import ConfigError, SchemaError, nearest
 from fedsyn.schema.aside import ASIDE, Aside
 from fedsyn.schema.base import REMARKS, ColumnBase
-from fedsyn.schema.binned import BinnedColumn, NumericColumn
-from fedsyn.schema.columns import BooleanColumn, Column
-from fedsyn.schema.messages import DRAFT_NOTE, describe, not_approved
-from fedsyn.schema.quantities import IntegerColumn
+from fedsyn.schema.binned import BinnedColumn
+from fedsyn.schema.columns import Column
+from fedsyn.schema.compiled import Compiled, computed_columns, is_open
+from fedsyn.schema.conditions import Rows
+from fedsyn.schema.messages import DRAFT_NOTE, describe, not_approved, require_columns
+from fedsyn.schema.open import Open, all_set_apart, filled_in, put_back, with_bins
+from fedsyn.schema.plain import column_dict
+from fedsyn.schema.rules import AnyRule, parse_rules
 from fedsyn.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
@@ -46,7 +50,10 @@ class Schema(BaseModel):
     Attributes:
         columns: name -> modelled column, in the order of the table.
         aside: name -> column that is not modelled. In YAML and in `from_dict` both kinds stand under `columns`.
+        derived: name -> column that a constraint computes; neither read nor modelled.
         table: names of all columns, in the order of the table.
+        constraints: what holds in every row, publicly known; see `fedsyn.schema.rules`.
+        open: name -> what of a column is private, and found before a run; see `fedsyn.schema.open`.
         label: the column that evaluation predicts, or None.
         missing_values: text that stands for a missing value, besides the usual (empty, NA, NaN, null, None).
         approved: whether everything that was drafted from data has been accepted as public.
@@ -56,7 +63,10 @@ class Schema(BaseModel):
 
     columns: dict[str, Column] = Field(min_length=1)
     aside: dict[str, Aside] = Field(default_factory=dict)
+    derived: dict[str, Column] = Field(default_factory=dict)
     table: tuple[str, ...] = ()
+    constraints: tuple[AnyRule, ...] = ()
+    open: dict[str, Open] = Field(default_factory=dict)
     label: str | None = None
     missing_values: tuple[str, ...] = ()
     approved: bool = False
@@ -64,20 +74,26 @@ class Schema(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _set_aside(cls, data: Any) -> Any:
-        """Tells the columns that are modelled from the others."""
+        """Tells the columns that are modelled from the others, and reads the constraints."""
         if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping):
             return data
-        given = data["columns"]
+        given, wanted = all_set_apart(data["columns"])
+        rules = parse_rules(data.get("constraints", ()))
+        computed = set(computed_columns(rules))
         apart = {name for name, column in given.items() if _kind_of(column) in ASIDE}
-        if given and len(apart) == len(given):
+        modelled = {name: column for name, column in given.items() if name not in apart | computed}
+        if given and not modelled:
             raise ValueError(
-                "columns: every column is set aside (kind identifier, text or drop); none is left to model"
+                "columns: every column is set aside (kind identifier, text or drop) or computed; none is left to model"
             )
         return {
             **data,
-            "columns": {name: column for name, column in given.items() if name not in apart},
+            "columns": modelled,
+            "derived": {**data.get("derived", {}), **{n: c for n, c in given.items() if n in computed - apart}},
+            "constraints": rules,
             "aside": {**data.get("aside", {}), **{name: column for name, column in given.items() if name in apart}},
             "table": data.get("table") or tuple(given),
+            "open": {**data.get("open", {}), **wanted},
         }
 
     @model_validator(mode="after")
@@ -88,17 +104,15 @@ class Schema(BaseModel):
             raise ValueError(
                 f"the label '{self.label}' is set aside (kind {self.aside[self.label].kind}): it is not modelled"
             )
+        if self.label in self.derived:
+            raise ValueError(f"the label '{self.label}' is computed by a constraint: it is not modelled")
         if self.label is not None and self.label not in self.columns:
             raise ValueError(f"the label '{self.label}' is not a column{nearest(self.label, self.columns)}")
         return self
 
     @classmethod
     def from_dict(cls, data: Any, where: str = "schema") -> Schema:
-        """Builds a schema from plain data.
-
-        Args:
-            data: what `to_dict` returns, or a YAML file holds.
-            where: what to call it in an error message.
+        """Builds a schema from plain data: what `to_dict` returns, or a YAML file (called `where` in messages) holds.
 
         Raises:
             SchemaError: one message that names every wrong entry, with the nearest valid key.
@@ -108,13 +122,17 @@ class Schema(BaseModel):
         columns = data.get("columns")
         if isinstance(columns, Mapping) and not all(isinstance(name, str) for name in columns):
             raise SchemaError(f"{where}: column names must be text; put quotes around names like 1 or true")
-        for own in ("aside", "table"):
+        for own in _OWN:
             if own in data:
                 raise SchemaError(f"{where}: unknown key '{own}' (allowed: {', '.join(_KEYS)})")
         try:
-            return cls.model_validate(data)
+            schema = cls.model_validate(data)
+            _ = schema.compiled  # refuses constraints that cannot be
+            return schema
         except ValidationError as error:
             raise SchemaError(f"{where}: {describe(error, _KEYS)}") from None
+        except SchemaError as error:
+            raise SchemaError(f"{where}: {error}") from None
 
     @classmethod
     def loads(cls, text: str, where: str = "schema") -> Schema:
@@ -159,8 +177,10 @@ class Schema(BaseModel):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data (JSON, YAML) without the settings that have their default value."""
-        columns = {name: _column_dict(column) for name, column in self.every_column.items()}
+        columns = {name: column_dict(column) for name, column in self.every_column.items()}
+        columns |= {name: put_back(columns[name], wanted) for name, wanted in self.open.items()}
         data: dict[str, Any] = {"columns": columns}
+        data |= {"constraints": [rule.data() for rule in self.constraints]} if self.constraints else {}
         data |= {"label": self.label} if self.label is not None else {}
         data |= {"missing_values": list(self.missing_values)} if self.missing_values else {}
         data |= {"approved": True} if self.approved else {}
@@ -168,8 +188,7 @@ class Schema(BaseModel):
 
     def dumps(self) -> str:
         """The schema as YAML text; a draft starts with a note that says what to do."""
-        note = DRAFT_NOTE if self.unapproved else ""
-        return note + yamlio.dumps(self.to_dict())
+        return (DRAFT_NOTE if self.unapproved else "") + yamlio.dumps(self.to_dict())
 
     def save(self, path: str | Path) -> None:
         """Writes the schema as a YAML file."""
@@ -177,12 +196,13 @@ class Schema(BaseModel):
 
     @cached_property
     def sha256(self) -> str:
-        """Hex hash of all that decides how a table is encoded, and of the label (not of drafting and
-        approval).
+        """Hex hash of all that decides how a table is encoded, of constraints and of the label.
+
+        Not of drafting and approval.
         """
         data = self.to_dict()
         data.pop("approved", None)
-        columns = {name: data["columns"][name] for name in self.columns}
+        columns = {name: data["columns"][name] for name in [*self.columns, *self.derived]}
         for column in columns.values():
             for remark in REMARKS:
                 column.pop(remark, None)
@@ -193,13 +213,25 @@ class Schema(BaseModel):
     @cached_property
     def every_column(self) -> dict[str, ColumnBase]:
         """Name -> column, modelled or not, in the order of the table."""
-        known: dict[str, Any] = {**self.columns, **self.aside}
+        known: dict[str, Any] = {**self.columns, **self.derived, **self.aside}
         return {name: known[name] for name in dict.fromkeys([*self.table, *known])}
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Names of the synthetic table's columns: those that are modelled, and those that are made afresh."""
-        return tuple(name for name in self.every_column if name in self.columns or self.aside[name].made)
+        """Names of the synthetic table's columns: those that are modelled, computed, or made afresh."""
+        return tuple(name for name in self.every_column if name not in self.aside or self.aside[name].made)
+
+    @property
+    def open_columns(self) -> tuple[str, ...]:
+        """Columns of which something is private, and has to be found before their values have codes."""
+        return tuple(self.open)
+
+    def closed(self, found: Mapping[str, Sequence[Any]]) -> Schema:
+        """The schema with what was found of each open column (see `fedsyn.schema.open.filled_in`)."""
+        data = self.to_dict()
+        for name, wanted in self.open.items():
+            data["columns"][name] = filled_in(data["columns"][name], self.columns[name], wanted, found[name])
+        return Schema.from_dict(data, "the schema that was found")
 
     @property
     def drafted(self) -> dict[str, tuple[str, ...]]:
@@ -239,7 +271,7 @@ class Schema(BaseModel):
         data = self.to_dict()
         for name, column in self.columns.items():
             if isinstance(column, BinnedColumn) and isinstance(column.bins, int):
-                data["columns"][name]["bins"] = bins
+                data["columns"][name]["bins"] = with_bins(bins, self.open.get(name))
         return Schema.from_dict(data)
 
     def with_label(self, label: str) -> Schema:
@@ -260,14 +292,26 @@ class Schema(BaseModel):
         return schema if label is None else schema.with_label(label)
 
     @cached_property
+    def compiled(self) -> Compiled:
+        """What the constraints come to; those on columns that are still to be found are left for later.
+
+        Raises:
+            SchemaError: constraints that cannot be, in one sentence.
+        """
+        unknown = getattr(self, "open_columns", ())
+        rules = tuple(rule for rule in self.constraints if not is_open(rule, unknown))
+        return Compiled(rules, self.columns, self.derived)
+
+    @cached_property
     def domain(self) -> Domain:
-        """The attributes of the encoded table."""
+        """The attributes of the encoded table, with the structural zeros that follow from the constraints."""
         ordered = {
             name: column.size - column.missing
             for name, column in self.columns.items()
             if isinstance(column, BinnedColumn)
         }
-        return Domain(tuple(self.columns), tuple(column.size for column in self.columns.values()), ordered)
+        sizes = tuple(column.size for column in self.columns.values())
+        return Domain(tuple(self.columns), sizes, ordered, self.compiled.zeros)
 
     @property
     def dtype(self) -> np.dtype:
@@ -286,15 +330,7 @@ class Schema(BaseModel):
         Raises:
             DataError: columns of the schema are missing or doubled.
         """
-        present = [str(name) for name in names]
-        absent = [name for name in self.columns if name not in present]
-        if absent:
-            hints = ", ".join(f"'{name}'{nearest(name, present)}" for name in absent[:10])
-            more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
-            raise DataError(f"{where} lacks columns of the schema: {hints}{more}")
-        doubled = [name for name in self.columns if present.count(name) > 1]
-        if doubled:
-            raise DataError(f"{where} has more than one column named '{doubled[0]}'")
+        require_columns(self.columns, names, where)
 
     def encode(self, frame: pd.DataFrame) -> np.ndarray:
         """Encodes a table.
@@ -320,10 +356,12 @@ class Schema(BaseModel):
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
         """Turns codes back into a table with the schema's column names, order, categories, dtypes and units.
 
+        The constraints hold in every row whose codes are possible (`Domain.violated`).
+
         Args:
             codes: (n, d) codes.
-            rng: draws the place of a number inside its bin: one uniform number per row and ordered column; then what
-                is made afresh.
+            rng: draws a number's place in its bin, one number per row and ordered column; then what constraints ask for
+                and what is made afresh.
             start: number of rows before these, for columns that number the rows.
 
         Returns:
@@ -339,24 +377,13 @@ class Schema(BaseModel):
             raise ValueError(f"codes of shape {codes.shape} do not fit a schema of {len(self.columns)} columns")
         if codes.size and ((codes < 0).any() or (codes >= np.array(self.domain.shape)).any()):
             raise ValueError("codes outside the domain of the schema")
-        drawn = self.drawn(codes, rng)
-        decoded = {}
-        for j, (name, column) in enumerate(self.columns.items()):
-            if isinstance(column, BinnedColumn):
-                decoded[name] = column.restored(*drawn[name])
-            else:
-                decoded[name] = column.decode(codes[:, j].astype(np.intp))
-        for name, made in self.fresh(start, len(codes), rng).items():
-            decoded[name] = made
+        decoded = self.compiled.restored(self.drawn(codes, rng))
+        decoded |= self.fresh(start, len(codes), rng)
         return pd.DataFrame({name: decoded[name] for name in self.order})
 
-    def drawn(self, codes: np.ndarray, rng: np.random.Generator) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """(numbers, missing) of each ordered column, drawn inside the bins of (n, d) codes, column by column."""
-        return {
-            name: column.draw(codes[:, j].astype(np.intp), rng)
-            for j, (name, column) in enumerate(self.columns.items())
-            if isinstance(column, BinnedColumn)
-        }
+    def drawn(self, codes: np.ndarray, rng: np.random.Generator) -> Rows:
+        """Numbers of the ordered columns, drawn inside the bins of (n, d) codes, and codes of the others."""
+        return self.compiled.drawn(codes, rng)
 
     def fresh(self, start: int, rows: int, rng: np.random.Generator) -> dict[str, pd.Series]:
         """The columns that are made afresh, of the rows from number `start` on; drawn after everything else."""
@@ -364,33 +391,10 @@ class Schema(BaseModel):
 
 
 #: Keys of a schema in YAML.
-_KEYS = [name for name in Schema.model_fields if name not in ("aside", "table")]
+_OWN = ("aside", "table", "derived", "open")
+_KEYS = [name for name in Schema.model_fields if name not in _OWN]
 
 
 def _kind_of(column: Any) -> Any:
     """The kind of a column as it was given, as data or as a model."""
     return column.get("kind") if isinstance(column, Mapping) else getattr(column, "kind", None)
-
-
-def _column_dict(column: Any) -> dict[str, Any]:
-    data = column.model_dump(mode="json", exclude_defaults=True)
-    remarks = {remark: data.pop(remark) for remark in REMARKS if remark in data}
-    remarks |= {"approved": column.approved} if column.drafted and column.kind not in ASIDE else {}
-    data = {"kind": column.kind, **data}
-    if isinstance(column, BooleanColumn):
-        data.pop("categories", None)
-    if isinstance(column, BinnedColumn):
-        if isinstance(column.bins, tuple):
-            data.pop("lower", None)
-            data.pop("upper", None)
-        if _written_as_integer(column):
-            for key in ("lower", "upper"):
-                if key in data:
-                    data[key] = int(data[key])
-            if isinstance(column.bins, tuple):
-                data["bins"] = [int(edge) for edge in column.bins]
-    return {**data, **remarks}
-
-
-def _written_as_integer(column: BinnedColumn) -> bool:
-    return isinstance(column, IntegerColumn) or (isinstance(column, NumericColumn) and column.whole)

@@ -67,6 +67,12 @@ class Profile:
                 return False
         return True
 
+    def any_matches(self, pattern: str) -> bool:
+        """Whether any text matches a regular expression."""
+        import pyarrow.compute as pc
+
+        return bool(len(self.texts)) and bool(pc.any(pc.match_substring_regex(self.texts, pattern)).as_py())
+
     def share_matching(self, pattern: str) -> float:
         """Share of some of the texts that match a regular expression."""
         import pyarrow.compute as pc

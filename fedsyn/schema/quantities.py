@@ -69,6 +69,9 @@ class WrittenNumber(BinnedColumn):
         steps = number * 10**self.decimals
         return float(round(steps)) if math.isclose(steps, round(steps), rel_tol=1e-12, abs_tol=1e-6) else steps
 
+    def bound(self, number: float) -> Any:
+        return round(number / 10**self.decimals, self.decimals) if self.decimals else int(number)
+
     def of_plain(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
         # The nearest step; an integer column keeps what lies between two integers in the bin of the lower one.
         return np.rint(numbers * 10.0**self.decimals) if self.decimals else numbers

@@ -16,6 +16,7 @@ from fedsyn.errors import CellError
 from fedsyn.schema.binned import BinnedColumn
 from fedsyn.schema.columns import CategoricalColumn
 from fedsyn.schema.model import Schema
+from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, WordBook
 from fedsyn.schema.values import dates_in_numbers, text_in_column
 
 if TYPE_CHECKING:
@@ -32,10 +33,12 @@ class Block(NamedTuple):
     Attributes:
         codes: (m, d) in the schema's dtype and order, C order.
         numbers: (m, ordered columns) float32 before binning, in the schema's order; NaN where missing.
+        own: the values of an open schema's open columns, whose codes are placeholders; words are those known so far.
     """
 
     codes: np.ndarray
     numbers: npt.NDArray[np.float32]
+    own: OwnRows = NOTHING_OWN
 
 
 class BlockEncoder:
@@ -59,6 +62,11 @@ class BlockEncoder:
         self._texts = dict.fromkeys(self.numeric, 0)  # rows that hold what the column's kind cannot read
         self._flags = dict.fromkeys(self.numeric, 0)  # rows of blocks that hold true and false only
         self._numbers = dict.fromkeys(self.numeric, 0)  # rows with a number
+        self._books = {
+            name: WordBook(column, schema.missing_text)
+            for name, column in schema.columns.items()
+            if name in schema.open and isinstance(column, CategoricalColumn)
+        }
 
     def block(self, columns: Mapping[str, pa.Array | pd.Series]) -> Block:
         """Encodes some rows.
@@ -72,16 +80,23 @@ class BlockEncoder:
         size = len(columns[next(iter(self.schema.columns))])
         codes = np.empty((size, len(self.schema.columns)), dtype=self.schema.dtype)
         numbers = np.empty((size, len(self.numeric)), dtype=np.float32)
+        own: dict[str, npt.NDArray[np.float64]] = {}
+        index: dict[str, npt.NDArray[np.integer]] = {}
         for j, (name, column) in enumerate(self.schema.columns.items()):
             if isinstance(column, CategoricalColumn):
                 codes[:, j] = self._categories(name, column, columns[name])
+                if name in self._books:
+                    texts, places, _ = _factorised(name, columns[name])
+                    index[name] = self._books[name].places(texts)[places]
             else:
                 values = self._values(name, column, columns[name])
                 codes[:, j] = column.codes_of(values)
+                if name in self.schema.open:
+                    own[name] = values
                 with np.errstate(over="ignore"):
                     numbers[:, self.numeric.index(name)] = values
         self.rows += size
-        return Block(codes, numbers)
+        return Block(codes, numbers, OwnRows(own, {name: book.words for name, book in self._books.items()}, index))
 
     def finish(self) -> None:
         """Says what only the whole table shows.

@@ -51,7 +51,8 @@ class TemporalColumn(BinnedColumn):
         return bound.isoformat() if isinstance(bound, dt.date | dt.time) else bound
 
     @property
-    def _unit(self) -> int:
+    def microseconds(self) -> int:
+        """Of one step."""
         return _MICROSECONDS[self.step]
 
     @property
@@ -66,11 +67,21 @@ class TemporalColumn(BinnedColumn):
         moments, bad = self._microseconds([bound], frozenset(), None)
         if bad[0] or np.isnat(moments[0]):
             raise ValueError(f"'{bound}' is not a {self.kind} in ISO 8601, such as {self._example}")
-        return float(moments[0].astype(np.int64) // self._unit)
+        return float(moments[0].astype(np.int64) // self.microseconds)
+
+    def bound(self, number: float) -> Any:
+        return self.model_copy(update={"format": None}).texts(np.array([number]))[0]
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        longest = float(
+            100_000 * _MICROSECONDS["day"] // self.microseconds
+        )  # pandas reads spans as nanoseconds in 64 bits
+        return -longest, longest
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
         moments, bad = self._microseconds(values, missing_text, self.format)
-        numbers = np.floor_divide(moments.astype(np.int64), self._unit).astype(np.float64)
+        numbers = np.floor_divide(moments.astype(np.int64), self.microseconds).astype(np.float64)
         numbers[np.isnat(moments)] = np.nan
         return numbers, bad
 
@@ -117,10 +128,20 @@ class TemporalColumn(BinnedColumn):
         return as_stored(values.mask(absent) if absent.any() else values, self.stored)
 
     def _moments(self, numbers: np.ndarray) -> np.ndarray:
-        return (np.asarray(numbers).astype(np.int64) * self._unit).astype("timedelta64[us]")
+        return (np.asarray(numbers).astype(np.int64) * self.microseconds).astype("timedelta64[us]")
 
 
-class DatetimeColumn(TemporalColumn):
+class CalendarColumn(TemporalColumn):
+    """Moments of the calendar, from the year 1 to 9999; with a day to spare for zones."""
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        day = _MICROSECONDS["day"]
+        first, last = ((dt.date(*date) - dt.date(1970, 1, 1)).days for date in ((1, 1, 2), (9999, 12, 30)))
+        return float(first * day // self.microseconds), float(last * day // self.microseconds)
+
+
+class DatetimeColumn(CalendarColumn):
     """Moments, to the step.
 
     Attributes:
@@ -189,7 +210,7 @@ class DatetimeColumn(TemporalColumn):
         return [value.isoformat(timespec=spec) for value in values.tolist()]
 
 
-class DateColumn(TemporalColumn):
+class DateColumn(CalendarColumn):
     """Days."""
 
     kind: Literal["date"] = "date"
@@ -226,6 +247,10 @@ class TimeColumn(TemporalColumn):
     kind: Literal["time"] = "time"
     lower: str | None = "00:00:00"
     upper: str | None = "23:59:59"
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        return 0.0, float(_MICROSECONDS["day"] // self.microseconds - 1)
 
     @property
     def _example(self) -> str:

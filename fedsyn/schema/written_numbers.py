@@ -52,7 +52,8 @@ def written_numbers(profile: Profile, decimal: str | None = None) -> Written | N
         digits = rf"(\d{{1,3}}({re.escape(thousands)}\d{{3}})+|\d+)" if thousands else r"\d+"
         pattern = rf"^[+-]?\s?({head})?\s?[+-]?{digits}({re.escape(mark)}\d+)?\s?({tail})?$"
         if profile.all_match(pattern) and _wears(profile, head, tail):
-            keys = {"thousands": thousands} if thousands else {}
+            grouped = thousands and profile.any_matches(rf"\d{re.escape(thousands)}\d")
+            keys = {"thousands": thousands} if grouped else {}
             keys |= {"mark": mark} if mark != "." else {}
             keys |= {key: text for key, text in (("prefix", prefix), ("suffix", suffix)) if text}
             return _measured(profile, Written(keys))
@@ -69,7 +70,8 @@ def _styles(sample: list[str], decimal: str | None) -> list[tuple[str, str]]:
     text = "\n".join(sample)
     english = [(",", "."), ("", ".")]
     german = [("", ","), (".", ",")]
-    others = [(mark, "," if "," in text else ".") for mark in (" ", "'", "\u00a0", "\u202f") if mark in text]
+    others = [(mark, "," if "," in text else ".") for mark in (" ", "'", "\u00a0", "\u202f")]
+    others = [(mark, point) for mark, point in others if re.search(rf"\d{mark}\d", text)]
     if decimal is not None:
         return [*[(t, decimal) for t, _ in others], *(german if decimal == "," else english)]
     if re.search(r"\.\d{3},|,\d{1,2}(\D|$)|,\d{4,}|\.\d{3}\.\d{3}|(^|\n)0,", text) and not re.search(r",\d{3}\.", text):

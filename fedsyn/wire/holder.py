@@ -14,6 +14,8 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.randomness import Randomness, RandomSource
+from fedsyn.schema import Schema
+from fedsyn.schema.own_rows import OwnRows
 from fedsyn.selection.views import MarginalView
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.requests import Request
@@ -31,11 +33,13 @@ class Holder:
         partition: its id among the clients; None if the server is to assign one (deployments).
         codes: (n, d) integer codes of its own rows, in the domain's column order.
         domain: the schema's domain.
-        schema_hash: hash of the approved schema that encoded the rows.
+        schema_hash: hash of the approved schema that encoded the rows, as it was before anything was found.
         randomness: seeded in a simulation, the operating system's otherwise.
         state: JSON-able memory that survives between requests (ledger, unfinished secure sum, the mechanism's own).
         budget: the most that this holder is willing to spend; None: the run's budget.
         pooled: exact marginals of all clients' rows together, for oracles; None outside a simulation.
+        own: its own values in the columns of which something is private, as long as that was not found.
+        open_schema: the schema that says what is to be found; None from when it is closed, or was never open.
         identities: this holder's signing key, and the public key of every client by partition, as the holder pinned
             them; needed by secure sums under the malicious threat model.
         save: called with `state` after every request, answered or refused, once there is something to remember.
@@ -50,6 +54,8 @@ class Holder:
     budget: PrivacyBudget | None = None
     save: Callable[[dict[str, Any]], None] = lambda state: None
     pooled: Callable[[], MarginalView] | None = None
+    own: OwnRows | None = None
+    open_schema: Schema | None = None
     identities: Callable[[], tuple[Any, Mapping[int, bytes]]] = field(default=lambda: _no_identity())
 
 

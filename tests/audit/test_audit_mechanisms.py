@@ -52,7 +52,9 @@ NOT_AUDITED = {"augflaim_oracle": "its clients read the pooled table: not privat
 
 def test_every_registered_mechanism_is_audited_or_excused() -> None:
     """What other tests register for themselves does not live in `fedsyn.plugins`."""
-    names = {name for name, entry in registry.MECHANISMS.items() if entry.strategy.startswith("fedsyn.plugins.strategies.")}
+    names = {
+        name for name, entry in registry.MECHANISMS.items() if entry.strategy.startswith("fedsyn.plugins.strategies.")
+    }
     assert names == AUDITS.keys() | NOT_AUDITED.keys()
     assert not AUDITS.keys() & NOT_AUDITED.keys()
     assert {case.noise for case in AUDITS.values()} == {"server", "local", "distributed"}

@@ -31,7 +31,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.parties",),
     ("fedsyn.aggregation", "fedsyn.flower"),
     ("fedsyn.wire", "fedsyn.fhe"),
-    ("fedsyn.selection", "fedsyn.evaluation"),
+    ("fedsyn.selection", "fedsyn.evaluation", "fedsyn.finding"),
     ("fedsyn.inference",),
     ("fedsyn.counting", "fedsyn.privacy"),
     ("fedsyn.data",),

@@ -327,15 +327,15 @@ def people() -> pd.DataFrame:
 def test_draft_marks_what_it_read_and_is_refused_until_approved(tmp_path):
     draft = Schema.draft(people(), bins=8, label="outcome")
     columns = draft.columns
-    assert (columns["age"].lower, columns["age"].upper, columns["age"].dtype) == (22, 67, "integer")
-    assert columns["weight"].dtype == "float"
-    assert columns["weight"].missing
-    assert columns["kids"].dtype == "integer"  # floats only because a value is missing
+    assert (columns["age"].lower, columns["age"].upper, columns["age"].kind) == (0, 70, "integer")
+    assert (columns["weight"].kind, columns["weight"].places, columns["weight"].missing) == ("decimal", 2, True)
+    assert columns["kids"].kind == "integer"  # floats only because a value is missing
     assert columns["city"].values == ("Bonn", "Köln", "other")
+    assert draft.aside["nothing"].kind == "drop"
     assert columns["member"].categories == (False, True)
     assert columns["outcome"].categories == (0, 1)
     assert draft.drafted["age"] == ("kind", "bounds", "missing")
-    assert draft.drafted["city"] == ("kind", "categories", "missing")
+    assert draft.drafted["city"] == ("kind", "categories", "missing", "rare")
     assert set(draft.drafted) == set(people())
 
     path = tmp_path / "draft.yaml"
@@ -348,8 +348,10 @@ def test_draft_marks_what_it_read_and_is_refused_until_approved(tmp_path):
     assert "67" not in str(caught.value)
 
     approved = path.read_text(encoding="utf-8").replace("approved: false", "approved: true")
-    Schema.loads(approved).require_approved()
-    assert draft.encode(people()).shape == (4, 7)
+    with pytest.raises(SchemaError, match=r"city: kind, categories, missing, rare.*few rows hold some category"):
+        Schema.loads(approved).require_approved()
+    Schema.loads(approved.replace(", rare]", "]\n    public: towns are on the map")).require_approved()
+    assert draft.encode(people()).shape == (4, 6)
 
 
 def test_a_schema_written_by_hand_needs_no_approval():
@@ -357,7 +359,9 @@ def test_a_schema_written_by_hand_needs_no_approval():
 
 
 def test_draft_keeps_the_most_frequent_of_too_many_categories(monkeypatch):
-    monkeypatch.setattr("fedsyn.schema.draft._MOST_CATEGORIES", 2)
+    monkeypatch.setattr("fedsyn.schema.guess.MOST_CATEGORIES", 2)
+    monkeypatch.setattr("fedsyn.schema.guess.LONG_LIST", 2)
+    monkeypatch.setattr("fedsyn.schema.guess.FEW_ROWS", 2)
     column = Schema.draft(pd.DataFrame({"x": ["b", "c", "a", "b", "a"]})).columns["x"]
     assert column.categories == ("a", "b")
     assert encode(column, ["c"]) == [2]

@@ -1,0 +1,160 @@
+"""`fedsyn sample` and `fedsyn evaluate`: rows from a model, and how good a synthetic table is beside real rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedsyn.cli.console import err_console, out_console, writing
+from fedsyn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedsyn.evaluation.quality import Quality
+
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
+
+
+def sample(
+    source: Annotated[Path, typer.Argument(help="Saved model, or directory of a run.", metavar="MODEL_OR_RUN")],
+    rows: Annotated[int | None, typer.Option(min=1, help="How many; default: as many as there are.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Only such rows: also != <= >= < >; may be repeated."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file; default: standard output.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="For the same rows again.")] = None,
+    force: ForceOption = False,
+) -> None:
+    """Draw more rows from a fitted model, all of them or only some kind. It costs no privacy, however often."""
+    from fedsyn.front.archive import read_release
+    from fedsyn.front.conditions import read_conditions, restrict
+    from fedsyn.randomness import Randomness
+    from fedsyn.runs.synthesis import write_synthetic
+
+    if out is not None:
+        if out.suffix.lower() not in (".csv", ".parquet"):
+            raise ConfigError(f"--out {out}: the name must end in .csv or .parquet")
+        may_write(out, force)
+    release = read_release(source)
+    schema, model = restrict(release.schema, release.model, read_conditions(release.schema, where or ()))
+    wanted = rows if rows is not None else max(1, round(model.total))
+    suffix = ".csv" if out is None else out.suffix.lower()
+    with (
+        writing(out or Path("standard output")),
+        tempfile.TemporaryDirectory(dir=out.parent if out else None) as folder,
+    ):
+        made = Path(folder) / f"rows{suffix}"
+        write_synthetic(made, schema, model, wanted, Randomness(seed), keep=False)
+        if out is None:
+            _to_standard_output(made)
+        else:
+            made.replace(out)
+            err_console.print(f"{wanted:,} rows in {out}", soft_wrap=True, highlight=False)
+    if not release.ledger.get("private", False):
+        reasons = (
+            "; ".join(release.ledger.get("not_private_because", ())) or "its ledger does not say that it is private"
+        )
+        err_console.print(f"do not release this table: {reasons}", soft_wrap=True, highlight=False, style="yellow")
+
+
+def evaluate(
+    synthetic: Annotated[Path, typer.Argument(help="Synthetic table, or directory of a run.", metavar="SYNTHETIC")],
+    real: Annotated[Path, typer.Option(help="Table of real rows.", metavar="FILE")],
+    schema: Annotated[
+        Path | None, typer.Option(help="Schema of both; default: schema.yaml beside the table.", metavar="FILE")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Column to predict; default: the schema's.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a page, too.", metavar="PAGE.html")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: every score as JSON.")] = False,
+    force: ForceOption = False,
+) -> None:
+    """Compare a synthetic table with real rows, where those are. What it prints and writes is not private."""
+    import numpy as np
+
+    from fedsyn.data import encode_file
+    from fedsyn.evaluation.quality import quality
+    from fedsyn.runs.directory import synthetic_file
+    from fedsyn.schema import Schema
+
+    if out is not None:
+        may_write(out, force)
+    table = synthetic_file(synthetic) if synthetic.is_dir() else synthetic
+    if schema is None:
+        schema = table.with_name("schema.yaml")
+        if not schema.is_file():
+            raise ConfigError(f"--schema is needed: there is no schema.yaml beside {table}")
+    known = Schema.load(schema).adjusted(None, label)
+    codes = [encode_file(file, known) for file in (real, table)]
+    found = quality(known, *codes, rng=np.random.default_rng(0))
+    if out is not None:
+        from fedsyn.report.quality_page import evaluation_page
+
+        with writing(out):
+            evaluation_page(found, out, table.name)
+    if as_json:
+        sys.stdout.write(json.dumps(found.to_dict(), indent=1) + "\n")
+    else:
+        _show_quality(found)
+        if out is not None:
+            out_console.print(f"page: {out}", soft_wrap=True, highlight=False)
+
+
+def may_write(path: Path, force: bool) -> None:
+    """Refuses to replace a file unless that was asked for, before anything is done.
+
+    Raises:
+        ConfigError: the file exists, or there is no such folder.
+    """
+    if path.exists() and not force:
+        raise ConfigError(f"{path} exists; choose another name, or add --force to replace it")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
+
+
+def _to_standard_output(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_quality(found: Quality) -> None:
+    from rich.table import Table
+
+    from fedsyn.report.quality_page import how_good
+
+    out_console.print(f"{how_good(found)}.".capitalize(), highlight=False)
+    columns = Table(title="columns, the worst first", title_justify="left")
+    for head in ("column", "score", "real rows", "uniform"):
+        columns.add_column(head, justify="left" if head == "column" else "right")
+    for one in found.columns[:8]:
+        columns.add_row(one.name, *(f"{value:.3f}" for value in (one.score, one.halves, one.uniform)))
+    out_console.print(columns)
+    pairs = Table(title="pairs, the worst first", title_justify="left")
+    for head in ("pair", "score", "real rows", "independent"):
+        pairs.add_column(head, justify="left" if head == "pair" else "right")
+    for pair in found.pairs[:8]:
+        values = (pair.score, pair.halves, pair.independent)
+        pairs.add_row(f"{pair.first} × {pair.second}", *(f"{value:.3f}" for value in values))
+    if found.pairs:
+        out_console.print(pairs)
+    if found.prediction is not None:
+        got = found.prediction
+        out_console.print(
+            f"prediction of {got.label}: {got.measure} {got.synthetic:.3f} trained on it, {got.real:.3f} on real rows",
+            highlight=False,
+        )
+    out_console.print(
+        "1 is equal, 0 is disjoint; 'real rows' is the score of two halves of the real rows. Computed from real rows "
+        "without noise: not for publication.",
+        highlight=False,
+    )

@@ -1,0 +1,315 @@
+"""What drives a run at its server: requests become messages on a Grid, are charged, and come back as checked answers.
+
+Two drive a run, one after the other: the finding of what is private in its schema (`fedsyn.protocol.opening`), where
+anything is, and the mechanism (`fedsyn.protocol.strategy`). They share clients, ledger and records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+from fedsyn.aggregation import Aggregation, ServerSum
+from fedsyn.config import RunConfig
+from fedsyn.errors import ProtocolError, RunError
+from fedsyn.flower import Grid
+from fedsyn.flower.loop import OwnLoop
+from fedsyn.privacy import Ledger, PrivacyBudget, Release, accountant_for, sigma_for_rho
+from fedsyn.protocol import joining
+from fedsyn.protocol.client import Join, Sizes
+from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.exchange import Exchange
+from fedsyn.protocol.joining import Participant
+from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord, Timer
+from fedsyn.protocol.stored import Keeper
+from fedsyn.randomness import Randomness
+from fedsyn.store import Store
+from fedsyn.store.crypto import SumRun, sums_with
+from fedsyn.wire.envelope import Arrays, Envelope, Reply, Stage
+from fedsyn.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
+
+Steps = Generator[Yielded, Any, Any]
+Parsed = TypeVar("Parsed")
+
+# Of a cohort whose row counts are known with noise only: a bound that no federation of people reaches.
+_LARGEST_ROWS = 2.0**40
+
+
+class Driver(OwnLoop):
+    """Turns requests into messages on a Grid, and keeps what a run has come to so far.
+
+    Args:
+        contract: of the run.
+        aggregation: how clients' numbers come together.
+        schema_hash: hash of the schema, which every client must have approved.
+        randomness: the server's source of randomness.
+        observer: called with record and costs of each finished round.
+        after: who drove the run until now, with its clients, ledger and records; None at its beginning.
+    """
+
+    def __init__(
+        self,
+        contract: Contract,
+        aggregation: Aggregation | Store,
+        schema_hash: str,
+        randomness: Randomness,
+        observer: Observer | None,
+        after: Driver | None = None,
+    ) -> None:
+        self.contract, self.aggregation, self.schema_hash = contract, aggregation, schema_hash
+        self.config: RunConfig = contract.config
+        self.options = contract.options
+        self.domain = contract.domain
+        self.randomness = randomness
+        self.budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
+        self._observer, self._after = observer, after
+        self._requests = self._sums = 0  # so far; randomness is keyed by their number
+        self.clients: dict[int, Participant] = {}
+        self.records: list[RoundRecord] = [RoundRecord(0)]
+        self.costs: list[RoundCosts] = [RoundCosts(0)]
+        if after is None:
+            self.ledger = contract.new_ledger(contract.trusted(self.config), randomness)
+            return
+        self.ledger, self.clients, self.records, self.costs = after.ledger, after.clients, after.records, after.costs
+        self._requests, self._sums = after._requests, after._sums
+        if type(aggregation) is type(after.aggregation):  # with what it has set up
+            self.aggregation = after.aggregation
+
+    @cached_property
+    def keeper(self) -> Keeper | None:
+        """The server's side of the run's store; None where the mechanism forms sums."""
+        if not isinstance(self.aggregation, Store):
+            return None
+        facts = (self.contract, self.ledger, self.randomness, self.party_ledger, self.clients, self.drop)
+        return Keeper(self.aggregation, *facts)
+
+    @cached_property
+    def crypto(self) -> SumRun | None:
+        """The way to the crypto party of a run whose sums are of ciphertexts."""
+        aggregation = self.aggregation
+        is_needed = isinstance(aggregation, Aggregation) and aggregation.has_crypto_party
+        return sums_with(self.config, self.domain, self.randomness) if is_needed else None
+
+    @property
+    def kept(self) -> list[Keeper | SumRun]:
+        """Whoever keeps something for the run: it is told of the run, and of its end."""
+        return [kept for kept in (self.keeper, self.crypto) if kept is not None]
+
+    def party_ledger(self, party: int) -> Ledger:
+        """The ledger of a party that this server plays in a simulation."""
+        return Ledger(self.budget, accountant_for(self.contract.accountant, self.budget), noise_by=f"party {party}")
+
+    # What a protocol uses --------------------------------------------------------------------------------------------
+
+    @property
+    def round(self) -> int:
+        return self.records[-1].round
+
+    @property
+    def record(self) -> RoundRecord:
+        return self.records[-1]
+
+    def begin_round(self, t: int) -> None:
+        """Closes the current round's record and starts that of round t."""
+        if t == self.record.round:
+            return
+        self._close_round()
+        self.records.append(RoundRecord(t))
+        self.costs.append(RoundCosts(t))
+
+    def everyone(self) -> tuple[int, ...]:
+        return tuple(sorted(self.clients))
+
+    def sample(self, participation: float) -> tuple[int, ...]:
+        """A round's cohort: each client with probability `participation`, independently, at least the minimum.
+
+        A cohort below the minimum is drawn again. Sampling is not used for privacy amplification, so conditioning on
+        a large enough cohort costs nothing. With p = 1 nothing is drawn.
+        """
+        everyone, minimum = self.everyone(), self.config.federation.minimum_cohort
+        source = self.randomness.ordinary("cohort", self.round)
+        cohort = everyone if participation >= 1.0 else joining.sampled(everyone, participation, minimum, source)
+        self.record.cohort = list(cohort)
+        return cohort
+
+    def rows(self, partitions: Iterable[int]) -> float:
+        """Total row count of some clients, from their public or released sizes.
+
+        Clients that hold different columns hold the same rows.
+        """
+        counts = [self.clients[k].rows or 0.0 for k in partitions]
+        return float(sum(counts)) if self.config.federation.columns is None else max(counts, default=0.0)
+
+    @property
+    def total(self) -> float:
+        """Row count of the federation, at least 1."""
+        return max(1.0, self.rows(self.clients))
+
+    def is_open(self, sums: Summed, what: str) -> bool:
+        """Whether a sum was opened; a note in the round's record where it was not."""
+        if not sums.opened:
+            self.record.notes.append(f"too few contributions: no {what} were opened in this round's sum")
+        return sums.opened
+
+    def accept(self, replies: Mapping[int, Reply], parse: Callable[[Reply], Parsed]) -> dict[int, Parsed]:
+        """Parses replies to an `Ask`; a reply that `parse` refuses with ProtocolError drops its client."""
+        accepted = {}
+        for partition in sorted(replies):
+            try:
+                accepted[partition] = parse(replies[partition])
+            except ProtocolError as error:
+                self.drop(partition, str(error))
+        return accepted
+
+    def drop(self, partition: int, reason: str) -> None:
+        self.record.dropped[partition] = reason
+
+    def timed(self, phase: str) -> Timer:
+        """Context manager that adds the seconds of a block to the round's costs."""
+        return Timer(self.costs[-1], phase)
+
+    # Driving ----------------------------------------------------------------------------------------------------------
+
+    def drive(self, steps: Steps, grid: Grid, timeout: float) -> Any:
+        """Answers every request of a protocol; gives what it returns."""
+        answer = None
+        while True:
+            try:
+                request = steps.send(answer)
+            except StopIteration as end:
+                return end.value
+            answer = self.answer(request, grid, timeout)
+
+    def answer(self, yielded: Yielded, grid: Grid, timeout: float) -> Any:
+        """What comes back into the generator. One branch per kind of request."""
+        self._requests += 1
+        if isinstance(yielded, Deal | Choose | Open):
+            return self._stored(yielded, grid, timeout)
+        self.record.cohort = sorted({*self.record.cohort, *yielded.cohort})
+        if isinstance(yielded, Sum):
+            return self._sum(yielded, grid, timeout)
+        return self._ask(yielded, grid, timeout)
+
+    def _stored(self, asked: Deal | Choose | Open, grid: Grid, timeout: float) -> Any:
+        if self.keeper is None:
+            raise TypeError("a mechanism that yields Deal, Choose or Open names them as its contract's `store`")
+        with self.timed(asked.request.name):
+            if isinstance(asked, Deal):
+                envelope = self._envelope(asked.request)
+                return self.keeper.deal(asked, self._exchange(grid, timeout, asked.cohort, envelope))
+            if isinstance(asked, Choose):
+                return self.keeper.choose(asked, self.record)
+            return self.keeper.open(asked, self.record)
+
+    def _ask(self, asked: Ask, grid: Grid, timeout: float) -> dict[int, Reply]:
+        if asked.cohort:  # charged before it is asked for: a reply that is late or malformed was released too
+            for release in asked.request.releases(self.contract):
+                self._promise(replace(release, round=self.round))
+        return self._exchange(grid, timeout, asked.cohort, self._envelope(asked.request))(list(asked.arrays))
+
+    def _promise(self, release: Release) -> None:
+        """Charges a release whose noise a client draws; in a simulation its sampler is known."""
+        known = replace(release, sampler=self.randomness.label) if self.randomness.seeded else release
+        self.ledger.promise(known)
+
+    def _sum(self, asked: Sum, grid: Grid, timeout: float) -> Summed:
+        number, self._sums = self._sums, self._sums + 1
+        layout = asked.request.layout(self.contract, asked.arrays)
+        spec = layout.spec(asked.sigma, len(asked.cohort), number)
+        name = asked.request.name
+        envelope = replace(self._envelope(asked.request), sum=spec)
+
+        def send(
+            cohort: Sequence[int],
+            arrays: Arrays,
+            *,
+            each: Mapping[int, Arrays] | None = None,
+            stage: Stage | None = None,
+            exact: bool = True,
+        ) -> dict[int, Reply]:
+            message = replace(envelope, stage=stage, params=envelope.params if exact else {})
+            return self._exchange(grid, timeout, cohort, message)(arrays, each)
+
+        def stream(cohort: Sequence[int], arrays: Arrays) -> Iterator[Reply]:
+            return self._exchange(grid, timeout, cohort, envelope).stream(arrays)
+
+        public = self.config.privacy.client_sizes == "public"
+        assert isinstance(self.aggregation, Aggregation)
+        return self.aggregation.run(
+            ServerSum(
+                name,
+                tuple(asked.cohort),
+                layout,
+                spec,
+                list(asked.arrays),
+                self.round,
+                max(1.0, self.rows(asked.cohort)) if public else _LARGEST_ROWS,
+                self.config.sha256,
+                self.ledger,
+                self.randomness.generator("server", self.round, name, self._requests - 1),
+                send,
+                self.drop,
+                self.record.notes.append,
+                self.crypto,
+                self.everyone(),
+                stream,
+            )
+        )
+
+    def _envelope(self, request: Request) -> Envelope:
+        params = request.model_dump()
+        return Envelope(request.name, request.kind, self.round, self.config.sha256, params, self._requests)
+
+    def _exchange(self, grid: Grid, timeout: float, cohort: Sequence[int], envelope: Envelope) -> Exchange:
+        nodes = {k: self.clients[k].node for k in cohort}
+        return Exchange(grid, nodes, envelope, timeout, self.costs[-1], self.drop)
+
+    def _close_round(self) -> None:
+        if self.keeper is not None:
+            self.keeper.measure(self.costs[-1])
+        self.record.dropped = dict(sorted(self.record.dropped.items()))  # not in the order in which replies came
+        if self._observer is not None:
+            self._observer(self.record, self.costs[-1])
+
+    # Joining ----------------------------------------------------------------------------------------------------------
+
+    def join(self, grid: Grid, timeout: float) -> None:
+        """Asks every node who it is. Afterwards `self.clients` maps partition ids to nodes and row counts."""
+        federation, public = self.config.federation, self.config.privacy.client_sizes == "public"
+        wanted = 1 if self.contract.central else federation.clients
+        nodes = joining.wait_for_nodes(grid, wanted, federation.connect_timeout)
+        self.clients = joining.provisional(nodes)
+        replies = self.answer(Ask(list(self.clients), Join(schema_hash=self.schema_hash)), grid, timeout)
+        assert isinstance(replies, dict)
+        reasons = [reason for _, reason in sorted(self.record.dropped.items(), reverse=True)]  # node by node
+        self.record.dropped = {}  # under provisional ids
+        self.clients, refused = joining.joined(self.clients, replies, public)
+        reasons += refused
+        self.record.notes += [f"not joined: {reason}" for reason in reasons]
+        joining.require_enough(self.clients, len(nodes), federation, reasons)
+        self.record.cohort = list(self.clients)
+        self.announce(0.0 if public else self.config.privacy.size_share)
+        if not public:
+            self._release_sizes(grid, timeout)
+
+    def announce(self, share: float) -> None:
+        """Agrees on the run, and on what of the budget remains after a share, with whoever keeps something for it."""
+        for kept in self.kept:
+            kept.announce(self.ledger.remaining_rho * (1 - share))
+
+    def _release_sizes(self, grid: Grid, timeout: float) -> None:
+        """Private sizes: every client releases its own row count once, paid from the run's budget.
+
+        One row sits at one client, so the releases of all clients together cost one of them (parallel composition).
+        """
+        sigma = sigma_for_rho(self.config.privacy.size_share * self.ledger.remaining_rho)
+        replies = self.answer(Ask(list(self.clients), Sizes(sigma=sigma)), grid, timeout)
+        assert isinstance(replies, dict)
+        self.clients = joining.with_released_sizes(self.clients, replies, self.drop)
+        if len(self.clients) < max(1, self.config.federation.minimum_cohort):
+            raise RunError("too few clients released their size")
+
+
+__all__ = ["Driver", "Steps"]

@@ -1,0 +1,233 @@
+"""The client's side of finding what is private in an open schema: three sums of counts, and what came out of them.
+
+Before the schema is closed a client answers these requests and none of its mechanism's; afterwards the reverse. What it
+may be asked follows from its own schema and configuration alone (`fedsyn.finding.facts`): it refuses anything else, and
+anything twice.
+
+Why a server gains nothing by telling a client of other pieces than it released: the pieces fix a public schema, and
+every mechanism is private under any public schema, chosen however the server likes. They are public knowledge to the
+mechanism, as bounds in a file would be; a category that was made up is a question with noise on its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from fedsyn.aggregation import Contribution
+from fedsyn.config import RunConfig
+from fedsyn.errors import ProtocolError, SchemaError
+from fedsyn.finding.facts import Finding
+from fedsyn.finding.prefixes import SYMBOLS, level_counts
+from fedsyn.finding.universe import histogram
+from fedsyn.privacy import Release
+from fedsyn.privacy.release import COUNTS
+from fedsyn.protocol.client import Answer, Join, Sizes, TableClient, answers, shared_contract
+from fedsyn.protocol.contract import Contract
+from fedsyn.schema.own_rows import OwnRows
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.requests import AskRequest, Layout, Request, SumRequest
+
+#: Of the holder's state: what it was asked of its open columns, and what was found.
+ASKED, FOUND = "find_asked", "found"
+
+
+def finding_of(contract: Contract) -> Finding:
+    """What the contract's schema leaves to be found; ProtocolError if that is nothing."""
+    if contract.finding is None:
+        raise ProtocolError("nothing of this schema is private: there is nothing to find")
+    return contract.finding
+
+
+def _checked(check: str) -> AfterValidator:
+    """A check of `Finding`, where a contract is at hand."""
+
+    def validate(value: Any, info: ValidationInfo) -> Any:
+        if info.context is not None:
+            getattr(finding_of(info.context), check)(value)
+        return value
+
+    return AfterValidator(validate)
+
+
+_Count = Annotated[int, Field(ge=0)]
+_CELLS = "of each ordered column, cells of a grid for each bucket of its public universe"
+AllottedCells = Annotated[list[list[_Count]], _checked("check_cells"), Field(description=_CELLS)]
+_PREFIXES = "of each column of categories, prefixes of one length, in hexadecimal digits"
+Prefixes = Annotated[list[list[str]], _checked("check_prefixes"), Field(description=_PREFIXES)]
+_CUTS = "of each ordered column, edges of its grid"
+Cuts = Annotated[list[list[_Count]], Field(description=_CUTS)]
+_CATEGORIES = "of each column of categories, those that were found"
+Categories = Annotated[list[list[str]], _checked("check_categories"), Field(description=_CATEGORIES)]
+
+
+class FindRanges(SumRequest):
+    """The rows of every open ordered column by sign and power of two, between what is public of its bounds."""
+
+    name = "find-ranges"
+    leaves = "counts of c open columns over a public universe, in a sum; once"
+    costs = "c vectors of sensitivity 1 (a row is in one bucket of each): rho c/(2 sigma^2), mu^2 twice that"
+
+    def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """One vector of counts for each column. A row adds 1 to one bucket of each, or to none where it is missing."""
+        shapes = tuple((len(column.edges) - 1,) for column in finding_of(contract).ranges)
+        return Layout(shapes, len(shapes), replaced=COUNTS)
+
+
+class FindBins(SumRequest):
+    """The rows of every column whose bins are found, in the cells of a grid and in blocks of 4, 16, 64, ... of them."""
+
+    name = "find-bins"
+    leaves = "counts of a grid over the released range of each such column, at L widths in all, in a sum; once"
+    costs = "L vectors of sensitivity 1 (a row is in one block of each width): rho L/(2 sigma^2), mu^2 twice that"
+
+    cells: AllottedCells
+
+    def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """One vector of counts for each width of each column; whatever grid is named, its cells are disjoint."""
+        finding = finding_of(contract)
+        trees = [finding.ranges[i].tree(self.cells[i]) for i in finding.binned]
+        shapes = tuple((length,) for tree in trees for length in tree.lengths)
+        return Layout(shapes, len(shapes), replaced=COUNTS)
+
+
+class FindCategories(SumRequest):
+    """The rows whose text begins with some prefixes, by the byte that follows, or the end, in every open column."""
+
+    name = "find-categories"
+    leaves = "counts of the continuations of released prefixes of c open columns, in a sum; once for each length"
+    costs = "c vectors of sensitivity 1 (a row has one text, so one prefix and one byte): rho c/(2 sigma^2) a length"
+
+    prefixes: Prefixes
+
+    def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """One vector of counts for each column that is asked of: a row adds 1 to one of its cells, or to none."""
+        shapes = tuple((len(own) * SYMBOLS,) for own in self.prefixes if own)
+        if not shapes:
+            raise ProtocolError("parameter 'prefixes' names none")
+        return Layout(shapes, len(shapes), replaced=COUNTS)
+
+
+class Close(AskRequest):
+    """What was found: from here on the schema is closed, and the mechanism begins."""
+
+    name = "close"
+    leaves = "nothing"
+    costs = "nothing: the reply depends on no row"
+
+    cells: AllottedCells
+    cuts: Cuts
+    categories: Categories
+
+    def releases(self, contract: Contract) -> tuple[Release, ...]:
+        return ()
+
+
+class FindingClient(TableClient):
+    """Any mechanism's client before the schema is closed.
+
+    Args:
+        config: the run's configuration.
+        holder: of the rows, with its own values of the open columns.
+        family: the mechanism's contract, whose accountant and trust hold here, too.
+    """
+
+    def __init__(self, config: RunConfig, holder: Holder, family: type[Contract]) -> None:
+        self._family = family
+        super().__init__(config, holder)
+        assert holder.open_schema is not None and holder.own is not None
+        self.own: OwnRows = holder.own
+
+    def agreed(self, config: RunConfig, holder: Holder) -> Contract:
+        """The mechanism's contract on the open schema: placeholders, and what is to be found."""
+        assert holder.open_schema is not None
+        return shared_contract(self._family, config, holder.domain).opened(holder.open_schema)
+
+    def _once(self, key: str) -> None:
+        """Remembers what was asked; ProtocolError the second time. Kept by the holder, whatever becomes of the sum."""
+        asked = self.holder.state.setdefault(ASKED, [])
+        if key in asked:
+            raise ProtocolError("this was asked of the open columns before: it is answered once in a run")
+        asked.append(key)
+
+    @answers(FindRanges)
+    def ranges(self, call: Call[FindRanges]) -> Contribution:
+        """Counts over each universe; one row touches each once, L2 sensitivity 1."""
+        self._once(call.request.name)
+        parts = [histogram(np.array(c.edges), self.own.numbers[c.name]) for c in finding_of(self.contract).ranges]
+        return _contribution(parts, call.request.layout(self.contract, call.arrays))
+
+    @answers(FindBins)
+    def bins(self, call: Call[FindBins]) -> Contribution:
+        """Counts of each grid at every width; one row touches each width once, L2 sensitivity 1."""
+        cells = call.request.cells
+        self._once(call.request.name)
+        parts = []
+        for i in finding_of(self.contract).binned:
+            column = finding_of(self.contract).ranges[i]
+            counts = histogram(column.grid(cells[i]), self.own.numbers[column.name])
+            parts.append(column.tree(cells[i]).apply(counts))
+        return _contribution(parts, call.request.layout(self.contract, call.arrays))
+
+    @answers(FindCategories)
+    def categories(self, call: Call[FindCategories]) -> Contribution:
+        """Counts of what follows each prefix; one row touches each column's vector once at most."""
+        asked = [[bytes.fromhex(prefix) for prefix in own] for own in call.request.prefixes]
+        length = next(len(prefix) for own in asked for prefix in own)
+        self._once(f"{call.request.name} {length}")
+        columns = zip(finding_of(self.contract).texts, asked, strict=True)
+        parts = [
+            level_counts(self.own.words[column.name], self.own.word_counts(column.name), prefixes)
+            for column, prefixes in columns
+            if prefixes
+        ]
+        return _contribution(parts, call.request.layout(self.contract, call.arrays))
+
+    @answers(Close)
+    def close(self, call: Call[Close]) -> Answer:
+        """Keeps what was found; the schema that it makes is checked here, and made anew for every later message."""
+        pieces = call.request.model_dump()
+        try:
+            finding_of(self.contract).closed(**pieces)
+        except ValueError as error:
+            raise ProtocolError(f"parameter 'cuts' {error}") from None
+        except SchemaError:
+            raise ProtocolError("what was found makes no schema") from None
+        self.holder.state[FOUND] = pieces
+        return [], {}
+
+
+def _contribution(parts: Sequence[npt.NDArray[np.int64]], layout: Layout) -> Contribution:
+    vector = np.concatenate([np.zeros(0, np.int64), *parts])
+    cells = np.flatnonzero(vector)
+    return Contribution(cells, vector[cells], tuple(range(len(layout.shapes))), layout)
+
+
+def requests_of(finding: Finding) -> list[type[Request]]:
+    """What a server may ask before the schema is closed."""
+    asked: list[type[Request]] = [FindRanges] if finding.ranges else []
+    asked += [FindBins] if finding.binned else []
+    asked += [FindCategories] if finding.texts else []
+    return [*asked, Close]
+
+
+# Nothing of a mechanism is answered before it begins.
+_BEFORE = {request.name for request in (Join, Sizes, FindRanges, FindBins, FindCategories, Close)}
+for _name in set(FindingClient.requests) - _BEFORE:
+    del FindingClient.requests[_name], FindingClient._methods[_name]
+
+__all__ = [
+    "ASKED",
+    "FOUND",
+    "Close",
+    "FindBins",
+    "FindCategories",
+    "FindRanges",
+    "FindingClient",
+    "finding_of",
+    "requests_of",
+]

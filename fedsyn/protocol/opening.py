@@ -1,0 +1,170 @@
+"""The server's side of finding what is private in an open schema, before the mechanism: whatever mechanism it is.
+
+One protocol for all of them: after the clients have joined (and released their sizes, where those are private), sums
+over ALL of them, also where only some take part in a round of the mechanism. They are charged to the run's ledger and
+to every client's, at most `schema_share` of the budget together. Each sum uses what earlier sums released and nothing
+else; the shares of the parts are fixed before the first one. What finding does not spend, levels of trees that end
+early, is the mechanism's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation import Aggregation, make_aggregation
+from fedsyn.config import RunConfig
+from fedsyn.errors import RunError
+from fedsyn.finding.bins import Cells, cuts
+from fedsyn.finding.facts import RangeColumn
+from fedsyn.finding.grid import allot, range_noise
+from fedsyn.finding.prefixes import SYMBOLS, PrefixTree
+from fedsyn.finding.universe import FALSE_ALARM, significant_range, threshold
+from fedsyn.flower import Grid
+from fedsyn.inference.hierarchy import HierarchicalMeasurement, least_squares
+from fedsyn.privacy import sigma_for_rho
+from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.driving import Driver
+from fedsyn.protocol.finding import Close, FindBins, FindCategories, FindRanges, finding_of
+from fedsyn.protocol.record import Observer
+from fedsyn.randomness import Randomness
+from fedsyn.schema import Schema
+from fedsyn.wire.requests import Ask, Sum, Summed, SumRequest, Yielded
+
+# Of the budget for columns of numbers: ranges are four numbers a column at most, bins are the rest.
+_RANGE_SHARE = 0.25
+Asking = Generator[Yielded, Any, Any]
+Floats = npt.NDArray[np.float64]
+
+
+class Opening(Driver):
+    """Finds what is private of a schema; the mechanism's strategy continues with its clients, ledger and records.
+
+    Args:
+        config: the run's configuration.
+        schema: an open one.
+        family: the mechanism's contract.
+        randomness, observer: as for a strategy.
+
+    Attributes:
+        schema: the closed schema, once it is found.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        schema: Schema,
+        family: type[Contract],
+        *,
+        randomness: Randomness,
+        observer: Observer | None = None,
+    ) -> None:
+        contract = family(config, schema.domain).opened(schema)
+        trusted = contract.trusted(config)
+        if not isinstance(trusted, Aggregation):  # a plain store is trusted with as much as a plain sum
+            trusted = make_aggregation(config.aggregation, config.federation.minimum_cohort)
+        super().__init__(contract, trusted, schema.sha256, randomness, observer)
+        self.finding = finding_of(contract)
+        self.schema = schema
+
+    def find(self, grid: Grid) -> Schema:
+        """Joins the clients, finds, and closes the schema at every client that can be reached; gives the closed one.
+
+        Raises:
+            RunError: too few clients for a sum, or for the run once it is closed.
+        """
+        timeout = self.config.federation.timeout
+        self.join(grid, timeout)
+        with self.timed("find"):
+            self.schema = self.drive(self.protocol(), grid, timeout)
+        return self.schema
+
+    def protocol(self) -> Asking:
+        """Ranges, then bins, then categories, then what was found to everybody."""
+        rho = self.contract.schema_share * self.ledger.remaining_rho
+        finding = self.finding
+        numbers = rho * len(finding.ranges) / len(finding.schema.open)
+        cells, found_cuts = (yield from self._numbers(numbers)) if finding.ranges else ([], [])
+        categories = (yield from self._categories(rho - numbers)) if finding.texts else []
+        replies = yield Ask(self.everyone(), Close(cells=cells, cuts=found_cuts, categories=categories))
+        self.clients = {k: client for k, client in self.clients.items() if k in replies}
+        if len(self.clients) < max(1, self.config.federation.minimum_cohort):
+            raise RunError("too few clients could be told what was found of the schema")
+        return finding.closed(cells, found_cuts, categories)
+
+    # Columns of numbers -----------------------------------------------------------------------------------------------
+
+    def _numbers(self, rho: float) -> Asking:
+        """(cells, cuts) of every ordered column, for at most rho."""
+        finding = self.finding
+        share = _RANGE_SHARE if finding.binned else 1.0
+        sums = yield from self._summed(FindRanges(), share * rho)
+        least = threshold(max(sums.sigmas), sum(len(counts) for counts in sums.arrays))
+        cells = [
+            self._allotted(column, counts, least) for column, counts in zip(finding.ranges, sums.arrays, strict=True)
+        ]
+        found: list[list[int]] = [[] for _ in finding.ranges]
+        if not finding.binned:
+            return cells, found
+        sums = yield from self._summed(FindBins(cells=cells), (1.0 - share) * rho)
+        arrays, sigma = iter(sums.arrays), max(sums.sigmas)
+        for i in finding.binned:
+            tree = finding.ranges[i].tree(cells[i])
+            values = np.concatenate([next(arrays) for _ in tree.widths])
+            counts, _ = least_squares([HierarchicalMeasurement(finding.ranges[i].name, tree, values, sigma)])
+            found[i] = self._cut(finding.ranges[i], cells[i], counts, sigma)
+        return cells, found
+
+    def _allotted(self, column: RangeColumn, counts: Floats, least: float) -> list[int]:
+        """The grid within the range that stands out: a cell for each bucket where no bins are found."""
+        first, last, stands_out = significant_range(counts, least)
+        if not stands_out:
+            self.record.notes.append(f"{column.name}: no bucket stood out of the noise; the fullest one is its range")
+        edges = np.array(column.edges)
+        # What is public of the bounds stays as it is.
+        first, last = (first if column.wanted.lower else 0), (last if column.wanted.upper else len(counts) - 1)
+        if column.wanted.bins is None:
+            self.record.notes.append(f"{column.name}: found from {edges[first]:g} to {edges[last + 1]:g}")
+            return [int(first <= i <= last) for i in range(len(counts))]
+        return allot(column.edges, np.where(counts > least, counts, 0.0), first, last, column.whole)
+
+    def _cut(self, column: RangeColumn, cells: list[int], counts: Floats, sigma: float) -> list[int]:
+        wanted, edges = column.wanted, column.grid(cells)
+        assert wanted.bins is not None
+        grid = Cells(edges, counts, sigma, range_noise(column.tree(cells), sigma))
+        cut = cuts(grid, wanted.bins, trim_low=wanted.lower, trim_high=wanted.upper)
+        self.record.notes.append(
+            f"{column.name}: found from {edges[cut[0]]:g} to {edges[cut[-1]]:g}, in {len(cut) - 1} bins"
+        )
+        return cut
+
+    # Columns of categories --------------------------------------------------------------------------------------------
+
+    def _categories(self, rho: float) -> Asking:
+        """The categories of every such column, for at most rho: an equal part for each length of a prefix."""
+        texts, levels = self.finding.texts, self.finding.levels
+        trees = [PrefixTree(column.wanted.most, column.wanted.length) for column in texts]
+        for _ in range(levels):
+            if not any(tree.alive for tree in trees):
+                break
+            prefixes = [[prefix.hex() for prefix in tree.alive] for tree in trees]
+            sums = yield from self._summed(FindCategories(prefixes=prefixes), rho / levels)
+            arrays = iter(sums.arrays)
+            asked = sum(len(own) for own in prefixes) * SYMBOLS
+            for tree in trees:
+                if tree.alive:
+                    tree.take(next(arrays), max(sums.sigmas), asked, FALSE_ALARM / levels)
+        for column, tree in zip(texts, trees, strict=True):
+            self.record.notes.append(f"{column.name}: found {len(tree.categories)} categories")
+        return [tree.categories for tree in trees]
+
+    def _summed(self, request: SumRequest, rho: float) -> Asking:
+        """A sum over everybody that costs rho; RunError if it is not opened."""
+        count = request.layout(self.contract, ()).count
+        sums: Summed = yield Sum(self.everyone(), request, sigma_for_rho(rho, np.sqrt(count)))
+        if not sums.opened:
+            raise RunError(f"'{request.name}': too few clients contributed to find what is private of the schema")
+        return sums

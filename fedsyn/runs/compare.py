@@ -1,0 +1,162 @@
+"""Runs side by side: what they were told, what they guarantee, and how good their tables are."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsyn import yamlio
+from fedsyn.errors import DataError
+from fedsyn.evaluation import all_metrics
+from fedsyn.report.html import read_facts
+
+_NEEDED = ("config.yaml", "ledger.json", "metrics.json")
+# Settings that say where a run happened, and not what it was.
+_PLACES = ("format", "data.schema", "runtime.workers", "runtime.client_cpus", "runtime.ray", "runtime.operator")
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """One run.
+
+    Attributes:
+        name: what to call it: the end of its path by which it differs from the others.
+        folder: its directory.
+        settings: dotted key -> value of its configuration.
+        epsilon, delta: of its ledger.
+        private: whether its table may be released.
+        metrics: name -> value, None where it is not finite.
+        scores: mean scores of columns and pairs beside the real rows, where those were computed.
+    """
+
+    name: str
+    folder: Path
+    settings: Mapping[str, Any]
+    epsilon: float
+    delta: float
+    private: bool
+    metrics: Mapping[str, float | None]
+    scores: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {**vars(self), "folder": str(self.folder)}
+
+
+def read_runs(folders: Sequence[Path]) -> list[RunFacts]:
+    """Some finished runs.
+
+    Raises:
+        DataError: one of them is none; says which.
+    """
+    return [_read(folder, name) for folder, name in zip(folders, _names(folders), strict=True)]
+
+
+def _read(folder: Path, name: str) -> RunFacts:
+    absent = [file for file in _NEEDED if not (folder / file).is_file()]
+    if absent:
+        raise DataError(f"{folder} is not the directory of a finished run: it has no {absent[0]}")
+    try:
+        ledger, metrics = read_facts(folder / "ledger.json"), read_facts(folder / "metrics.json")
+        return RunFacts(
+            name,
+            folder,
+            dict(_flat(yamlio.read_mapping(folder / "config.yaml"))),
+            float(ledger["epsilon"]),
+            float(ledger["delta"]),
+            bool(ledger["private"]),
+            metrics,
+            _scores(folder),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise DataError(f"{folder} holds a damaged ledger.json or metrics.json") from None
+
+
+def _scores(folder: Path) -> dict[str, float]:
+    from fedsyn.runs.report import load_quality
+
+    found = load_quality(folder)
+    if found is None:
+        return {}
+    quality = found[0]
+    return {"score of columns": quality.column_score, "score of pairs": quality.pair_score}
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The shortest ends of the paths that differ; the whole paths where the same run is given twice."""
+    paths = [folder.resolve() for folder in folders]
+    longest = max(len(path.parts) for path in paths)
+    for length in range(1, longest + 1):
+        names = ["/".join(path.parts[-length:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder) for folder in folders]
+
+
+def _flat(node: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in node.items():
+        if isinstance(value, Mapping) and value:
+            found += _flat(value, f"{prefix}{key}.")
+        else:
+            found.append((f"{prefix}{key}", value))
+    return found
+
+
+Rows = list[tuple[str, list[str]]]
+
+
+def rows_of(runs: Sequence[RunFacts]) -> list[tuple[str, Rows]]:
+    """What a comparison shows: (group, [(what, one text a run)]). The best of each metric has a star.
+
+    Settings that all runs share are left out, but for mechanism and source.
+    """
+    settings = dict.fromkeys(key for run in runs for key in run.settings)
+    shown = ["mechanism.name", "data.source"]
+    shown += [key for key in settings if key not in (*shown, *_PLACES) and _differs(key, runs)]
+    given = [(key, [_setting(run.settings.get(key)) for run in runs]) for key in shown]
+    guarantee = [
+        ("epsilon", [f"{run.epsilon:.4g}" for run in runs]),
+        ("delta", [f"{run.delta:g}" for run in runs]),
+        ("may be released", ["yes" if run.private else "NO" for run in runs]),
+    ]
+    known = all_metrics()
+    names = dict.fromkeys(name for run in runs for name in run.metrics)
+    values: Rows = []
+    for name in [*(n for n in names if n in known), *(n for n in names if n not in known)]:
+        lower = known[name].lower_is_better if name in known else None
+        values.append((name, _marked([run.metrics.get(name, math.nan) for run in runs], lower)))
+    scored = dict.fromkeys(name for run in runs for name in run.scores)
+    scores = [(name, _marked([run.scores.get(name, math.nan) for run in runs], False)) for name in scored]
+    return [("settings", given), ("guarantee", guarantee), ("metrics", scores + values)]
+
+
+def _differs(key: str, runs: Sequence[RunFacts]) -> bool:
+    return len({json.dumps(run.settings.get(key), sort_keys=True, default=str) for run in runs}) > 1
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, str):
+        return Path(value).name if "/" in value else value
+    return "-" if value is None else json.dumps(value, default=str).replace('"', "")
+
+
+def _marked(values: Sequence[float | None], lower_is_better: bool | None) -> list[str]:
+    """Numbers as text: a dash where there is none, a star at the best where it is known which end is better."""
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    best = None
+    if lower_is_better is not None and len(finite) > 1:
+        best = min(finite) if lower_is_better else max(finite)
+    texts = []
+    for value in values:
+        if value is None:
+            texts.append("not finite")
+        elif math.isnan(value):
+            texts.append("-")
+        else:
+            texts.append(f"{value:.4g}" + ("*" if value == best else ""))
+    return texts

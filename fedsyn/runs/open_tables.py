@@ -1,0 +1,100 @@
+"""A simulation's tables under an open schema: its rows' own values beside their codes, and the same rows once closed.
+
+A folder of `prepare` holds own.json (names and words) and one array for each open column; when a run has found what was
+private, a folder in it holds the tables again, encoded by the closed schema, for evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.domain import Domain
+from fedsyn.schema import Schema
+from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
+
+Codes = npt.NDArray[np.integer]
+
+
+def write_own(
+    folder: Path, schema: Schema, own: OwnRows, parts: Sequence[npt.NDArray[np.int64]], test_own: OwnRows
+) -> None:
+    """Keeps the rows' own values in the open columns, client after client; nothing for a closed schema."""
+    if not schema.open:
+        return
+    rows = np.concatenate([np.zeros(0, np.int64), *parts])
+    _write(folder, "own", own.taken(rows))
+    _write(folder, "test_own", test_own)
+
+
+def _write(folder: Path, what: str, own: OwnRows) -> None:
+    facts = {"numbers": list(own.numbers), "words": {name: list(words) for name, words in own.words.items()}}
+    (folder / f"{what}.json").write_text(json.dumps(facts), encoding="utf-8")
+    for place, values in enumerate([*own.numbers.values(), *own.index.values()]):
+        np.save(folder / f"{what}-{place}.npy", values, allow_pickle=False)
+
+
+def read_own(folder: Path, what: str = "own") -> OwnRows:
+    """What was kept, mapped and not read; nothing for a closed schema."""
+    file = folder / f"{what}.json"
+    if not file.is_file():
+        return NOTHING_OWN
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    names = [*facts["numbers"], *facts["words"]]
+    arrays = {name: _mapped(folder / f"{what}-{place}.npy") for place, name in enumerate(names)}
+    numbers = {name: arrays[name] for name in facts["numbers"]}
+    return OwnRows(numbers, facts["words"], {name: arrays[name] for name in facts["words"]})
+
+
+def _mapped(path: Path) -> npt.NDArray[Any]:
+    try:
+        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError:  # an empty array cannot be mapped
+        array = np.load(path, allow_pickle=False)
+    return array.view(np.ndarray)
+
+
+def found_in(folder: Path) -> Path:
+    """Where the tables lie once the schema is closed."""
+    return folder / "found"
+
+
+def forget_found(folder: Path) -> None:
+    """Of an earlier run in the same folder nothing is taken for this one's."""
+    shutil.rmtree(found_in(folder), ignore_errors=True)
+    for pattern in ("own.json", "own-*.npy", "test_own.json", "test_own-*.npy"):
+        for file in folder.glob(pattern):
+            file.unlink()
+
+
+def write_found(folder: Path, schema: Schema) -> None:
+    """The tables of a folder, encoded by the schema that was found."""
+    from fedsyn.data import EncodedTable, write_encoded
+
+    table, found = EncodedTable(folder), found_in(folder)
+    codes = closed_codes(schema, table.pooled(), read_own(folder))
+    parts = [np.arange(a, b) for a, b in zip(table.offsets, table.offsets[1:], strict=False)]
+    write_encoded(found, codes, schema.domain, parts)
+    test: Codes = np.load(folder / "test.npy", allow_pickle=False)
+    np.save(found / "test.npy", closed_codes(schema, test, read_own(folder, "test_own")), allow_pickle=False)
+    shutil.copyfile(folder / "test_numbers.npy", found / "test_numbers.npy")
+
+
+def with_label(schema: Schema, codes: Codes, own: OwnRows) -> tuple[Codes, Domain]:
+    """Codes and domain for a simulation's partition: a label that is still open is numbered by its different values."""
+    label, domain = schema.label, schema.domain
+    values = own.numbers.get(label or "", own.index.get(label or ""))
+    if label is None or values is None:
+        return codes, domain
+    different, places = np.unique(values, return_inverse=True)
+    axis = domain.axes((label,))[0]
+    shape = [max(1, len(different)) if i == axis else size for i, size in enumerate(domain.shape)]
+    wide = codes.astype(np.int64)
+    wide[:, axis] = places
+    return wide, Domain(domain.attributes, tuple(shape))
