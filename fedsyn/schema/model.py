@@ -19,13 +19,13 @@ from fedsyn.schema.aside import ASIDE, Aside
 from fedsyn.schema.base import REMARKS, ColumnBase
 from fedsyn.schema.binned import BinnedColumn
 from fedsyn.schema.columns import Column
-from fedsyn.schema.compiled import Compiled, computed_columns, is_open
+from fedsyn.schema.compiled import Compiled, computed_columns
 from fedsyn.schema.conditions import Rows
 from fedsyn.schema.editing import EditedSchema
 from fedsyn.schema.messages import DRAFT_NOTE, describe, not_approved, require_columns
-from fedsyn.schema.open import Open, all_set_apart, filled_in, put_back, with_bins
+from fedsyn.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.schema.plain import column_dict
-from fedsyn.schema.rules import AnyRule, parse_rules
+from fedsyn.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ class Schema(EditedSchema):
         """Tells the columns that are modelled from the others, and reads the constraints."""
         if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping):
             return data
-        given, wanted = all_set_apart(data["columns"])
         rules = parse_rules(data.get("constraints", ()))
         computed = set(computed_columns(rules))
+        given, wanted = all_set_apart(data["columns"], computed)
         apart = {name for name, column in given.items() if _kind_of(column) in ASIDE}
         modelled = {name: column for name, column in given.items() if name not in apart | computed}
         if given and not modelled:
@@ -218,6 +218,8 @@ class Schema(EditedSchema):
         data = self.to_dict()
         for name, wanted in self.open.items():
             data["columns"][name] = filled_in(data["columns"][name], self.columns[name], wanted, found[name])
+        known = {name: found[name] for name, wanted in self.open.items() if isinstance(wanted, OpenCategories)}
+        data["constraints"] = [rule.data() for rule in of_known(self.constraints, known)]
         return Schema.from_dict(data, "the schema that was found")
 
     @property
@@ -285,18 +287,12 @@ class Schema(EditedSchema):
         Raises:
             SchemaError: constraints that cannot be, in one sentence.
         """
-        unknown = getattr(self, "open_columns", ())
-        rules = tuple(rule for rule in self.constraints if not is_open(rule, unknown))
-        return Compiled(rules, self.columns, self.derived)
+        return Compiled(self.constraints, self.columns, self.derived, self.open_columns)
 
     @cached_property
     def domain(self) -> Domain:
         """The attributes of the encoded table, with the structural zeros that follow from the constraints."""
-        ordered = {
-            name: column.size - column.missing
-            for name, column in self.columns.items()
-            if isinstance(column, BinnedColumn)
-        }
+        ordered = {n: c.size - c.missing for n, c in self.columns.items() if isinstance(c, BinnedColumn)}
         sizes = tuple(column.size for column in self.columns.values())
         return Domain(tuple(self.columns), sizes, ordered, self.compiled.zeros)
 
