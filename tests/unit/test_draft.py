@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from exports import PERSONAL, hospital
 
@@ -150,9 +151,7 @@ def test_placeholders_among_numbers_and_dates_are_missing_values() -> None:
     frame = pd.DataFrame({"x": [*several(["1", "2"]), "?"], "y": ["?"] * 31 + ["a"] * 30})
     schema = Schema.draft(frame, text=True)
     assert schema.missing_values == ("?",)  # missing in one column, a category in the other
-    assert (
-        schema.encode(frame)[-1, 0] == 2 and schema.encode(frame)[0, 1] == 0
-    )
+    assert schema.encode(frame)[-1, 0] == 2 and schema.encode(frame)[0, 1] == 0
 
 
 def test_text_among_numbers_is_said() -> None:
@@ -269,6 +268,14 @@ TYPED = {
     "days": (pd.Series(pd.date_range("2024-01-01", periods=ROWS)), "date"),
     "minutes": (pd.Series(pd.date_range(WHEN, periods=ROWS, freq="7min")), "datetime"),
     "zoned": (pd.Series(pd.date_range(WHEN, periods=ROWS, freq="7s", tz="Europe/Berlin")), "datetime"),
+    "offset": (
+        pd.Series(pd.date_range(WHEN, periods=ROWS, freq="7s", tz=dt.timezone(dt.timedelta(hours=2)))),
+        "datetime",
+    ),
+    "arrow dates": (
+        pd.Series([dt.date(2024, 1, 1 + k % 28) for k in range(ROWS)]).astype(pd.ArrowDtype(pa.date32())),
+        "date",
+    ),
     "timedelta": (pd.Series(pd.to_timedelta(np.arange(ROWS), "h")), "duration"),
     "dates": (pd.Series([dt.date(2024, 1, 1 + k % 28) for k in range(ROWS)], dtype=object), "date"),
     "times": (pd.Series([dt.time(k % 24, 5) for k in range(ROWS)], dtype=object), "time"),
@@ -288,6 +295,12 @@ def test_every_dtype_comes_back_as_it_came(name: str) -> None:
     assert again.isna().tolist() == series.isna().tolist()
     if kind in ("boolean", "categorical", "integer", "date"):
         assert again.dropna().astype(str).tolist() == series.dropna().astype(str).tolist()
+
+
+def test_what_has_no_kind_is_dropped() -> None:
+    frame = pd.DataFrame({"c": np.arange(60) * 1j, "l": [[k] for k in range(60)], "x": [1, 2] * 30})
+    schema = Schema.draft(frame)
+    assert {name: column.kind for name, column in schema.aside.items()} == {"c": "drop", "l": "drop"}
 
 
 def test_identifiers_are_found_in_typed_columns_too() -> None:
