@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from fedsyn import yamlio
 from fedsyn.domain import Domain
@@ -21,6 +21,7 @@ from fedsyn.schema.binned import BinnedColumn
 from fedsyn.schema.columns import Column
 from fedsyn.schema.compiled import Compiled, computed_columns
 from fedsyn.schema.conditions import Rows
+from fedsyn.schema.editing import EditedSchema
 from fedsyn.schema.messages import DRAFT_NOTE, describe, not_approved, require_columns
 from fedsyn.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.schema.plain import column_dict
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Schema(BaseModel):
+class Schema(EditedSchema):
     """The columns of a table with their public values.
 
     A value outside the schema gets a code too: the nearest bin, or "other".
@@ -77,9 +78,9 @@ class Schema(BaseModel):
         """Tells the columns that are modelled from the others, and reads the constraints."""
         if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping):
             return data
-        given, wanted = all_set_apart(data["columns"])
         rules = parse_rules(data.get("constraints", ()))
         computed = set(computed_columns(rules))
+        given, wanted = all_set_apart(data["columns"], computed)
         apart = {name for name, column in given.items() if _kind_of(column) in ASIDE}
         modelled = {name: column for name, column in given.items() if name not in apart | computed}
         if given and not modelled:
@@ -160,20 +161,6 @@ class Schema(BaseModel):
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise SchemaError(f"cannot read the schema {path}: {reason}") from None
         return cls.loads(text, where=str(path))
-
-    @classmethod
-    def draft(
-        cls, frame: pd.DataFrame, bins: int = 32, label: str | None = None, keep: Collection[str] = (), **how: Any
-    ) -> Schema:
-        """Proposes a schema for a table, which no run accepts before approval; see `fedsyn.schema.draft.draft_columns`.
-
-        Raises:
-            ConfigError, DataError: as `draft_columns`. SchemaError: every column is set aside.
-        """
-        from fedsyn.schema.draft import draft_columns
-
-        guesses = draft_columns(frame, bins, label, keep, **how)
-        return cls.from_dict({"columns": {name: guess.column for name, guess in guesses.items()}, "label": label})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data (JSON, YAML) without the settings that have their default value."""
