@@ -48,13 +48,13 @@ def _shipped(name: str) -> Path:
 
 
 def _run(config: RunConfig, out: Path | None) -> Path:
+    from fedsyn.front.bars import planned_rounds
     from fedsyn.runs.directory import default_out
     from fedsyn.runs.engines import run as run_config
 
     folder = out or default_out(config)
-    rounds = config.mechanism.options.get("rounds")
     title = f"{config.mechanism.name} on {Path(config.data.source).name}"
-    with round_progress(title, rounds if isinstance(rounds, int) else None) as advance:
+    with round_progress(title, planned_rounds(config)) as advance:
         metrics = run_config(config, folder, advance)
     show_result(folder, config, metrics)
     return folder

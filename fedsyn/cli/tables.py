@@ -132,7 +132,8 @@ def _show_quality(found: Quality) -> None:
 
     from fedsyn.report.quality_page import how_good
 
-    out_console.print(f"{how_good(found)}.".capitalize(), highlight=False)
+    sentence = how_good(found)
+    out_console.print(f"{sentence[:1].upper()}{sentence[1:]}.", highlight=False)
     columns = Table(title="columns, the worst first", title_justify="left")
     for head in ("column", "score", "real rows", "uniform"):
         columns.add_column(head, justify="left" if head == "column" else "right")

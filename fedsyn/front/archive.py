@@ -192,6 +192,8 @@ def _without_places(config: RunConfig) -> dict[str, Any]:
     for key in ("source", "schema"):
         if document["data"].get(key):
             document["data"][key] = Path(document["data"][key]).name
+    if document["data"].get("holders"):
+        document["data"]["holders"] = [Path(file).name for file in document["data"]["holders"]]
     document["runtime"].pop("operator", None)
     return document
 

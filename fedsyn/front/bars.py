@@ -9,6 +9,13 @@ from contextlib import contextmanager
 
 from fedsyn.config import RunConfig
 from fedsyn.protocol.record import RoundRecord
+from fedsyn.registry import contract_class
+
+
+def planned_rounds(config: RunConfig) -> int | None:
+    """How many rounds a run will have, where that is known before it."""
+    rounds = getattr(contract_class(config.mechanism.name).options_of(config), "rounds", None)
+    return rounds if isinstance(rounds, int) else None
 
 
 @contextmanager
@@ -17,14 +24,13 @@ def fitting_bar(wanted: bool | None, config: RunConfig) -> Iterator[Callable[[Ro
 
     Args:
         wanted: None: where somebody watches, in a notebook or a terminal.
-        config: of the run; its mechanism may say how many rounds there are.
+        config: of the run.
     """
     notebook = "ipykernel" in sys.modules
     if wanted is False or (wanted is None and not notebook and not sys.stderr.isatty()):
         yield None
         return
-    rounds = config.mechanism.options.get("rounds")
-    total = rounds if isinstance(rounds, int) else None
+    total = planned_rounds(config)
     title = f"fitting {config.mechanism.name}"
     if importlib.util.find_spec("tqdm") is not None:
         # The notebook's own widget needs ipywidgets; without it, text does.

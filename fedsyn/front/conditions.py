@@ -8,18 +8,20 @@ together. On the command line: `ward=children`, `age<=16`, `sex=f sex=m` (either
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.errors import ConfigError, nearest
+from fedsyn.errors import ConfigError, SchemaError, nearest
 from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.schema import CategoricalColumn, Schema
 from fedsyn.schema.binned import BinnedColumn
 from fedsyn.schema.columns import CodeColumn
+from fedsyn.schema.compute import Mapped
+from fedsyn.schema.conditions import Rows
 from fedsyn.schema.values import key, keys
 from fedsyn.schema.within import Within
 
@@ -58,7 +60,8 @@ def restrict(
     Returns:
         A schema that decodes such rows (values of a bin that a range cuts come from the range), and a model whose total
         is the number of records that meet the conditions. Their distribution is the model's own, given the conditions,
-        with values inside a bin equally likely, as they are drawn.
+        with values inside a bin equally likely, as they are drawn. (Where a range and a constraint cut the same bin,
+        every row obeys both, and how likely that bin is follows the range alone.)
 
     Raises:
         InputError: an unknown column or value, a range of a column without an order, or conditions that no row meets.
@@ -66,10 +69,14 @@ def restrict(
     masks: dict[str, npt.NDArray[np.bool_]] = {}
     weights: dict[str, npt.NDArray[np.float64]] = {}
     columns: dict[str, Any] = dict(schema.columns)
-    for name, asked in where.items():
+    for asked_of, asked in where.items():
+        name, answers = _source(schema, asked_of)
         column = _column(schema, name)
         if isinstance(column, CategoricalColumn):
-            masks[name] = _categories(name, column, asked)
+            mask = _categories(name, column, asked) if answers is None else answers(asked)
+            masks[name] = masks.get(name, np.ones(column.size, dtype=bool)) & mask
+            if not masks[name].any():
+                raise ConfigError(f"where: no value of '{name}' meets all that is asked")
             continue
         within = Within(column.edges, column.whole, _pieces(name, column, asked))
         missing = [_asks_for_missing(name, column, asked)] * column.missing
@@ -81,8 +88,11 @@ def restrict(
     if not where:
         return schema, model
     restricted = schema.model_copy(update={"columns": columns})
-    restricted.__dict__.pop("every_column", None)  # which is kept once it was made, of the old columns
+    for kept in ("every_column", "compiled", "domain"):  # made once, of the old columns
+        restricted.__dict__.pop(kept, None)
     cut = {name: weight for name, weight in weights.items() if (weight[masks[name]] != 1).any()}
+    if cut and schema.constraints:
+        model = _obeying(model, restricted)
     return restricted, _given(model, masks, cut)
 
 
@@ -144,6 +154,20 @@ def _column(schema: Schema, name: Any) -> CategoricalColumn | BinnedColumn:
     if name in getattr(schema, "derived", ()):
         raise ConfigError(f"where: '{name}' is computed from other columns; ask for values of those")
     raise ConfigError(f"where: there is no column '{name}'{nearest(str(name), schema.columns)}")
+
+
+def _source(schema: Schema, name: Any) -> tuple[Any, Callable[[Any], npt.NDArray[np.bool_]] | None]:
+    """The column that decides a column, and for another one the way from a condition to codes of that column."""
+    step = next((step for step in schema.compiled.steps if step.name == name), None)
+    if not isinstance(step, Mapped):
+        return name, None
+    (source,), target = step.sources, schema.derived[name]
+    known = schema.columns.get(source)
+    if not isinstance(known, CategoricalColumn) or not isinstance(target, CategoricalColumn):
+        return name, None
+    rows = Rows({source: np.arange(known.size)}, {})
+    step.add(rows)
+    return source, lambda asked: _categories(name, target, asked)[rows.codes[name]]
 
 
 def _values(asked: Any) -> list[Any] | None:
@@ -248,6 +272,20 @@ def _number(name: str, column: BinnedColumn, value: Any) -> float:
 
 def _bounds(column: BinnedColumn) -> str:
     return f"{column.lower} to {column.upper}"
+
+
+def _obeying(model: Model | EmpiricalModel, schema: Schema) -> Model | EmpiricalModel:
+    """The model without the cells that the constraints rule out beside the ranges, though not alone."""
+    try:
+        domain = schema.domain
+    except SchemaError:
+        raise ConfigError("where: no row meets these conditions and the schema's constraints together") from None
+    if isinstance(model, Model):
+        return Model(domain, model.potentials, model.total)
+    kept = ~domain.violated(model.codes)
+    if not kept.any():
+        raise ConfigError("where: no row of this model, which is a table, meets the conditions and the constraints")
+    return EmpiricalModel(domain, model.codes[kept], model.total * float(kept.mean()))
 
 
 def _given(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.config import DEFAULT_MECHANISM, RunConfig
 from fedsyn.errors import ConfigError, DataError, NotFittedError, SchemaError, nearest
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # Keywords that are nodes of a configuration; every other one is an option of the mechanism.
 _NODES = ("workload", "federation", "aggregation", "inference", "privacy", "synthesis", "runtime")
+# Rows that a page is drawn from.
+_MOST_DRAWN = 200_000
 _OWN = ("epsilon", "delta", "schema", "mechanism", "seed", "progress")
 
 
@@ -144,8 +147,9 @@ class Synthesizer:
         with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
             out = Path(folder) / "run"
             with fitting_bar(self.progress, config) as advance:
-                run(config, out, advance, table=frames if held_by_many else frames[0], schema=schema)
-            self._take(read_release(out), (out / "report.html").read_text(encoding="utf-8"))
+                table = frames if held_by_many else frames[0]
+                run(config, out, advance, table=table, schema=schema, full_page=False)
+            self._take(read_release(out))
         return self
 
     def _given_schema(self) -> Schema:
@@ -201,9 +205,9 @@ class Synthesizer:
             )
         return parse_config(document, "Synthesizer")
 
-    def _take(self, release: Release, page: str | None = None) -> None:
+    def _take(self, release: Release) -> None:
         """Becomes fitted with what a run released."""
-        self._release, self._page = release, page
+        self._release = release
         self.schema_, self.model_, self.config_ = release.schema, release.model, release.config
         self.ledger_ = LedgerFacts(release.ledger)
         self.feature_names_in_ = np.array(release.schema.order, dtype=object)
@@ -267,28 +271,49 @@ class Synthesizer:
             real: rows to compare with, one table or several.
             label: column to predict; the schema's own by default.
         """
+        return self._compared(self._fitted("evaluate()"), real, label)[1]
+
+    def _compared(self, release: Release, real: Any, label: str | None = None) -> tuple[npt.NDArray[Any], Quality]:
+        """As many synthetic rows as there are real ones, and their scores."""
         from fedsyn.evaluation.quality import quality
 
-        release = self._fitted("evaluate()")
         real_codes = np.concatenate([release.schema.encode(frame) for frame in _frames(real)])
         randomness = Randomness(self.seed)
-        codes = release.model.sample(len(real_codes), randomness.ordinary("evaluate", "rows"))
+        codes = release.model.sample(max(1, len(real_codes)), randomness.ordinary("evaluate", "rows"))
         rng = randomness.ordinary("evaluate")
-        return quality(release.schema, real_codes, codes, label=label, rng=rng)
+        return codes, quality(release.schema, real_codes, codes, label=label, rng=rng)
 
-    def report(self, path: str | Path | None = None) -> str | Path:
+    @overload
+    def report(self, path: None = None, real: pd.DataFrame | Sequence[pd.DataFrame] | None = None) -> str: ...
+
+    @overload
+    def report(self, path: str | Path, real: pd.DataFrame | Sequence[pd.DataFrame] | None = None) -> Path: ...
+
+    def report(
+        self, path: str | Path | None = None, real: pd.DataFrame | Sequence[pd.DataFrame] | None = None
+    ) -> str | Path:
         """The page of the run: as text, or written to `path`, which is returned.
 
-        Right after `fit` it compares with the real rows, and is not for publication where it says so; a synthesizer
-        that was loaded makes it from what was released alone.
+        Made of what was released alone, so it may be published with the table.
+
+        Args:
+            path: of an HTML file; one that exists is replaced.
+            real: real rows to compare with; such a page is not for publication, and says so.
         """
         from fedsyn.front.pages import page_of
 
         release = self._fitted("report()")
-        page = self._page if self._page is not None else page_of(release)
+        if real is None:
+            rows = min(expected_rows(release.model), _MOST_DRAWN)
+            page = page_of(release, release.model.sample(rows, Randomness(self.seed).ordinary("report")))
+        else:
+            page = page_of(release, *self._compared(release, real))
         if path is None:
             return page
-        Path(path).write_text(page, encoding="utf-8")
+        try:
+            Path(path).write_text(page, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror}") from None
         return Path(path)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:

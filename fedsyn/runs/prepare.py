@@ -254,7 +254,7 @@ def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | N
     require_files(data, source=table is None)
     if isinstance(table, Sequence):
         return _encode_holders(data, table, schema)
-    if table is not None:
+    if table is not None or schema is not None:
         return _encode(data, table, schema)
     files = [data.source, *(data.holders or ()), data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
     stamps = tuple(Path(file).stat().st_mtime_ns if Path(file).exists() else 0 for file in files)

@@ -276,6 +276,11 @@ class BinnedColumn(ColumnBase):
             return values, absent
         return (low + np.minimum(np.floor(uniform * (high - low)), high - low - 1)).astype(np.int64), absent
 
+    @property
+    def within(self) -> Within | None:
+        """The pieces to which draws are restricted, or None."""
+        return self._within
+
     def drawing_within(self, within: Within) -> Self:
         """The column with its draws restricted to some pieces of its numbers; its codes stay the same."""
         other = self.model_copy()

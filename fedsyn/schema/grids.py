@@ -104,6 +104,8 @@ def _binned(column: BinnedColumn) -> Grid:
     else:
         low, high = edges[:-1], np.nextafter(edges[1:], edges[:-1])
         high[-1] = edges[-1]  # which the last bin holds
+    if column.within is not None:
+        low, high = column.within.ends()
     nothing = np.zeros(int(column.missing))
     absent = np.arange(column.size) >= len(low)
     family, unit = _scale(column)

@@ -65,6 +65,20 @@ class Within:
                 found.append((bin_, float(start), float(end - start)))
         return found
 
+    def ends(self) -> tuple[Floats, Floats]:
+        """(bins,) the smallest and the largest number of the pieces in each bin; of a bin without any, its own."""
+        low, high = self._edges[:-1].copy(), self._edges[1:].copy()
+        if self._whole:
+            high -= 1
+        else:
+            high[:-1] = np.nextafter(high[:-1], low[:-1])
+        met = np.unique(self._bin)
+        first = np.searchsorted(self._bin, met, side="left")
+        last = np.searchsorted(self._bin, met, side="right") - 1
+        low[met] = self._start[first]
+        high[met] = np.minimum(high[met], self._start[last] + self._spans[last] - (1 if self._whole else 0))
+        return low, high
+
     def draw(self, codes: npt.NDArray[np.integer], rng: np.random.Generator) -> npt.NDArray[Any]:
         """(n,) numbers of (n,) bins, int64 where they are whole; one `rng.random` number each.
 

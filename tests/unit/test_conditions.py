@@ -212,3 +212,60 @@ def test_draws_stay_in_their_bins_and_pieces(whole: bool) -> None:
                 drawn = within.draw(np.full(300, code), rng)
                 assert np.any([(drawn >= low) & (drawn <= high) for low, high in pieces], axis=0).all()
                 assert (drawn >= edges[code]).all() and (drawn < edges[code + 1]).sum() >= 299
+
+
+# Beside constraints --------------------------------------------------------------------------------------------------
+
+
+def stay() -> Schema:
+    """A stay in hospital: two dates in order, a sum, a building that the ward decides."""
+    wards = {"A": "north", "B": "north", "C": "south"}
+    return Schema.from_dict(
+        {
+            "columns": {
+                "ward": {"kind": "categorical", "categories": ["A", "B", "C"], "other": False},
+                "building": {"kind": "categorical", "categories": ["north", "south"], "other": False},
+                "admitted": {"kind": "date", "lower": "2024-01-01", "upper": "2024-12-31", "bins": 3},
+                "discharged": {"kind": "date", "lower": "2024-01-01", "upper": "2024-12-31", "bins": 3},
+                "a": {"kind": "integer", "lower": 0, "upper": 9, "bins": 2},
+                "b": {"kind": "integer", "lower": 0, "upper": 9, "bins": 2},
+                "total": {"kind": "integer", "lower": 0, "upper": 18},
+            },
+            "constraints": [
+                "admitted < discharged",
+                "total = a + b",
+                {"determines": "ward", "column": "building", "map": wards},
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_conditions_and_constraints_hold_together_in_every_row(table: bool) -> None:
+    """Both dates lie in one bin, of which the range leaves four days: most first draws break the order."""
+    schema, rng = stay(), np.random.default_rng(0)
+    own: Model | EmpiricalModel = Model(schema.domain, {}, 1000.0)
+    if table:
+        own = EmpiricalModel(schema.domain, own.sample(5000, rng))
+    where = {"admitted": ("2024-02-20", "2024-02-23"), "discharged": ("2024-02-19", "2024-02-23"), "building": "north"}
+    restricted, given = restrict(schema, own, where)
+    rows = restricted.decode(given.sample(2000, rng), rng)
+    assert rows["admitted"].between("2024-02-20", "2024-02-22").all()
+    assert (rows["admitted"] < rows["discharged"]).all() and (rows["discharged"] <= "2024-02-23").all()
+    assert set(rows["ward"]) == {"A", "B"} and (rows["building"] == "north").all()
+    assert (rows["total"] == rows["a"] + rows["b"]).all()
+
+
+def test_what_conditions_and_constraints_rule_out_together_is_said() -> None:
+    schema = stay()
+    own = Model(schema.domain, {}, 1000.0)
+    for where in (
+        {"admitted": ("2024-02-20", None), "discharged": (None, "2024-02-20")},  # one bin
+        {"admitted": ("2024-09-20", None), "discharged": (None, "2024-02-20")},
+        {"building": "north", "ward": "C"},
+    ):
+        with pytest.raises(InputError, match=r"no row|no value"):
+            _, given = restrict(schema, own, where)
+            given.sample(1, np.random.default_rng(0))
+    with pytest.raises(InputError, match="'total' is computed from other columns"):
+        restrict(schema, own, {"total": 3})

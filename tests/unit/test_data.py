@@ -257,7 +257,8 @@ def test_every_registered_table_is_described_and_has_a_public_schema():
         assert entry.title
         assert entry.licence
         assert schema.label in schema.columns
-        assert sum(x is not None for x in (entry.origin.openml, entry.origin.url, entry.origin.sklearn)) == 1
+        origin = entry.origin
+        assert sum(x is not None for x in (origin.openml, origin.url, origin.sklearn, origin.statsmodels)) == 1
         if entry.task == "classification":
             assert isinstance(schema.columns[schema.label], CategoricalColumn)
         codes = np.zeros((3, len(schema.columns)), dtype=schema.dtype)

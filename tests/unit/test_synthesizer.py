@@ -17,6 +17,7 @@ import pytest
 import fedsyn
 from fedsyn.errors import ConfigError, DataError, InputError, NotFittedError, SchemaError
 from fedsyn.front.archive import LIMITS
+from fedsyn.runs.prepare import split_tables
 
 SCHEMA: dict[str, Any] = {
     "columns": {
@@ -93,17 +94,14 @@ def test_one_table_is_one_holder_and_a_list_is_a_federation(
     assert "masked vectors" in federated.ledger["statement"]["server_sees"]
 
 
-def test_each_table_of_a_list_is_one_clients(tmp_path: Path) -> None:
-    """Of what the clients hold, not of what was configured: two wards, apart; the noisy sizes tell which is which."""
+def test_each_table_of_a_list_is_one_clients() -> None:
     table = frame()
-    parts = [table[table["ward"] == "children"], table[table["ward"] != "children"]]
-    nodes = {"privacy": {"client_sizes": "public"}}
-    both = fedsyn.Synthesizer(epsilon=900, delta=1e-5, schema=SCHEMA, rounds=1, seed=0, **nodes).fit(parts)
-    turned = fedsyn.Synthesizer(epsilon=900, delta=1e-5, schema=SCHEMA, rounds=1, seed=0, **nodes).fit(parts[::-1])
-    whole = fedsyn.Synthesizer(epsilon=900, delta=1e-5, schema=SCHEMA, rounds=1, seed=0, **nodes).fit(table)
-    for one in (both, turned, whole):
-        counts = one.model.project(("ward",))
-        assert counts[0] == pytest.approx((table["ward"] == "children").sum(), rel=0.02)
+    parts = [table[table["ward"] == "adults"], table[table["ward"] != "adults"], table[:50]]
+    schema = fedsyn.Schema.from_dict(SCHEMA)
+    tables = split_tables(fedsyn.Synthesizer(schema=schema)._config(3), parts, schema)
+    assert [len(rows) for rows in tables.parts] == [len(part) for part in parts]
+    for rows, part in zip(tables.parts, parts, strict=True):
+        np.testing.assert_array_equal(tables.train[rows], schema.encode(part))
 
 
 def test_conditions_hold_in_every_row(fitted: fedsyn.Synthesizer) -> None:
@@ -127,15 +125,17 @@ def test_evaluation_and_page(fitted: fedsyn.Synthesizer, tmp_path: Path) -> None
     found = fitted.evaluate(frame(seed=5))
     assert 0.5 < found.column_score <= 1 and len(found.columns) == 6
     page = fitted.report(tmp_path / "page.html")
-    assert page == tmp_path / "page.html" and page.read_text(encoding="utf-8") == fitted.report()
+    assert page == tmp_path / "page.html" and "Not for publication" not in page.read_text(encoding="utf-8")
+    text = fitted.report(real=frame(seed=5))
+    assert isinstance(text, str) and "Not for publication" in text
 
 
 def test_rounds_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="fedsyn"):
-        fedsyn.Synthesizer(2.0, 1e-5, SCHEMA, rounds=2).fit(frame(300))
+        fedsyn.Synthesizer(2.0, 1e-5, SCHEMA, rounds=2).fit(frame(1337))
     told = [record.getMessage() for record in caplog.records if record.name.startswith("fedsyn")]
     assert any(message.startswith("round 2") for message in told)
-    assert not any("300" in message for message in told)  # the size of a table is private
+    assert not any("1337" in message for message in told)  # the size of a table is private
 
 
 @pytest.mark.parametrize("mechanism", ["aim", "privsyn", "augflaim"])
@@ -239,13 +239,20 @@ def test_a_saved_model_holds_no_row_and_no_place(tmp_path: Path) -> None:
     path = fedsyn.Synthesizer(schema=SCHEMA, rounds=1).fit(table).save(tmp_path / "model.fedsyn")
     archive = zipfile.ZipFile(path)
     texts = b"".join(archive.read(name) for name in archive.namelist())
-    assert b"name-1" not in texts and b"/tmp" not in texts and b"900" not in archive.read("ledger.json")
+    assert b"name-1" not in texts and b"/tmp" not in texts
 
 
 def test_a_run_directory_is_loaded_too(tmp_path: Path) -> None:
     result = fedsyn.run({"epsilon": 1, "delta": 1e-6}, tmp_path / "run", table=frame(300), schema=SCHEMA)
     assert result.folder == tmp_path / "run" and "workload_error" in result
     assert list(fedsyn.load(tmp_path / "run").sample(3).columns) == list(result.synthesizer.sample(3).columns)
+    table = frame(300)
+    for name, part in (("a.csv", table[:100]), ("b.csv", table[100:])):
+        part.to_csv(tmp_path / name, index=False)
+    files = {"data": {"source": [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]}, "epsilon": 1, "delta": 1e-6}
+    held = fedsyn.run(files, tmp_path / "held", schema=SCHEMA).synthesizer
+    again = fedsyn.load(held.save(tmp_path / "held.fedsyn"))
+    assert again.config_.federation.clients == 2 and str(tmp_path) not in str(again.config_.data)
     stored = Path(__file__).parents[1] / "golden" / "run_format_1"  # of before there was a schema in it
     assert len(fedsyn.load(stored).sample(4)) == 4
 
