@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.config import DEFAULT_MECHANISM, RunConfig
+from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig
 from fedsyn.errors import ConfigError, DataError, NotFittedError, SchemaError, nearest
 from fedsyn.front.archive import Release, read_release, save_release
 from fedsyn.front.conditions import restrict
@@ -360,8 +360,8 @@ def expected_rows(model: Model | EmpiricalModel) -> int:
 
 
 def _count(n: Any) -> int:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= 2**40:
-        raise ConfigError(f"n: expected a number of rows from 1 up, found {n!r}")
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= MOST_ROWS:
+        raise ConfigError(f"n: expected a number of rows from 1 to {MOST_ROWS:,}, found {n!r}")
     return int(n)
 
 
