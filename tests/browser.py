@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,6 +23,14 @@ _PATIENCE = 60.0  # seconds for a page to draw its charts, on a busy machine
 # What is read while a page loads: there may be no document yet.
 _STATE = """[document.readyState, document.getElementById('chart-data') !== null,
 (document.documentElement || {dataset: {}}).dataset.charts || '', location.href].join('|')"""
+# The protocol reads descriptor 3 and writes descriptor 4.
+_LAUNCH = """
+import fcntl, os, sys
+down, up = (fcntl.fcntl(int(text), fcntl.F_DUPFD, 10) for text in sys.argv[1:3])
+os.dup2(down, 3)
+os.dup2(up, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Browser:
@@ -36,7 +45,7 @@ class Browser:
 
     def open(self, page: Path, width: int, *, height: int = 900, dark: bool = False, media: str = "") -> None:
         """Loads a page at a width, in CSS pixels, and waits until its charts are drawn."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]})
@@ -93,12 +102,11 @@ def browser() -> Iterator[Browser]:
     down_read, down_write = os.pipe()
     up_read, up_write = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        # The protocol reads descriptor 3 and writes descriptor 4.
-        command = f'exec "$0" "$@" 3<&{down_read} 4>&{up_write}'
         process = subprocess.Popen(
-            ["/bin/sh", "-c", command, CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu",
-             "--remote-debugging-pipe", f"--user-data-dir={profile}", "--no-first-run", "--hide-scrollbars",
-             "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND", "--disable-dev-shm-usage"],
+            [sys.executable, "-c", _LAUNCH, str(down_read), str(up_write), CHROMIUM, "--headless=new", "--no-sandbox",
+             "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={profile}", "--no-first-run",
+             "--hide-scrollbars", "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND",
+             "--disable-dev-shm-usage"],
             pass_fds=(down_read, up_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         os.close(down_read)

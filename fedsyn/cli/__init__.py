@@ -1,6 +1,7 @@
 """The command line, `fedsyn COMMAND`: one module for each group of commands, put together here.
 
-Exit codes: 0 success, 1 the run failed, 2 bad configuration or bad data, with one message and no traceback.
+Exit codes: 0 success, 1 the run failed, 2 bad configuration or bad data, 70 a bug, 130 interrupted; each with one
+message and no traceback (`fedsyn.cli.ending`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import typer
 
 from fedsyn import __version__
 from fedsyn.cli.comparing import compare
-from fedsyn.cli.console import err_console, out_console, say_what_is_logged
+from fedsyn.cli.console import out_console, say_what_is_logged
+from fedsyn.cli.ending import ended
 from fedsyn.cli.init import init
 from fedsyn.cli.lists import datasets, identity, mechanisms
 from fedsyn.cli.party import app as party_app
@@ -20,7 +22,6 @@ from fedsyn.cli.runs import demo, explain, partition, run
 from fedsyn.cli.schemas import app as schema_app
 from fedsyn.cli.sweeps import report, sweep
 from fedsyn.cli.tables import evaluate, sample
-from fedsyn.errors import FedsynError, InputError
 
 app = typer.Typer(
     name="fedsyn",
@@ -60,16 +61,6 @@ def _root(
 
 
 def main() -> None:
-    """Entry point: turns fedsyn's errors into one message and an exit code."""
+    """Entry point: turns whatever goes wrong into one message and an exit code."""
     say_what_is_logged()
-    try:
-        app(standalone_mode=True)
-    except InputError as error:
-        err_console.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except FedsynError as error:
-        err_console.print(f"failed: {error}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        err_console.print("interrupted")
-        sys.exit(130)
+    sys.exit(ended(lambda: app(standalone_mode=False)))

@@ -11,9 +11,13 @@ from fedsyn import yamlio
 from fedsyn.cli.console import out_console, writing
 from fedsyn.errors import InputError
 from fedsyn.schema import Schema
-from fedsyn.schema.review import Finding, approve, left, with_column
+from fedsyn.schema.approval import Finding, How, left
+from fedsyn.schema.review import approve, with_column
 
-_KEYS = "[y]es, [n]o, [e]dit, [f]old rare ones into 'other', [p]ublic because ..., [q]uit"
+_KEYS = """\
+[y]es, it is public   [n]o, not now   [e]dit   [p]ublic because ...   [q]uit
+[f]old what few rows hold into 'other'   [b]uy: the run finds it by noisy sums
+"""
 
 
 def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int) -> None:
@@ -38,7 +42,7 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
             answer = typer.prompt(_KEYS, default="n", show_default=False).strip().lower()[:1]
             if answer == "q":
                 return
-            if answer == "n" or (answer in "yfpe" and _answered(file, name, answer, found, few)):
+            if answer == "n" or (answer in "yfpeb" and _answered(file, name, answer, found, few)):
                 break
     waiting = left(Schema.load(file), found, few)
     _say(f"{file}: {'still to approve: ' + ', '.join(waiting) if waiting else 'nothing is left to approve'}")
@@ -52,7 +56,7 @@ def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] |
             text = _edited(text, name, str(file))
         else:
             public = typer.prompt("public because").strip() if answer == "p" else None
-            text = approve(text, [name], found=found, few=few, public=public, fold=answer == "f", where=str(file))
+            text = approve(text, [name], How(few, public, answer == "f", answer == "b"), found, str(file))
     except InputError as error:
         _say(f"error: {error}")
         return False

@@ -15,8 +15,8 @@ from fedsyn.errors import ConfigError
 if TYPE_CHECKING:
     from fedsyn.data.cells import Cells
     from fedsyn.schema import Schema
+    from fedsyn.schema.approval import Finding
     from fedsyn.schema.guess import Guess
-    from fedsyn.schema.review import Finding
 
 app = typer.Typer(help="Schemas: the public description of a table.", no_args_is_help=True)
 
@@ -108,7 +108,7 @@ def check_command(
 ) -> None:
     """Say what still needs approval in a schema, and why. Exit code 1 if anything does."""
     from fedsyn.schema import Schema
-    from fedsyn.schema.review import left
+    from fedsyn.schema.approval import left
 
     schema = Schema.load(file)
     found = _findings(schema, data, few)
@@ -147,11 +147,16 @@ def review_command(
     every: Annotated[bool, typer.Option("--all", help="Approve all columns.")] = False,
     public: Annotated[str | None, typer.Option(help="Why the categories of these columns are public.")] = None,
     fold: Annotated[bool, typer.Option("--fold", help="Put categories that few rows hold into 'other'.")] = False,
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Let the run find their bounds and categories by noisy sums."),
+    ] = False,
     few: FewOption = 10,
 ) -> None:
     """Approve a drafted schema, column by column in a terminal, or the columns that are named."""
     from fedsyn.cli.reviewing import review_in_terminal
     from fedsyn.schema import Schema
+    from fedsyn.schema.approval import How
     from fedsyn.schema.review import approve as approved
 
     schema = Schema.load(file)
@@ -165,7 +170,7 @@ def review_command(
         return
     names = list(approve or schema.unapproved)
     text = file.read_text(encoding="utf-8")
-    text = approved(text, names, found=found, few=few, public=public, fold=fold, where=str(file))
+    text = approved(text, names, How(few, public, fold, private), found, str(file))
     with writing(file):
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved
@@ -183,7 +188,7 @@ def _findings(schema: Schema, data: list[Path] | None, few: int) -> dict[str, Fi
     import pandas as pd
 
     from fedsyn.data.cells import read_cells
-    from fedsyn.schema.review import findings
+    from fedsyn.schema.approval import findings
 
     if not data:
         return None

@@ -20,6 +20,7 @@ from fedsyn.domain import Domain
 from fedsyn.schema import BinnedColumn, Schema
 
 MOST_GROUPS = 20
+_NOTHING = 1e-12  # shares below it, which only models have, count as none
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.integer]
@@ -152,11 +153,12 @@ def association(table: Floats, rows: int) -> float:
         rows: how many rows they were counted from.
     """
     p, q = table.sum(axis=1), table.sum(axis=0)
-    table = table[np.ix_(p > 0, q > 0)]
+    kept_p, kept_q = p > _NOTHING, q > _NOTHING
+    table = table[np.ix_(kept_p, kept_q)]
     r, c = table.shape
     if min(r, c) < 2 or rows < 2:
         return 0.0
-    expected = np.outer(p[p > 0], q[q > 0])
+    expected = np.outer(p[kept_p], q[kept_q])
     phi2 = float(np.sum((table - expected) ** 2 / expected))
     phi2 = max(0.0, phi2 - (r - 1) * (c - 1) / (rows - 1))
     smaller = min(r - (r - 1) ** 2 / (rows - 1), c - (c - 1) ** 2 / (rows - 1)) - 1

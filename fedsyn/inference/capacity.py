@@ -18,15 +18,18 @@ def require_room(domain: Domain, node: InferenceNode) -> None:
     Raises:
         ConfigError: one sentence that says what to change.
     """
-    if domain.zeros and node.engine != "native":
+    if not domain.zeros:
+        return
+    if node.engine != "native":
         raise ConfigError(f"inference.engine '{node.engine}' cannot honour the schema's constraints; use 'native'")
-    widest = max((clique for clique, _ in domain.zeros), key=domain.size, default=())
+    widest = max((clique for clique, _ in domain.zeros), key=domain.size)
     cells, cost = model_size(domain, []), pass_cost(domain, [])
     for name, needed, bound in (("max_cells", cells, node.max_cells), ("max_pass_cost", cost, node.max_pass_cost)):
-        if domain.zeros and needed > bound:
+        if needed > bound:
             raise ConfigError(
                 f"the schema's constraints need a model of inference.{name} = {needed:.0f} or more (now {bound:.0f}), "
-                f"most of it for the columns {', '.join(widest)}; give them fewer bins, or raise inference.{name}"
+                f"most of it for the columns {', '.join(widest)}; give them fewer bins (or equal ones, where they are "
+                f"compared), or raise inference.{name}"
             )
 
 

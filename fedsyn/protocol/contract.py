@@ -16,6 +16,7 @@ from fedsyn.counting.workload import Workload
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.finding.facts import Finding
+from fedsyn.inference.capacity import require_room
 from fedsyn.nodes import Node
 from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, accountant_for
 from fedsyn.randomness import Randomness
@@ -285,7 +286,8 @@ def check_columns(config: RunConfig, domain: Domain, workload: Workload) -> None
 
 
 def check_open(config: RunConfig, schema: Schema) -> None:
-    """ConfigError where what is private of a schema cannot be found under a configuration."""
+    """ConfigError where a schema's constraints do not fit into the model, or its private values cannot be found."""
+    require_room(schema.domain, config.inference)
     if not schema.open:
         return
     names = list(schema.open)

@@ -11,7 +11,7 @@ mechanism, as bounds in a file would be; a category that was made up is a questi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -74,8 +74,7 @@ class FindRanges(SumRequest):
 
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """One vector of counts for each column. A row adds 1 to one bucket of each, or to none where it is missing."""
-        shapes = tuple((len(column.edges) - 1,) for column in finding_of(contract).ranges)
-        return Layout(shapes, len(shapes), replaced=COUNTS)
+        return _layout((len(column.edges) - 1,) for column in finding_of(contract).ranges)
 
 
 class FindBins(SumRequest):
@@ -91,8 +90,7 @@ class FindBins(SumRequest):
         """One vector of counts for each width of each column; whatever grid is named, its cells are disjoint."""
         finding = finding_of(contract)
         trees = [finding.ranges[i].tree(self.cells[i]) for i in finding.binned]
-        shapes = tuple((length,) for tree in trees for length in tree.lengths)
-        return Layout(shapes, len(shapes), replaced=COUNTS)
+        return _layout((length,) for tree in trees for length in tree.lengths)
 
 
 class FindCategories(SumRequest):
@@ -106,10 +104,7 @@ class FindCategories(SumRequest):
 
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """One vector of counts for each column that is asked of: a row adds 1 to one of its cells, or to none."""
-        shapes = tuple((len(own) * SYMBOLS,) for own in self.prefixes if own)
-        if not shapes:
-            raise ProtocolError("parameter 'prefixes' names none")
-        return Layout(shapes, len(shapes), replaced=COUNTS)
+        return _layout((len(own) * SYMBOLS,) for own in self.prefixes if own)
 
 
 class Close(AskRequest):
@@ -157,25 +152,27 @@ class FindingClient(TableClient):
     @answers(FindRanges)
     def ranges(self, call: Call[FindRanges]) -> Contribution:
         """Counts over each universe; one row touches each once, L2 sensitivity 1."""
+        layout = call.request.layout(self.contract, call.arrays)
         self._once(call.request.name)
         parts = [histogram(np.array(c.edges), self.own.numbers[c.name]) for c in finding_of(self.contract).ranges]
-        return _contribution(parts, call.request.layout(self.contract, call.arrays))
+        return _contribution(parts, layout)
 
     @answers(FindBins)
     def bins(self, call: Call[FindBins]) -> Contribution:
         """Counts of each grid at every width; one row touches each width once, L2 sensitivity 1."""
-        cells = call.request.cells
+        cells, layout = call.request.cells, call.request.layout(self.contract, call.arrays)
         self._once(call.request.name)
         parts = []
         for i in finding_of(self.contract).binned:
             column = finding_of(self.contract).ranges[i]
             counts = histogram(column.grid(cells[i]), self.own.numbers[column.name])
             parts.append(column.tree(cells[i]).apply(counts))
-        return _contribution(parts, call.request.layout(self.contract, call.arrays))
+        return _contribution(parts, layout)
 
     @answers(FindCategories)
     def categories(self, call: Call[FindCategories]) -> Contribution:
         """Counts of what follows each prefix; one row touches each column's vector once at most."""
+        layout = call.request.layout(self.contract, call.arrays)
         asked = [[bytes.fromhex(prefix) for prefix in own] for own in call.request.prefixes]
         length = next(len(prefix) for own in asked for prefix in own)
         self._once(f"{call.request.name} {length}")
@@ -185,7 +182,7 @@ class FindingClient(TableClient):
             for column, prefixes in columns
             if prefixes
         ]
-        return _contribution(parts, call.request.layout(self.contract, call.arrays))
+        return _contribution(parts, layout)
 
     @answers(Close)
     def close(self, call: Call[Close]) -> Answer:
@@ -199,6 +196,14 @@ class FindingClient(TableClient):
             raise ProtocolError("what was found makes no schema") from None
         self.holder.state[FOUND] = pieces
         return [], {}
+
+
+def _layout(shapes: Iterable[tuple[int]]) -> Layout:
+    """Vectors of counts, in each of which a row is once."""
+    made = tuple(shapes)
+    if not made:
+        raise ProtocolError("the schema leaves nothing of that kind to be found, or the request asks for nothing")
+    return Layout(made, len(made), replaced=COUNTS)
 
 
 def _contribution(parts: Sequence[npt.NDArray[np.int64]], layout: Layout) -> Contribution:

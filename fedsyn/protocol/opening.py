@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedsyn.aggregation import Aggregation, make_aggregation
 from fedsyn.config import RunConfig
-from fedsyn.errors import RunError
+from fedsyn.errors import RunError, SchemaError
 from fedsyn.finding.bins import Cells, cuts
 from fedsyn.finding.facts import RangeColumn
 from fedsyn.finding.grid import allot, range_noise
@@ -89,11 +89,15 @@ class Opening(Driver):
         numbers = rho * len(finding.ranges) / len(finding.schema.open)
         cells, found_cuts = (yield from self._numbers(numbers)) if finding.ranges else ([], [])
         categories = (yield from self._categories(rho - numbers)) if finding.texts else []
+        try:
+            closed = finding.closed(cells, found_cuts, categories)
+        except SchemaError as error:  # constraints that no bin which was found can satisfy
+            raise RunError(f"what was found makes no schema: {error}") from None
         replies = yield Ask(self.everyone(), Close(cells=cells, cuts=found_cuts, categories=categories))
         self.clients = {k: client for k, client in self.clients.items() if k in replies}
         if len(self.clients) < max(1, self.config.federation.minimum_cohort):
             raise RunError("too few clients could be told what was found of the schema")
-        return finding.closed(cells, found_cuts, categories)
+        return closed
 
     # Columns of numbers -----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from fedsyn.report.figures import Figure, Panel
 MOST_MARGINALS = 60
 MOST_BARS = 48
 _MOST_SCORES = 40
+_NAMED = 8  # columns that a sentence lists
 
 Links = Sequence[tuple[str, str, float, float | None]]  # two columns, association real (or nan) and synthetic
 
@@ -176,7 +177,7 @@ def associations(names: Sequence[str], links: Links) -> Figure:
         few = len(names) <= 20
         size = 11 if few else 8
         scale = (
-            alt.Scale(domain=[-1, 1], range="diverging")
+            alt.Scale(domain=[-1, 1], range="diverging", interpolate="rgb")
             if kind == "difference"
             else alt.Scale(domain=[0, 1], range="heatmap")
         )
@@ -222,7 +223,8 @@ def associations(names: Sequence[str], links: Links) -> Figure:
 
 def graph(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> Figure:
     """The model's graph: columns that it models together; edges: (column, column, association in the model)."""
-    place = _circle(names, edges)
+    linked = [name for name in names if any(name in edge[:2] for edge in edges)]
+    place = _circle(linked, edges)
 
     def build() -> Any:
         import altair as alt
@@ -232,7 +234,7 @@ def graph(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> Figu
             | {"v": _three(v)}
             for a, b, v in edges
         ]
-        degree = {name: sum(name in edge[:2] for edge in edges) for name in names}
+        degree = {name: sum(name in edge[:2] for edge in edges) for name in linked}
         nodes: list[dict[str, Any]] = [
             {"column": n, "x": x, "y": y, "neighbours": degree[n]} for n, (x, y) in place.items()
         ]
@@ -253,13 +255,14 @@ def graph(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> Figu
             _chart(own).mark_text(align=side, dx=dx, fontSize=11, limit=105).encode(x=x, y=y, text="column:N")
             for side, dx, own in sides
         ]
-        return alt.layer(drawn, dots, *words).properties(width="container", height=max(340, min(620, 13 * len(names))))
+        return alt.layer(drawn, dots, *words).properties(width="container", height=max(340, min(620, 14 * len(linked))))
 
-    alone = [name for name in names if not any(name in edge[:2] for edge in edges)]
+    alone = [name for name in names if name not in place]
     strong = sorted(edges, key=lambda edge: -edge[2])
     words = f"{len(names)} columns, {len(edges)} links."
     if alone:
-        words += f" Without a link: {', '.join(alone)}."
+        more = f" and {len(alone) - _NAMED} more" if len(alone) > _NAMED else ""
+        words += f" Without a link, drawn independently: {', '.join(alone[:_NAMED])}{more}."
     if strong:
         words += f" Strongest: {strong[0][0]} and {strong[0][1]}, {strong[0][2]:.2f}."
     return Figure(

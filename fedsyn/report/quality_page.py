@@ -222,7 +222,7 @@ def _attack(quality: Quality, most_auc: float | None) -> str:
     if found is None:
         return paragraph(f"Not tried: it {quality.missing['attack']}.")
     words, _ = verdicts.of_attack(found)
-    limit = "" if most_auc is None else f" The guarantee allows no attack on a single row more than {most_auc:.3f}."
+    limit = "" if most_auc is None else f" The guarantee allows no attack an AUC above {most_auc:.3f}."
     return table(
         ("attacker", "AUC", "95% interval", "verdict"),
         [("distance to the closest row", f"{found.auc:.3f}", f"{found.lower:.3f} to {found.upper:.3f}", words)],

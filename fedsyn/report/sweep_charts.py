@@ -129,7 +129,9 @@ def _panel(points: Sequence[Point], axis: str, metric: str, lines: Sequence[str]
     legend = alt.Legend(title=None, orient="right")
     look: dict[str, Any] = {
         "color": alt.Color("line:N", legend=legend, scale=alt.Scale(domain=list(lines))),
-        "shape": alt.Shape("line:N", legend=legend, scale=alt.Scale(domain=list(lines), range=_cycle(_SHAPES, count))),
+        "shape": alt.Shape(
+            "line:N", legend=legend, scale=alt.Scale(domain=list(lines), range=[_shape(i) for i in range(count)])
+        ),
     }
     if numeric:
         dashes = alt.Scale(domain=list(lines), range=[_DASHES[i // len(PALETTE) % len(_DASHES)] for i in range(count)])
@@ -155,8 +157,9 @@ def _panel(points: Sequence[Point], axis: str, metric: str, lines: Sequence[str]
     return alt.layer(*drawn).properties(width="container", height=190)
 
 
-def _cycle(values: Sequence[str], count: int) -> list[str]:
-    return [values[i % len(values)] for i in range(count)]
+def _shape(index: int) -> str:
+    """One step further each time the colours start again."""
+    return _SHAPES[(index + index // len(PALETTE)) % len(_SHAPES)]
 
 
 def _key(index: int) -> str:
@@ -166,7 +169,7 @@ def _key(index: int) -> str:
     stroke = "" if dash == "1,0" else f' stroke-dasharray="{dash}"'
     return (
         f'<svg width="24" height="12" aria-hidden="true" fill="{colour}" stroke="{colour}">'
-        f'<path d="M0 6h24" stroke-width="2"{stroke}/>{_PATHS[_SHAPES[index % len(_SHAPES)]]}</svg>'
+        f'<path d="M0 6h24" stroke-width="2"{stroke}/>{_PATHS[_shape(index)]}</svg>'
     )
 
 

@@ -40,7 +40,6 @@ from fedsyn.flower import Context
 from fedsyn.flower.bridge import read_state, write_state
 from fedsyn.flower.direct import TableApp
 from fedsyn.privacy import PrivacyBudget
-from fedsyn.protocol.contract import check_open
 from fedsyn.protocol.finding import FOUND, FindingClient
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
@@ -224,7 +223,6 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
         rows = _close_rows(rows, _compact(state[FOUND]))
     holder = Holder(partition, rows.codes, rows.domain, rows.schema_hash, Randomness(None), state, budget)
     if rows.schema.open:
-        check_open(config, rows.schema)
         holder.own, holder.open_schema = rows.own, rows.schema
     if "identity" in node or "roster" in node:
         if "identity" not in node or "roster" not in node:

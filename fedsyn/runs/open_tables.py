@@ -86,6 +86,11 @@ def write_found(folder: Path, schema: Schema) -> None:
     shutil.copyfile(folder / "test_numbers.npy", found / "test_numbers.npy")
 
 
+def encoded_by(found: Schema, schema: Schema, codes: Codes, own: OwnRows) -> Codes:
+    """Codes by the schema that a run has found, of rows that are encoded by the one it began with."""
+    return closed_codes(found, codes, own) if schema.open else codes
+
+
 def with_label(schema: Schema, codes: Codes, own: OwnRows) -> tuple[Codes, Domain]:
     """Codes and domain for a simulation's partition: a label that is still open is numbered by its different values."""
     label, domain = schema.label, schema.domain

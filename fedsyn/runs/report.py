@@ -24,6 +24,7 @@ from fedsyn.report.html import read_facts, read_rounds
 from fedsyn.report.run_page import RunFacts, run_page
 from fedsyn.report.tables import latex_table, number
 from fedsyn.runs.directory import QUALITY_FILE, load_model, synthetic_file, write_json
+from fedsyn.runs.open_tables import encoded_by
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.schema import Schema
 
@@ -137,10 +138,12 @@ def write_run_page(
 def _measure(config: RunConfig, out: Path) -> str:
     """Writes quality.json of a run that has none; a sentence that says why not where that fails."""
     try:
-        table = encoded_table(config.data)
-        codes = _first_rows(synthetic_file(out), table.schema)
+        table, schema = encoded_table(config.data), _schema(config, out)
+        train = encoded_by(schema, table.schema, table.train, table.own)
+        test = encoded_by(schema, table.schema, table.test, table.test_own)
+        codes = _first_rows(synthetic_file(out), schema)
         rng = np.random.default_rng(QUALITY_SEED)
-        save_quality(out, quality(table.schema, table.train, codes, holdout=table.test, rng=rng), {})
+        save_quality(out, quality(schema, train, codes, holdout=test, rng=rng), {})
     except (FedsynError, OSError) as error:
         return f"The real rows are not at hand: {error}"
     return ""

@@ -7,16 +7,17 @@ the bins, so that a row's codes never change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
 from fedsyn.domain import Zeros
 from fedsyn.errors import SchemaError, nearest
 from fedsyn.schema.binned import BinnedColumn
+from fedsyn.schema.columns import CategoricalColumn
 from fedsyn.schema.compute import Computed, Mapped
 from fedsyn.schema.conditions import Condition, Literal, Rows
 from fedsyn.schema.feasible import MOST_CELLS, Clause, Constraint, Group, Order, groups_of, open_codes
@@ -37,6 +38,8 @@ class Compiled:
         rules: as the schema states them.
         columns: modelled columns, in the domain's order.
         derived: columns that constraints compute.
+        open_columns: those with placeholders, of which something is still to be found: constraints on them are read,
+            as far as they can be, and left for later.
 
     Attributes:
         zeros: structural zeros over codes.
@@ -47,14 +50,21 @@ class Compiled:
             that compute one column, a circle, or constraints that leave no possible row.
     """
 
-    def __init__(self, rules: Sequence[AnyRule], columns: Mapping[str, Any], derived: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        rules: Sequence[AnyRule],
+        columns: Mapping[str, Any],
+        derived: Mapping[str, Any],
+        open_columns: Collection[str] = (),
+    ) -> None:
         self.rules, self.columns, self.derived = tuple(rules), dict(columns), dict(derived)
         self._sizes = {name: column.size for name, column in columns.items()}
         self._grids = {name: grid for name, column in columns.items() if (grid := grid_of(column)) is not None}
         for rule in rules:
             self._require_known(rule)
+        self._open = self._left_open(set(open_columns))
         self.steps = self._steps()
-        self._constraints = [(rule, constraint) for rule in rules for constraint in self._constrained(rule)]
+        self._constraints = [(rule, constraint) for rule in rules for constraint in self._closed(rule)]
         constraints = [constraint for _, constraint in self._constraints]
         _refuse_circles([constraint for constraint in constraints if isinstance(constraint, Order)])
         self._groups = list(groups_of(constraints, self._grids, self._sizes))
@@ -68,8 +78,28 @@ class Compiled:
             if name not in known and not (isinstance(rule, Comparison) and name == rule.right):
                 raise SchemaError(f"constraint '{rule.text}': '{name}' is not a column{nearest(name, known)}")
 
+    def _left_open(self, unknown: set[str]) -> set[str]:
+        """The open columns, and those that are computed from them."""
+        computed = {rule.computed: _sources(rule) for rule in self.rules if isinstance(rule, Sum | Determined)}
+        for name in unknown & computed.keys():
+            raise SchemaError(
+                f"'{name}' is computed by a constraint, so nothing of it is private: leave its bounds out"
+            )
+        for _ in computed:
+            unknown = unknown | {name for name, sources in computed.items() if sources & unknown}
+        return unknown
+
+    def _closed(self, rule: AnyRule) -> list[Constraint]:
+        """A rule's constraints; none where it concerns an open column, though what is wrong with it already is said."""
+        unknown = self._open.intersection(_named(rule))
+        words = isinstance(rule, Impossible | When) and any(
+            isinstance(self.columns.get(name), CategoricalColumn) or name in self.derived for name in unknown
+        )
+        constraints = [] if words else self._constrained(rule)
+        return [] if unknown else constraints
+
     def _steps(self) -> list[Computed | Mapped]:
-        waiting = [rule for rule in self.rules if isinstance(rule, Sum | Determined)]
+        waiting = [rule for rule in self.rules if isinstance(rule, Sum) or self._is_mapped(rule)]
         ready, out = set(self.columns), list[Computed | Mapped]()
         every = {**self.columns, **self.derived}
         sums = {rule.column for rule in waiting if isinstance(rule, Sum)}
@@ -84,6 +114,9 @@ class Compiled:
                 ready.add(rule.computed)
             waiting = [rule for rule in waiting if rule not in able]
         return out
+
+    def _is_mapped(self, rule: AnyRule) -> TypeGuard[Determined]:
+        return isinstance(rule, Determined) and rule.determines not in self._open
 
     def _constrained(self, rule: AnyRule) -> list[Constraint]:
         if isinstance(rule, Comparison):
@@ -172,21 +205,24 @@ class Compiled:
         return tuple(self._sizes[name] for name in clique)
 
     def _add_joint(self, tables: dict[tuple[str, ...], Flags], group: Group) -> None:
-        """Adds what several constraints rule out together and none alone: of pairs if that says it all."""
+        """Adds what several constraints rule out together and none alone, on as few columns at a time as say it all."""
         columns = group.columns
         impossible = ~np.broadcast_to(group.possible(open_codes(columns, self._sizes)), self._shape(columns))
         known = self._known(tables, columns)
-        for pair in combinations(range(len(columns)), 2):
+        for some in (axes for size in range(2, len(columns) + 1) for axes in combinations(range(len(columns)), size)):
             if not (impossible & ~known).any():
                 return
-            others = tuple(axis for axis in range(len(columns)) if axis not in pair)
+            others = tuple(axis for axis in range(len(columns)) if axis not in some)
             cells = np.asarray(impossible.all(axis=others))
             spread = np.expand_dims(cells, others)
             if (spread & ~known).any():
-                _add(tables, tuple(columns[axis] for axis in pair), cells)
+                wider = tuple(columns[axis] for axis in some)
+                _add(tables, wider, cells)
                 known = known | spread
-        if (impossible & ~known).any():
-            _add(tables, columns, impossible)
+                for clique in [clique for clique in tables if set(clique) < set(wider)]:
+                    apart = tuple(i for i, name in enumerate(wider) if name not in clique)
+                    if not (np.expand_dims(tables[clique], apart) & ~tables[wider]).any():
+                        del tables[clique]  # said again by the wider one
 
     def _known(self, tables: Mapping[tuple[str, ...], Flags], columns: Sequence[str]) -> Flags:
         """Cells over some columns that zeros on subsets of them rule out."""
@@ -330,8 +366,3 @@ def _refuse_circles(orders: Sequence[Order]) -> None:
                 if order.second not in seen:
                     seen.add(order.second)
                     front.append(order.second)
-
-
-def is_open(rule: AnyRule, open_columns: Iterable[str]) -> bool:
-    """Whether a constraint concerns a column of which not everything is known yet."""
-    return not set(_named(rule)).isdisjoint(open_columns)

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsyn.errors import SchemaError, nearest
 from fedsyn.schema.binned import BinnedColumn
-from fedsyn.schema.columns import CategoricalColumn
+from fedsyn.schema.columns import BooleanColumn, CategoricalColumn
 from fedsyn.schema.grids import Flags, Grid, grid_of
 from fedsyn.schema.values import keys
 
@@ -160,6 +160,8 @@ class Condition:
     @staticmethod
     def code_of(column: CategoricalColumn, value: Any) -> int | None:
         """The code of one of the column's own values, as it stands in the schema; None: there is no such."""
+        if isinstance(column, BooleanColumn) and str(value).lower() in ("true", "false"):
+            return int(str(value).lower() == "true")  # whatever no and yes are written like
         for form in keys(value):
             for code, own in enumerate(column.values):
                 if form == next(keys(own)):

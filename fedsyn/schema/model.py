@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from fedsyn import yamlio
 from fedsyn.domain import Domain
@@ -19,19 +19,20 @@ from fedsyn.schema.aside import ASIDE, Aside
 from fedsyn.schema.base import REMARKS, ColumnBase
 from fedsyn.schema.binned import BinnedColumn
 from fedsyn.schema.columns import Column
-from fedsyn.schema.compiled import Compiled, computed_columns, is_open
+from fedsyn.schema.compiled import Compiled, computed_columns
 from fedsyn.schema.conditions import Rows
+from fedsyn.schema.editing import EditedSchema
 from fedsyn.schema.messages import DRAFT_NOTE, describe, not_approved, require_columns
-from fedsyn.schema.open import Open, all_set_apart, filled_in, put_back, with_bins
+from fedsyn.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.schema.plain import column_dict
-from fedsyn.schema.rules import AnyRule, parse_rules
+from fedsyn.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Schema(BaseModel):
+class Schema(EditedSchema):
     """The columns of a table with their public values.
 
     A value outside the schema gets a code too: the nearest bin, or "other".
@@ -77,9 +78,9 @@ class Schema(BaseModel):
         """Tells the columns that are modelled from the others, and reads the constraints."""
         if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping):
             return data
-        given, wanted = all_set_apart(data["columns"])
         rules = parse_rules(data.get("constraints", ()))
         computed = set(computed_columns(rules))
+        given, wanted = all_set_apart(data["columns"], computed)
         apart = {name for name, column in given.items() if _kind_of(column) in ASIDE}
         modelled = {name: column for name, column in given.items() if name not in apart | computed}
         if given and not modelled:
@@ -161,20 +162,6 @@ class Schema(BaseModel):
             raise SchemaError(f"cannot read the schema {path}: {reason}") from None
         return cls.loads(text, where=str(path))
 
-    @classmethod
-    def draft(
-        cls, frame: pd.DataFrame, bins: int = 32, label: str | None = None, keep: Collection[str] = (), **how: Any
-    ) -> Schema:
-        """Proposes a schema for a table, which no run accepts before approval; see `fedsyn.schema.draft.draft_columns`.
-
-        Raises:
-            ConfigError, DataError: as `draft_columns`. SchemaError: every column is set aside.
-        """
-        from fedsyn.schema.draft import draft_columns
-
-        guesses = draft_columns(frame, bins, label, keep, **how)
-        return cls.from_dict({"columns": {name: guess.column for name, guess in guesses.items()}, "label": label})
-
     def to_dict(self) -> dict[str, Any]:
         """Plain data (JSON, YAML) without the settings that have their default value."""
         columns = {name: column_dict(column) for name, column in self.every_column.items()}
@@ -231,6 +218,8 @@ class Schema(BaseModel):
         data = self.to_dict()
         for name, wanted in self.open.items():
             data["columns"][name] = filled_in(data["columns"][name], self.columns[name], wanted, found[name])
+        known = {name: found[name] for name, wanted in self.open.items() if isinstance(wanted, OpenCategories)}
+        data["constraints"] = [rule.data() for rule in of_known(self.constraints, known)]
         return Schema.from_dict(data, "the schema that was found")
 
     @property
@@ -298,18 +287,12 @@ class Schema(BaseModel):
         Raises:
             SchemaError: constraints that cannot be, in one sentence.
         """
-        unknown = getattr(self, "open_columns", ())
-        rules = tuple(rule for rule in self.constraints if not is_open(rule, unknown))
-        return Compiled(rules, self.columns, self.derived)
+        return Compiled(self.constraints, self.columns, self.derived, self.open_columns)
 
     @cached_property
     def domain(self) -> Domain:
         """The attributes of the encoded table, with the structural zeros that follow from the constraints."""
-        ordered = {
-            name: column.size - column.missing
-            for name, column in self.columns.items()
-            if isinstance(column, BinnedColumn)
-        }
+        ordered = {n: c.size - c.missing for n, c in self.columns.items() if isinstance(c, BinnedColumn)}
         sizes = tuple(column.size for column in self.columns.values())
         return Domain(tuple(self.columns), sizes, ordered, self.compiled.zeros)
 

@@ -11,7 +11,7 @@ puts it in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,8 +100,8 @@ def put_back(data: dict[str, Any], wanted: Open) -> dict[str, Any]:
     return data | {bound: PRIVATE for bound, is_private in bounds.items() if is_private} | bins
 
 
-def all_set_apart(columns: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Open]]:
-    """`set_apart` of every column that is data; ValueError names the column."""
+def all_set_apart(columns: Mapping[str, Any], computed: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, Open]]:
+    """`set_apart` of every column that is data; ValueError names the column, also one that is computed and open."""
     plain: dict[str, Any] = dict(columns)
     wanted: dict[str, Open] = {}
     for name, column in columns.items():
@@ -111,6 +111,8 @@ def all_set_apart(columns: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             plain[name], found = set_apart(column)
         except ValueError as error:
             raise ValueError(f"column '{name}': {error}") from None
+        if found is not None and name in computed:
+            raise ValueError(f"column '{name}': a constraint computes it, so nothing of it can be private")
         if found is not None:
             wanted[name] = found
     return plain, wanted

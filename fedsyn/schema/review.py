@@ -1,4 +1,4 @@
-"""Approving what was drafted, column by column: what is left, which categories few rows hold, and the file's new text.
+"""Approval in a schema's file, column by column.
 
 A schema's file belongs to the person who wrote it: only the columns that are approved are written anew, everything else
 stays as it is, comments too.
@@ -7,115 +7,21 @@ stays as it is, comments too.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import yaml
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, SchemaError, nearest
-from fedsyn.schema.base import ColumnBase
-from fedsyn.schema.binned import BinnedColumn
-from fedsyn.schema.columns import CategoricalColumn
-from fedsyn.schema.guess import FEW_ROWS
+from fedsyn.schema.approval import Finding, How, approved_column
 from fedsyn.schema.model import Schema
-from fedsyn.schema.profile import Profile
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a table shows about a column, in numbers of rows and values.
-
-    Attributes:
-        rare: categories of the column that some rows hold, but fewer than asked for.
-        unlisted: different values that are none of its categories.
-        unlisted_rows: rows that hold them.
-        unread: rows whose cells are not of the column's kind.
-    """
-
-    rare: tuple[Any, ...] = ()
-    unlisted: int = 0
-    unlisted_rows: int = 0
-    unread: int = 0
-
-
-def findings(schema: Schema, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str, Finding]:
-    """What a table shows about each modelled column of a schema.
-
-    Args:
-        schema: of the table.
-        frame: its rows, as text or typed.
-        few: rows that have to hold a category before it may be approved without a reason.
-
-    Raises:
-        DataError: the table lacks a column of the schema.
-    """
-    schema.require_columns(frame.columns)
-    return {name: _finding(schema, column, frame[name], few) for name, column in schema.columns.items()}
-
-
-def _finding(schema: Schema, column: ColumnBase, series: pd.Series, few: int) -> Finding:
-    if isinstance(column, BinnedColumn) and series.dtype.kind != "O" and not _is_text(series):
-        return Finding()  # a dtype says what its values are
-    profile = Profile.of(series, schema.missing_text)
-    texts: list[str] = profile.texts.to_pylist()
-    if isinstance(column, BinnedColumn):
-        _, bad = column.parse_all(texts, schema.missing_text)
-        return Finding(unread=int(profile.counts[bad].sum()))
-    assert isinstance(column, CategoricalColumn)
-    codes = np.array([column.code_of(text, schema.missing_text) for text in texts], dtype=np.int64)
-    own = np.array([column.value_of(text, schema.missing_text) in column.values for text in texts], dtype=bool)
-    rows = np.bincount(codes[own], weights=profile.counts[own], minlength=column.size)
-    listed = [code for code, value in enumerate(column.values) if value in column.categories]
-    rare = tuple(column.values[code] for code in listed if 0 < rows[code] < few)
-    return Finding(rare, int((~own).sum()), int(profile.counts[~own].sum()))
-
-
-def _is_text(series: pd.Series) -> bool:
-    import pandas as pd
-
-    return isinstance(series.dtype, pd.StringDtype | pd.CategoricalDtype)
-
-
-def left(schema: Schema, found: Mapping[str, Finding] | None = None, few: int = FEW_ROWS) -> dict[str, list[str]]:
-    """Column -> what still needs approval there, in words; without the columns that need none.
-
-    Args:
-        schema: the schema.
-        found: what its table shows, if it is at hand.
-        few: as `findings`.
-    """
-    result = {}
-    for name in schema.unapproved:
-        column = schema.columns[name]
-        words = [_WORDS[mark] for mark in column.drafted if mark in _WORDS]
-        rare = len(found[name].rare) if found is not None else ("some" if "rare" in column.drafted else 0)
-        if rare and column.public is None:
-            words.append(f"{rare} of its categories {'is' if rare == 1 else 'are'} held by fewer than {few} rows")
-        result[name] = words
-    return result
-
-
-_WORDS = {
-    "kind": "its kind",
-    "bounds": "its bounds",
-    "categories": "its categories",
-    "missing": "whether values are missing",
-}
 
 
 def approve(
     text: str,
     names: Collection[str],
-    *,
+    how: How = How(),  # noqa: B008 - frozen
     found: Mapping[str, Finding] | None = None,
-    few: int = FEW_ROWS,
-    public: str | None = None,
-    fold: bool = False,
     where: str = "schema",
 ) -> str:
     """The text of a schema in which some columns are approved.
@@ -123,10 +29,8 @@ def approve(
     Args:
         text: of the schema's file.
         names: the columns.
-        found: what the table shows, if it is at hand; without it, what the draft marked as rare counts.
-        few: as `findings`.
-        public: why the categories of these columns are public, whoever holds them.
-        fold: puts categories that few rows hold into "other" (needs `found`).
+        how: they are approved.
+        found: what the table shows (`findings`), if it is at hand.
         where: what to call the schema in a message.
 
     Raises:
@@ -137,43 +41,13 @@ def approve(
     for name in names:
         if name not in schema.every_column:
             raise ConfigError(f"{where} has no column '{name}'{nearest(name, schema.every_column)}")
+    columns = schema.to_dict()["columns"]
     for name in names:
-        column = schema.every_column[name]
-        data = dict(schema.to_dict()["columns"][name])
-        rare: tuple[Any, ...] = found[name].rare if found is not None and name in found else ()
-        marked = "rare" in column.drafted and (found is None or name not in found)
-        if fold and rare:
-            data, rare = _folded(data, rare, where, name), ()
-        if (rare or marked) and not (public or column.public):
-            raise SchemaError(_refusal(where, name, len(rare), few))
-        data |= {"public": public} if public else {}
-        kept = [mark for mark in data.get("drafted", []) if mark != "rare"]
-        data |= {"drafted": kept, "approved": True} if kept else {"approved": True}
-        text = with_column(text, name, data, where)
+        known = found.get(name) if found is not None else None
+        new = approved_column(schema.every_column[name], columns[name], known, how, name, where)
+        text = with_column(text, name, new, where)
     Schema.loads(text, where)
     return text
-
-
-def _refusal(where: str, name: str, rare: int, few: int) -> str:
-    some = (
-        f"{rare} of the categories of '{name}' {'is' if rare == 1 else 'are'}"
-        if rare
-        else (f"categories of '{name}' are")
-    )
-    return (
-        f"{where}: {some} held by fewer than {few} rows, and may tell of single persons: take them out, put them into "
-        f"'other' (--fold, with --data FILE), or say why they are public (--public WHY, in the file public: WHY)"
-    )
-
-
-def _folded(data: dict[str, Any], rare: tuple[Any, ...], where: str, name: str) -> dict[str, Any]:
-    """A column without some categories, which go to "other"."""
-    left = [value for value in data["categories"] if value not in rare]
-    if not left:
-        raise SchemaError(f"{where}: every category of '{name}' is held by few rows: set its kind to drop")
-    if data.get("other") in rare or data.get("other") is False:
-        data = {**data, "other": True}
-    return {**data, "categories": left}
 
 
 def with_column(text: str, name: str, data: Mapping[str, Any], where: str = "schema") -> str:

@@ -14,7 +14,7 @@ Names that hold an operator stand in backticks. What constraints mean is compile
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -104,7 +104,7 @@ class Determined(Rule):
 
     determines: str
     column: str
-    map: dict[Value, Value | None] = Field(min_length=1)
+    map: dict[Value, Value | None]
 
     @property
     def text(self) -> str:
@@ -185,6 +185,39 @@ def _parsed(item: Any, number: int) -> AnyRule:
             raise ValueError(f"{where}: '{key}' is missing beside '{next(iter(item))}'") from None
         expected = "a column's name" if key in ("determines", "column") else "a mapping of at least one entry"
         raise ValueError(f"{where}: {key} must be {expected}, with single values or lists of them") from None
+
+
+def of_known(rules: Iterable[AnyRule], known: Mapping[str, Collection[Any]]) -> Iterator[AnyRule]:
+    """The rules without categories that were not found: no row of the synthetic table can have one.
+
+    Args:
+        rules: of a schema with open columns.
+        known: column -> the categories that were found, as text, of columns whose categories were private.
+    """
+    for rule in rules:
+        if isinstance(rule, Determined) and rule.determines in known:
+            entries = {key: value for key, value in rule.map.items() if str(key) in known[rule.determines]}
+            yield rule.model_copy(update={"map": entries})
+        elif isinstance(rule, Impossible | When):
+            key = "impossible" if isinstance(rule, Impossible) else "when"
+            never = [name for name, wanted in getattr(rule, key).items() if _of_known(name, wanted, known) == ()]
+            changed = {field: {n: _of_known(n, w, known) for n, w in value} for field, value in _parts(rule).items()}
+            if not never:
+                yield rule.model_copy(update=changed)
+        else:
+            yield rule
+
+
+def _parts(rule: Impossible | When) -> dict[str, Any]:
+    names = ("impossible",) if isinstance(rule, Impossible) else ("when", "then")
+    return {name: getattr(rule, name).items() for name in names}
+
+
+def _of_known(name: str, wanted: Any, known: Mapping[str, Collection[Any]]) -> Any:
+    if name not in known:
+        return wanted
+    items = wanted if isinstance(wanted, tuple) else (wanted,)
+    return tuple(item for item in items if item is None or str(item) in known[name])
 
 
 def _listable(value: Any) -> Any:

@@ -46,10 +46,11 @@ class Layout:
 
 
 def main_axis(results: Results) -> str:
-    """The numeric axis with most values, at least three; else the axis with most values, mechanisms last."""
-    numeric = [key for key in results.main_axes if all(is_number(value) for value in values_of(results, key))]
+    """The numeric axis with most values, at least three; else the axis with most values; mechanisms only alone."""
+    candidates = [key for key in results.main_axes if key != _MECHANISM] or results.main_axes
+    numeric = [key for key in candidates if all(is_number(value) for value in values_of(results, key))]
     numeric = [key for key in numeric if len(values_of(results, key)) >= _SMALLEST_NUMERIC_AXIS]
-    return max(numeric or results.main_axes, key=lambda key: len(values_of(results, key)))
+    return max(numeric or candidates, key=lambda key: len(values_of(results, key)))
 
 
 def values_of(results: Results, key: str) -> list[Any]:

@@ -63,6 +63,8 @@ def _make(name: str, schema: Schema, rows: int) -> AwkwardTable:
     shape = np.array(schema.domain.shape)
     # Squaring favours small codes, so that the columns are skewed, and the last code is rare.
     codes = (rng.random((rows, len(shape))) ** 2 * shape).astype(schema.dtype)
+    while (barred := schema.domain.violated(codes)).any():
+        codes[barred] = (rng.random((int(barred.sum()), len(shape))) ** 2 * shape).astype(schema.dtype)
     return AwkwardTable(name, schema, schema.decode(codes, rng))
 
 
@@ -146,7 +148,14 @@ columns:
   zip: {kind: code, categories: ["01007", "10115"], width: 5}
   smoker: {kind: boolean, texts: [nein, ja]}
   died: {kind: boolean, missing: true}
+  whole: {kind: decimal, places: 2, mark: ",", lower: 0, upper: 1100, missing: true}
+  site: {kind: categorical, categories: [north, south], stored: category}
 label: smoker
+constraints:
+  - whole = cost + children
+  - {determines: ward, column: site, map: {a: north, b: south}}
+  - {impossible: {died: true, ward: a}}
+  - {when: {smoker: true}, then: {children: "<= 4"}}
 """
 
 _MAKERS: dict[str, Callable[[], tuple[Schema, int]]] = {

@@ -287,3 +287,46 @@ def test_ordered_categories_compare() -> None:
     codes = np.array(np.meshgrid(range(3), range(3), range(3))).reshape(3, -1).T
     fine = ~schema.domain.violated(codes)
     assert fine.tolist() == [(a <= b and (b < 1 or r >= 1)) for a, b, r in codes.tolist()]
+
+
+OPEN = """
+columns:
+  paid: {kind: integer, lower: 0, upper: private}
+  cost: {kind: integer, lower: 0, upper: 9}
+  rest: {kind: integer, lower: -9, upper: 9}
+  ward: {kind: categorical, categories: private}
+  site: {kind: categorical, categories: [north, south]}
+constraints:
+  - paid <= cost
+  - rest = cost - paid
+  - {impossible: {ward: [heart, rare], cost: 3}}
+  - {impossible: {ward: rare, cost: 4}}
+  - {when: {cost: 0}, then: {ward: [heart, rare]}}
+  - {determines: ward, column: site, map: {heart: north, rare: south}}
+"""
+
+
+def test_constraints_wait_for_what_is_found_and_forget_categories_that_are_not() -> None:
+    schema = Schema.loads(OPEN)
+    assert schema.domain.zeros == () and list(schema.derived) == ["rest", "site"]
+    closed = schema.closed({"paid": [0, 4, 10], "ward": ["heart", "eyes"]})
+    table = closed.decode(possible_codes(closed, 1000), np.random.default_rng(0))
+    assert (table["paid"] <= table["cost"]).all() and (table["rest"] == table["cost"] - table["paid"]).all()
+    assert not ((table["ward"] == "heart") & (table["cost"] == 3)).any()
+    assert set(table["ward"][table["cost"] == 0]) == {"heart"}
+    assert set(table["site"][table["ward"] != "heart"]) == {"other"}
+    assert "ward: rare" not in closed.dumps() and closed.sha256 != schema.sha256
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("paid <= cost", "paidd <= cost", "did you mean 'paid'?"),
+        ("paid <= cost", "paid <= ward", "the values of 'ward' have no order"),
+        ("paid <= cost", "paid <= much", "'much' is not a number"),
+        ("upper: 9}\n  ward", "upper: private}\n  ward", "'rest' is computed by a constraint"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_paid_for(old: str, new: str, said: str) -> None:
+    with pytest.raises(SchemaError, match=re.escape(said)):
+        Schema.loads(OPEN.replace(old, new))

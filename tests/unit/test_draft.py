@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import re
 import uuid
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from exports import PERSONAL, hospital
 from fedsyn.data.cells import read_cells
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.schema import Schema
+from fedsyn.schema.aside import ASIDE
+from fedsyn.schema.columns import KINDS
 from fedsyn.schema.draft import draft_columns
 from fedsyn.schema.guess import Guess
 from fedsyn.schema.profile import Profile
@@ -360,3 +363,15 @@ def test_drafting_reads_awkward_files(tmp_path: Path) -> None:
         guesses = draft_columns(cells.frame, text=True)
         schema = Schema.from_dict({"columns": {name: one.column for name, one in guesses.items()}})
         assert schema.encode(cells.frame).shape == (40, len(schema.columns))
+
+
+def test_the_schema_of_the_documentation_is_one() -> None:
+    """Every kind stands in its example, and in its table."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "schemas.md").read_text(encoding="utf-8")
+    example = re.search(r"```yaml\n(columns:.*?)```", text, re.DOTALL)
+    assert example is not None
+    schema = Schema.loads(example[1])
+    schema.require_approved()
+    table = text[text.index("| kind | holds |") :].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table.splitlines()))) == {*KINDS, *ASIDE}
+    assert {column.kind for column in schema.every_column.values()} <= {*KINDS, *ASIDE}

@@ -124,7 +124,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     truth = 0.5 * (1 + math.erf(0.5 / 2))  # P(N(0.5, 1) > N(0, 1)) with a difference of variance 2
     covered = 0
     for seed in range(400):
-        auc, lower, upper = auc_interval(rng(seed).normal(0.5, 1, 100), rng(10_000 + seed).normal(0, 1, 100))
+        _, lower, upper = auc_interval(rng(seed).normal(0.5, 1, 100), rng(10_000 + seed).normal(0, 1, 100))
         covered += lower <= truth <= upper
     assert 360 <= covered <= 396
 

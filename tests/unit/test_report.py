@@ -1,15 +1,16 @@
-"""Reports: self-contained pages below 2 MB, real rows only where asked for and with the warning, exact tables."""
+"""Pages: self-contained, below 2 MB, readable without charts; one for publication reads no real row; tables exact."""
 
 from __future__ import annotations
 
-import base64
 import csv
 import itertools
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,24 @@ import pytest
 import yaml
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import DataError
+from fedsyn.errors import ConfigError, DataError
+from fedsyn.evaluation.quality import Quality, quality
 from fedsyn.loading import load_config
+from fedsyn.report.figures import file_spec
+from fedsyn.report.quality_page import evaluation_page
+from fedsyn.report.run_page import RunFacts, alarms, first_sentence
+from fedsyn.report.sweep_charts import Point, against
 from fedsyn.report.tables import latex_table, number, plus_minus
-from fedsyn.runs import report as run_report
-from fedsyn.runs.directory import load_metrics
+from fedsyn.runs.directory import QUALITY_FILE, load_metrics
 from fedsyn.runs.engines import run
-from fedsyn.runs.prepare import public_schema
+from fedsyn.runs.prepare import encoded_table, public_schema
+from fedsyn.runs.report import load_quality
+from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.sweep import load_results, load_sweep, run_sweep
-from fedsyn.sweep.report import main_axis, report_folder
+from fedsyn.sweep.comparison import Layout, best, is_geometric, main_axis
+from fedsyn.sweep.report import figures, report_folder
 from fedsyn.sweep.results import CELL_FILE, Results, Row
+from fedsyn.sweep.tables import failures
 
 pytestmark = pytest.mark.thorough
 
@@ -40,7 +49,7 @@ CONFIG: dict[str, Any] = {
     "runtime": {"seed": 0},
 }
 LIMIT = 2_000_000
-WARNING = "drawn from the real rows"
+WARNING = "Not for publication."
 
 
 @pytest.fixture(scope="module")
@@ -62,88 +71,271 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def pictures(page: str) -> list[bytes]:
-    found = [base64.b64decode(data) for data in re.findall(r'src="data:image/png;base64,([^"]+)"', page)]
-    assert all(data.startswith(b"\x89PNG") for data in found)
-    return found
+@pytest.fixture
+def copy(made: Path, tmp_path: Path) -> Path:
+    """The run again, in a folder that a test may change."""
+    return Path(shutil.copytree(made, tmp_path / "copy"))
 
 
-def read(path: Path) -> str:
+class Outline(HTMLParser):
+    """What a screen reader goes by: headings, tables with their headers, images with their texts."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def read(path: Path, *, links: str = "#") -> str:
+    """The page without its scripts, after the checks that hold for every page; links: what one may start with."""
     text = path.read_text(encoding="utf-8")
     assert len(text.encode()) < LIMIT
+    page = re.sub(r"<script[^>]*>.*?</script>", "", text, flags=re.DOTALL)
     # Self-contained: it names no other file or address to load.
-    assert not re.search(r"(src|href)=\"(?!data:)", text) and "<script" not in text and "@import" not in text
-    return text
+    outline = Outline(page)
+    for tag, attributes in outline.tags:
+        assert "src" not in attributes and tag not in ("link", "iframe", "img"), (tag, attributes)
+        if "href" in attributes:
+            assert (attributes["href"] or "").startswith(("#", links)), attributes
+    assert "@import" not in page and "url(" not in page
+    assert '<meta name="viewport"' in page and "prefers-color-scheme" in page and "@media print" in page
+    assert outline.all("html")[0]["lang"] == "en" and len(outline.all("h1")) == 1 == len(outline.all("main"))
+    assert outline.all("a")[0] == {"class": "skip", "href": "#content"}
+    assert all("scope" in attributes for attributes in outline.all("th"))
+    assert all(a.get("aria-label") for a in outline.all("div") if a.get("role") in ("img", "region"))
+    identifiers = [a["id"] for _, a in outline.tags if "id" in a]
+    assert len(set(identifiers)) == len(identifiers)
+    return page
 
 
-def test_the_page_of_a_run_itself_holds_no_picture(made: Path, tmp_path: Path) -> None:
-    """Every run writes one; it must not cost matplotlib's import, nor show real rows."""
-    run(RunConfig(**CONFIG), tmp_path)
-    page = read(tmp_path / "report.html")
-    assert not pictures(page) and WARNING not in page
-    code = "import sys, fedsyn.report.html, fedsyn.runs.engines; sys.exit('matplotlib' in sys.modules)"
+def charts(path: Path) -> list[dict[str, Any]]:
+    """The specifications of a page's charts, with the data that they share."""
+    text = path.read_text(encoding="utf-8")
+    specs = [
+        json.loads(spec) for spec in re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)
+    ]
+    shared = re.search(r'id="chart-data">(.*?)</script>', text, re.DOTALL)
+    data = json.loads(shared[1]) if shared else {}
+    return [{**spec, "datasets": data} if "name" in spec.get("data", {}) else spec for spec in specs]
+
+
+def test_the_page_of_a_run_says_what_it_is_first_and_shows_all_there_is(made: Path) -> None:
+    page = read(made / "report.html")
+    lead = re.search(r'<p class="lead">(.*?)</p>', page)
+    assert lead is not None
+    assert lead[1].startswith("This is a synthetic table of ") and "it is not private (" in lead[1]  # it is seeded
+    assert "epsilon = 2 and delta = 1e-05" in lead[1] and "its columns are" in lead[1] and "(score " in lead[1]
+    assert WARNING in page and "Do not release the table" in page
+    for section in ("Columns", "Pairs of columns", "Associations", "Membership attack", "Metrics", "Model", "Privacy"):
+        assert f">{section}</h2>" in page
+    assert "more than half of the way" in page or "nearly as good as" in page or "less than half" in page
+    assert "needs a label" in page and "95% interval" in page
+    found = load_quality(made)
+    assert found is not None and found[1]["workload_error"]["training rows"] == 0.0
+    assert 0 < found[1]["workload_error"]["independent columns"] < found[1]["workload_error"]["uniform table"]
+
+
+def test_what_is_drawn_are_the_tables_themselves(made: Path) -> None:
+    """The shares that are drawn are those of synthetic.csv and of the training rows."""
+    import pandas as pd
+
+    pytest.importorskip("altair")
+    config = load_config(made / "config.yaml")
+    schema = public_schema(config)
+    codes, real = schema.encode(pd.read_csv(made / "synthetic.csv")), encoded_table(config.data).train
+    assert len(real) == 180  # 200 rows, a tenth of them held out
+    drawn = [spec for spec in charts(made / "report.html") if "real" in str(spec.get("layer", ""))]
+    rows = [spec["data"]["values"] for spec in drawn if "value" in spec.get("data", {}).get("values", [{}])[0]]
+    assert len(rows) == len(schema.domain)
+    worst_first = [column.name for column in load_quality(made)[0].columns]  # type: ignore[index]
+    for name, values in zip(worst_first, rows, strict=True):
+        axis = schema.domain.axes((name,))[0]
+        for key, table in (("synthetic", codes), ("real", real)):
+            counts = np.bincount(table[:, axis], minlength=schema.domain[name])
+            assert np.allclose([value[key] for value in values], counts / len(table), atol=1e-4)
+    heat = [spec for spec in charts(made / "report.html") if "datasets" in spec]
+    assert len(heat) == 3 and len(heat[0]["datasets"]["associations"]) == 6  # pairs of four columns
+
+
+def test_the_page_for_publication_reads_nothing_private(copy: Path) -> None:
+    """It is the same, to the last byte, whatever the real rows and all that was measured against them were."""
+    page_file = report_folder(copy, real=False)[0]
+    page, whole = read(page_file), page_file.read_text(encoding="utf-8")
+    assert WARNING not in page and "For publication." in page and "which this page leaves out" in page
+    for private in ("real halves", "Membership attack", ">Metrics</h2>", ">Costs</h2>", "kB up", "workload_error</th>"):
+        assert private not in page
+    assert '"real"' not in whole and '"bytes_up"' not in whole
+    assert ">Privacy</h2>" in page and ">Model</h2>" in page and ">Values of the columns</h2>" in page
+    for name in (QUALITY_FILE, "metrics.json", "measured.jsonl"):
+        facts = copy / name
+        facts.write_text(facts.read_text(encoding="utf-8").replace("0.", "0.9"), encoding="utf-8")
+    assert report_folder(copy, real=False)[0].read_text(encoding="utf-8") == whole
+
+
+def test_the_page_for_publication_names_no_folder_of_this_machine(copy: Path, tmp_path: Path) -> None:
+    config = load_config(copy / "config.yaml")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "rows.csv").write_text("a\n1\n", encoding="utf-8")
+    data = {"source": str(tmp_path / "deep" / "rows.csv"), "schema": str(copy / "schema.yaml")}
+    RunConfig(**{**config.to_dict(), "data": data}).save(copy / "config.yaml")
+    page = report_folder(copy, real=False)[0].read_text(encoding="utf-8")
+    assert str(tmp_path) not in page and "source: rows.csv" in page and "schema: schema.yaml" in page
+
+
+def test_report_writes_exact_tables(copy: Path) -> None:
+    paths = report_folder(copy)
+    assert [path.name for path in paths] == ["report.html", "metrics.csv", "metrics.tex"]
+    with paths[1].open(newline="", encoding="utf-8") as file:
+        rows = {row["metric"]: float(row["value"]) for row in csv.DictReader(file)}
+    assert rows == load_metrics(copy)
+    assert r"workload\_error & " in paths[2].read_text(encoding="utf-8")
+
+
+def test_figures_are_written_beside_the_page(copy: Path) -> None:
+    pytest.importorskip("vl_convert")
+    paths = report_folder(copy, formats=["svg", "pdf", "png"])[3:]
+    names = {path.stem for path in paths}
+    assert names >= {"column-scores", "marginals", "associations", "graph", "budget"}
+    assert len(paths) == 3 * len(names) and {path.parent.name for path in paths} == {"figures"}
+    starts = {".svg": b"<svg", ".pdf": b"%PDF", ".png": b"\x89PNG"}
+    assert all(path.read_bytes().startswith(starts[path.suffix]) for path in paths)
+    assert "real" in (copy / "figures" / "marginals.svg").read_text(encoding="utf-8")
+    run(RunConfig(**CONFIG), copy)  # a new run leaves nothing of an earlier one
+    assert not list((copy / "figures").iterdir())
+    with pytest.raises(ConfigError, match="'gif' is no format; use svg, pdf or png"):
+        report_folder(copy, formats=["gif"])
+
+
+def test_without_altair_there_are_tables_and_a_sentence_that_says_what_to_install(copy: Path) -> None:
+    code = f"""
+import sys
+sys.modules["altair"] = None
+from fedsyn.sweep.report import report_folder
+from fedsyn.errors import ConfigError
+report_folder({str(copy)!r})
+try:
+    report_folder({str(copy)!r}, formats=["svg"])
+except ConfigError as error:
+    print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "pip install 'fedsyn[report]'" in ended.stdout
+    page = read(copy / "report.html")
+    assert "charts need the extra &#x27;report&#x27;" in page and 'class="chart"' not in page
+    assert page.count("<table>") > 8 and '<details class="numbers" open>' in page
+    assert "<script" not in (copy / "report.html").read_text(encoding="utf-8")
+
+
+def test_importing_pages_costs_no_chart(made: Path) -> None:
+    code = "import sys, fedsyn.report.run_page, fedsyn.runs.engines; sys.exit('altair' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_report_of_a_run_warns_of_real_rows(made: Path) -> None:
-    paths = report_folder(made)
-    assert [path.name for path in paths] == ["report.html", "metrics.csv", "metrics.tex"]
-    page = read(paths[0])
-    assert len(pictures(page)) == 2 and WARNING in page and "<h2>Privacy</h2>" in page and "epsilon: 2.0" in page
-    metrics = load_metrics(made)
-    with paths[1].open(newline="", encoding="utf-8") as file:
-        rows = {row["metric"]: float(row["value"]) for row in csv.DictReader(file)}
-    assert rows == metrics
-    assert r"workload\_error & " in paths[2].read_text(encoding="utf-8")
-
-    without = read(report_folder(made, real=False)[0])
-    assert WARNING not in without and len(pictures(without)) == 2
-    assert pictures(without)[1] != pictures(page)[1]
-
-
-def test_plots_show_the_tables_themselves(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counts that are drawn are those of synthetic.csv and of the training rows."""
-    import pandas as pd
-
-    drawn: list[Any] = []
-
-    def spy(synthetic: Any, real: Any, labels: Any) -> bytes:
-        drawn.extend((synthetic, real, labels))
-        return b"\x89PNG"
-
-    monkeypatch.setattr(run_report.figures, "marginals", spy)
-    report_folder(made)
-    synthetic, real, labels = drawn
-    table = pd.read_csv(made / "synthetic.csv")
-    config = load_config(made / "config.yaml")
-    schema = public_schema(config)
-    codes = schema.encode(table)
-    for j, name in enumerate(schema.columns):
-        assert np.array_equal(synthetic[name], np.bincount(codes[:, j], minlength=schema.domain.shape[j]))
-        assert len(labels[name]) == schema.domain.shape[j]
-        assert real[name].sum() == 180  # 200 rows, a tenth of them held out
-
-
-def test_report_without_the_real_rows_still_shows_the_synthetic_ones(made: Path, tmp_path: Path) -> None:
-    """Of a run whose table has been moved away since; its message stands where the plot's outline would."""
-    frame_schema = public_schema(load_config(made / "config.yaml"))
-    frame_schema.save(tmp_path / "schema.yaml")
-    out = tmp_path / "out"
-    out.mkdir()
-    for name in ("metrics.json", "ledger.json", "rounds.jsonl", "synthetic.csv"):
-        (out / name).write_bytes((made / name).read_bytes())
-    data = {"source": str(tmp_path / "gone.csv"), "schema": str(tmp_path / "schema.yaml")}
+def test_report_without_the_real_rows_says_so(copy: Path, tmp_path: Path) -> None:
+    """Of a run that has measured nothing, whose table has been moved away since."""
+    (copy / QUALITY_FILE).unlink()
+    data = {"source": str(tmp_path / "gone.csv"), "schema": str(copy / "schema.yaml")}
     partition = {"clients": 4, "partition": "iid"}
-    RunConfig(**{**CONFIG, "data": data, "federation": partition}).save(out / "config.yaml")
-    page = read(report_folder(out)[0])
-    assert "real rows are not at hand" in page and WARNING not in page and len(pictures(page)) == 2
+    RunConfig(**{**CONFIG, "data": data, "federation": partition}).save(copy / "config.yaml")
+    page = read(report_folder(copy)[0])
+    assert "real rows are not at hand" in page and ">Values of the columns</h2>" in page
+    assert "how good it is was not measured" in page
+
+
+def test_a_run_without_evaluation_compares_with_no_row(tmp_path: Path) -> None:
+    run(RunConfig(**CONFIG, evaluation=[]), tmp_path)
+    assert not (tmp_path / QUALITY_FILE).exists()
+    page = read(tmp_path / "report.html")
+    assert "how good it is was not measured" in page and ">Values of the columns</h2>" in page
+
+
+def facts(**changes: Any) -> RunFacts:
+    """A private run of 1,000 rows, two columns of ten values."""
+    ledger = {
+        "private": True,
+        "not_private_because": [],
+        "unit": "one row, added or removed, at one client",
+        "adjacency": "two federations ...",
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "releases": [{"name": "one-way", "round": 1, "sigma": 10.0, "sensitivity": 1.0}],
+        **changes,
+    }
+    return RunFacts(
+        source="t", config="", mechanism="m", clients=3, ledger=ledger, metrics={}, rounds=[], rows=1000,
+        domain={"a": 10, "b": 10}, total=1000.0, edges=[], public=True,
+    )  # fmt: skip
+
+
+def test_a_private_run_says_for_whom() -> None:
+    text = first_sentence(facts())
+    assert text.startswith(
+        "This is a synthetic table of 1,000 rows and 2 columns, made by m from the rows of 3 holders"
+    )
+    assert "keeps private one row, added or removed, at one client, with epsilon = 1 and delta = 1e-06" in text
+    assert "hold for nobody" in first_sentence(facts(private=False, not_private_because=["seeded"]))
+
+
+def test_noise_that_outweighs_the_signal_and_a_large_delta_are_said() -> None:
+    assert alarms(facts()) == []
+    loud = alarms(facts(releases=[{"name": "one-way", "round": 1, "sigma": 100.0, "sensitivity": 1.0}]))
+    assert [title for title, _ in loud] == ["Noise outweighs signal."] and "100" in loud[0][1]
+    wide = alarms(facts(releases=[{"name": "sketch", "round": 1, "sigma": 100.0, "sensitivity": 9.0}]))
+    assert wide == []
+    assert [title for title, _ in alarms(facts(delta=0.01))] == ["Delta is large."]
+    unknown = alarms(facts(releases=[{"name": "sizes", "round": 0, "sigma": 400.0, "sensitivity": 1.0}]))
+    assert [title for title, _ in unknown] == ["The number of rows is not known."]
+
+
+def test_a_run_at_an_epsilon_of_nothing_says_so(tmp_path: Path) -> None:
+    run(RunConfig(**{**CONFIG, "privacy": {"epsilon": 1e-9, "delta": 0.02}}), tmp_path)
+    for real in (True, False):
+        page = read(report_folder(tmp_path, real=real)[0])
+        assert "Noise outweighs signal." in page or (not real and "The number of rows is not known." in page)
+    assert "Delta is large." in read(report_folder(tmp_path)[0])
+
+
+NASTY = "</script><b>x</b> & \"'\\"
+
+
+def nasty_quality() -> tuple[Schema, Quality]:
+    """Names and values that break a page which puts them in as they are."""
+    schema = Schema(
+        columns={
+            NASTY: CategoricalColumn(categories=(NASTY, "a", "]" + NASTY)),
+            "datum.value": NumericColumn(lower=0, upper=1e9, bins=30),
+            "a.b[c]": CategoricalColumn(categories=("1", "2")),
+        },
+        label="a.b[c]",
+        approved=True,
+    )
+    rng = np.random.default_rng(0)
+    codes = [np.column_stack([rng.integers(0, size, 300) for size in schema.domain.shape]) for _ in range(3)]
+    return schema, quality(schema, codes[0], codes[1], holdout=codes[2], rng=rng)
+
+
+def test_names_and_values_are_text_everywhere(tmp_path: Path) -> None:
+    path = evaluation_page(nasty_quality()[1], tmp_path / "page.html", NASTY)
+    text, page = path.read_text(encoding="utf-8"), read(path)
+    assert "<b>x</b>" not in page and "<b>x</b>" not in text and "&lt;b&gt;x&lt;/b&gt;" in page
+    assert text.lower().count("</script") == text.lower().count("<script")
+    specs = charts(path)
+    assert any(
+        NASTY in json.dumps(spec, ensure_ascii=False).replace('\\"', '"').replace("\\\\", "\\") for spec in specs
+    )
 
 
 def test_report_of_a_sweep_has_settings_spread_and_plot(swept: Path) -> None:
     paths = report_folder(swept)
     assert [path.name for path in paths] == ["report.html", "results.csv", "summary.csv", "summary.tex"]
-    page = read(paths[0])
-    assert len(pictures(page)) == 1 and "12 done, 0 failed" in page and "features: 4" in page
+    page = read(paths[0], links="cells/")
+    assert "12 done, 0 failed" in page and "features: 4" in page and ">Against epsilon</h2>" in page
     results = load_results(swept)
     assert main_axis(results) == "privacy.epsilon"
     with paths[2].open(newline="", encoding="utf-8") as file:
@@ -152,6 +344,12 @@ def test_report_of_a_sweep_has_settings_spread_and_plot(swept: Path) -> None:
     for row in summary:
         mean, sd = float(row["workload_error_mean"]), float(row["workload_error_sd"])
         assert plus_minus(mean, sd) in page
+    # Every cell's own page is linked and there; it has no charts, which `fedsyn report` of the cell adds.
+    cells = re.findall(r'href="(cells/[^"]+)"', page)
+    assert len(set(cells)) == 12 and all((swept / cell).is_file() for cell in cells)
+    assert (swept / cells[0]).stat().st_size < 50_000 and not (swept / cells[0]).with_name(QUALITY_FILE).exists()
+    # The best mechanism at each epsilon stands in bold, in the page and in LaTeX.
+    assert page.count('<td class="n best">') == 3 == paths[3].read_text(encoding="utf-8").count(r"\textbf")
 
 
 def results_over(**axes: list[Any]) -> Results:
@@ -166,27 +364,81 @@ def test_the_main_axis_is_the_numeric_one_if_it_has_points_enough() -> None:
     assert main_axis(results_over(rounds=[1, 2, 3], epsilon=[1, 2, 3, 4])) == "epsilon"
 
 
-def test_the_sweeps_plot_has_a_line_per_mechanism(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedsyn.report import figures
+def test_axes_get_a_role_each() -> None:
+    grid = results_over(**{"data.bins": [8, 16, 32], "mechanism.name": ["a", "b"], "federation.clients": [4, 9]})
+    assert Layout.of(grid) == Layout("data.bins", "mechanism.name", ("federation.clients",))
+    assert Layout.of(results_over(epsilon=[1, 2, 3])) == Layout("epsilon", None, ())
+    assert Layout.of(results_over(a=["x", "y", "z"], b=["p", "q"])) == Layout("a", "b", ())
 
-    seen: list[Any] = []
 
-    def spy(metrics: Any, x_name: str, ticks: Any) -> bytes:
-        seen.extend((metrics, x_name, ticks))
-        return b"\x89PNG"
+def test_the_best_is_that_of_equal_settings_in_the_metrics_direction() -> None:
+    rows = [
+        Row(str(i), {"mechanism.name": name, "privacy.epsilon": epsilon}, 0, "done", {"nll": nll, "auc": nll}, {})
+        for i, (name, epsilon, nll) in enumerate(
+            [("a", 1, 5.0), ("b", 1, 4.0), ("c", 1, math.inf), ("a", 2, 3.0), ("b", 2, 3.0), ("c", 2, 9.0)]
+        )
+    ]
+    results = Results("made", {}, tuple(rows))
+    assert best(results, "nll") == {1, 3, 4} and best(results, "auc") == {0, 5} and best(results, "seconds") == set()
 
-    monkeypatch.setattr(figures, "over_axis", spy)
-    report_folder(swept)
-    metrics, x_name, ticks = seen
-    assert x_name == "privacy.epsilon" and ticks is None and list(metrics) == ["workload_error"]
-    naive, augmented = metrics["workload_error"]
-    assert (naive.name, augmented.name) == ("naive_flaim", "augflaim")
-    assert augmented.x.tolist() == [0.5, 1.0, 8.0]
-    rows = [row for row in load_results(swept).rows if row.axes["mechanism.name"] == "augflaim"]
+
+@pytest.mark.parametrize(
+    ("values", "log"),
+    [
+        ([0.5, 1, 4], True),
+        ([0.1, 1, 10], True),
+        ([1, 2, 4, 8, 16], True),
+        ([1, 2, 3], False),
+        ([10, 50, 100], False),
+        ([0, 1, 10, 100], False),
+        ([1, 100], True),
+        ([1, 2], False),
+        ([5], False),
+    ],
+)
+def test_an_axis_is_logarithmic_where_its_points_are_geometric(values: list[float], log: bool) -> None:
+    assert is_geometric(values) is log
+
+
+def test_the_figure_of_a_sweep_has_every_line_and_panel(swept: Path) -> None:
+    pytest.importorskip("altair")
+    results = load_results(swept)
+    [figure] = figures(results)
+    assert figure.name == "workload_error" and len(figure.panels) == 1
+    spec = file_spec(figure)
+    [panel] = spec["concat"]
+    points = panel["layer"][-1]["data"]["values"] if "data" in panel["layer"][-1] else panel["data"]["values"]
+    assert {point["line"] for point in points} == {"naive_flaim", "augflaim"}
+    assert panel["layer"][0]["encoding"]["x"]["scale"]["type"] == "log"
+    rows = [row for row in results.rows if row.axes["mechanism.name"] == "augflaim"]
     last = [row.metrics["workload_error"] for row in rows if row.axes["privacy.epsilon"] == 8.0]
-    assert augmented.mean[-1] == pytest.approx(np.mean(last)) and augmented.sd[-1] == pytest.approx(
-        np.std(last, ddof=1)
-    )
+    [drawn] = [point for point in points if point["line"] == "augflaim" and point["x"] == 8.0]
+    assert drawn["mean"] == pytest.approx(np.mean(last)) and drawn["sd"] == pytest.approx(np.std(last, ddof=1))
+    assert drawn["low"] == pytest.approx(drawn["mean"] - drawn["sd"])
+
+
+def test_forty_lines_are_told_apart() -> None:
+    pytest.importorskip("altair")
+    lines = [f"line {i}" for i in range(40)]
+    points = [
+        Point(line, "one" if x < 3 else "two", x, i + x, 0.1) for i, line in enumerate(lines) for x in (1.0, 2.0, 4.0)
+    ]
+    figure = against("nll", "lower is better", points, "epsilon", lines=lines, numeric=True, log=True)
+    assert len(figure.panels) == 2 and len(figure.legend) == 40 and len(figure.rows) == 120
+    layers = file_spec(figure)["concat"][0]["layer"]
+    dashes = layers[0]["encoding"]["strokeDash"]["scale"]["range"]
+    shapes = layers[-1]["encoding"]["shape"]["scale"]["range"]
+    looks = {(i % 7, tuple(dashes[i]), shapes[i]) for i in range(40)}  # seven colours
+    assert len(looks) == 40 and len({swatch for swatch, _ in figure.legend}) == 40
+
+
+def test_one_error_is_one_line_however_many_cells_share_it() -> None:
+    error = {"type": "DataError", "message": "no such file", "exit": 2}
+    rows = [Row(f"cell{i}", {"seed": i}, i, "failed", {}, error) for i in range(40)]
+    rows.append(Row("other", {"seed": 41}, 41, "failed", {}, {**error, "message": "another"}))
+    found = failures(Results("made", {}, tuple(rows)))
+    assert [failure.message for failure in found] == ["no such file", "another"]
+    assert found[0].where == "40 cells: cell0, cell1, cell2 and 37 more" and found[1].where == "1 cell: other"
 
 
 def test_report_of_a_sweep_names_failed_and_missing_cells(swept: Path, tmp_path: Path) -> None:
@@ -199,7 +451,7 @@ def test_report_of_a_sweep_names_failed_and_missing_cells(swept: Path, tmp_path:
     error = {"type": "RunError", "message": "<b>it stopped</b>", "exit": 1}
     failed.write_text(json.dumps({"status": "failed", "error": error}), encoding="utf-8")
     (out / "cells" / rows[1].id / CELL_FILE).write_text("{", encoding="utf-8")  # torn by a full disk, say
-    page = read(report_folder(out)[0])
+    page = read(report_folder(out)[0], links="cells/")
     assert "10 done, 1 failed, 1 not run yet" in page
     assert "&lt;b&gt;it stopped&lt;/b&gt;" in page and "<b>it stopped" not in page
 
@@ -232,12 +484,16 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
         (0.5, math.nan, "0.5"),
         (math.inf, math.nan, "not finite"),
         (math.nan, math.nan, "–"),
+        (17.4677872, 0.0000084, "17.47 ± <0.01"),
+        (0.00012345, 0.000011, "0.000123 ± 0.000011"),
+        (56547581.0, 79970352.0, "5.65e+07 ± 8e+07"),
     ],
 )
 def test_spread_is_shown_to_two_digits(mean: float, sd: float, shown: str) -> None:
     assert plus_minus(mean, sd) == shown
 
 
-def test_latex_is_escaped() -> None:
-    table = latex_table(("a_b", "50%"), [("x & y", number(1 / 3))])
+def test_latex_is_escaped_and_the_best_is_bold() -> None:
+    table = latex_table(("a_b", "50%"), [("x & y", number(1 / 3)), ("z", "0.1 ± <0.01")], {(1, 1)})
     assert r"a\_b & 50\% \\" in table and r"x \& y & 0.3333 \\" in table
+    assert r"z & \textbf{0.1 $\pm$ $<$0.01}" in table and r"\begin{tabular}{lr}" in table

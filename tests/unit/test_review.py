@@ -7,7 +7,8 @@ import pytest
 
 from fedsyn.errors import ConfigError, SchemaError
 from fedsyn.schema import Schema
-from fedsyn.schema.review import approve, findings, left, with_column
+from fedsyn.schema.approval import How, findings, left
+from fedsyn.schema.review import approve, with_column
 
 TEXT = """\
 # ours
@@ -70,7 +71,7 @@ def test_a_category_of_few_rows_needs_a_reason() -> None:
         approve(TEXT, ["age", "ward"], found=found)
     with pytest.raises(SchemaError, match=r"categories of 'town' are held by fewer than 10 rows"):
         approve(TEXT, ["town"])  # without the table the draft's mark counts
-    text = approve(TEXT, ["ward"], found=found, public="the hospital's wards are on its web page")
+    text = approve(TEXT, ["ward"], How(public="the hospital's wards are on its web page"), found)
     assert Schema.loads(text).columns["ward"].public == "the hospital's wards are on its web page"
     assert approve(TEXT, ["ward"], found=findings(Schema.loads(TEXT), rows(west=10)))
 
@@ -82,12 +83,18 @@ def test_the_message_names_no_category() -> None:
 
 
 def test_rare_categories_fold_into_other() -> None:
-    column = Schema.loads(approve(TEXT, ["ward"], found=findings(Schema.loads(TEXT), rows()), fold=True)).columns[
-        "ward"
-    ]
+    column = Schema.loads(approve(TEXT, ["ward"], How(fold=True), findings(Schema.loads(TEXT), rows()))).columns["ward"]
     assert column.categories == ("north", "south") and column.other_value == "other" and column.approved
     with pytest.raises(SchemaError, match="every category of 'ward' is held by few rows: set its kind to drop"):
-        approve(TEXT, ["ward"], found=findings(Schema.loads(TEXT), rows(), few=1000), fold=True)
+        approve(TEXT, ["ward"], How(fold=True), findings(Schema.loads(TEXT), rows(), few=1000))
+
+
+def test_what_is_not_public_is_left_to_the_run() -> None:
+    found = findings(Schema.loads(TEXT), rows())
+    text = approve(TEXT, ["age", "ward", "town"], How(private=True), found)
+    schema = Schema.loads(text)
+    assert set(schema.open_columns) == {"age", "ward", "town"} and not schema.unapproved
+    assert "110" not in text and "west" not in text and "# where they lie" in text
 
 
 def test_a_mark_of_the_draft_goes_when_the_table_shows_otherwise() -> None:
@@ -121,3 +128,22 @@ def test_a_column_that_is_not_there() -> None:
         approve(TEXT, ["wards"])
     with pytest.raises(SchemaError, match="has no column 'x'"):
         with_column(TEXT, "x", {})
+
+
+def test_a_schema_is_edited_and_approved_as_an_object() -> None:
+    schema = Schema.draft(rows(), text=True)
+    assert schema.columns["age"].drafted == ("kind", "bounds", "missing")
+    edited = schema.edited(age={"lower": 0, "upper": 110, "missing": True}, ward={"other": None, "public": "known"})
+    assert edited.columns["age"].drafted == ("kind",) and edited.columns["age"].upper == 110
+    assert schema.columns["age"].upper != 110  # the old one is as it was
+    assert edited.edited(age={"kind": "drop"}).aside["age"].kind == "drop"
+    approved = edited.approve(frame=rows())
+    approved.require_approved()
+    assert list(schema.approve("age").unapproved) == ["ward", "town", "name"]
+    with pytest.raises(SchemaError, match="held by fewer than 10 rows"):
+        schema.approve(frame=rows())
+    assert schema.approve(frame=rows(), fold=True).columns["ward"].categories == ("north", "south")
+    assert schema.approve("ward", private=True).open_columns == ("ward",)
+    for edit in (lambda: schema.edited(agee={}), lambda: schema.approve("agee")):
+        with pytest.raises(SchemaError, match=r"no column 'agee' \(did you mean 'age'\?\)"):
+            edit()

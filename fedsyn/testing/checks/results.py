@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedsyn.schema.constraints import check
 from fedsyn.testing.bench import Bench, Nodes, equal_arrays, under
 from fedsyn.testing.harness import Outcome, execute, finished
 
@@ -54,6 +55,8 @@ def check_synthetic_table(bench: Bench) -> None:
     assert list(frame.columns) == list(schema.order), "the synthetic table has other columns than the schema"
     assert list(frame.dtypes) == list(bench.table.frame.dtypes), "the synthetic table has other types than the schema's"
     assert np.array_equal(schema.encode(frame), base.synthetic), "the synthetic table does not encode to its own codes"
+    broken = {text: rows for text, rows in check(schema, frame).items() if rows}
+    assert not broken, f"the synthetic table breaks constraints of the schema: {broken}"
     for name in schema.domain:
         marginal = model.project((name,))
         assert np.all(np.isfinite(marginal)) and np.all(marginal >= 0), (

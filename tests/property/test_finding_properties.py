@@ -1,0 +1,96 @@
+"""Small universes, by brute force: whatever is found of a column, it is a schema in which every value has a code."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsyn.finding.bins import Cells, cuts
+from fedsyn.finding.facts import Finding
+from fedsyn.finding.grid import allot, divisible, grid, tree
+from fedsyn.finding.prefixes import PrefixTree, level_counts
+from fedsyn.finding.universe import histogram, significant_range, universe
+from fedsyn.schema import BinnedColumn, Schema
+
+whole_numbers = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=30)
+numbers = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=30)
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=whole_numbers | numbers, whole=st.booleans(), most=st.integers(2, 20), seed=st.integers(0, 99))
+def test_whatever_is_released_closes_the_schema(values: list[float], whole: bool, most: int, seed: int) -> None:
+    """Also where noise drowns the rows: the steps of a run, with noise of one row."""
+    x, rng = np.array(values, float), np.random.default_rng(seed)
+    x = np.round(x) if whole else x
+    dtype = "integer" if whole else "float"
+    schema = Schema.loads(
+        f"columns: {{x: {{kind: numeric, dtype: {dtype}, bounds: private, bins: {{private: {most}}}}}}}"
+    )
+    found_of = Finding(schema).ranges[0]
+    counts = histogram(np.array(found_of.edges), x)
+    assert counts.sum() == len(x)
+    noisy = counts + rng.normal(0, 1, len(counts))
+    first, last, _ = significant_range(noisy, 3.0)
+    cells = allot(found_of.edges, np.where(noisy > 3.0, noisy, 0.0), first, last, whole)
+    assert divisible(found_of.edges, cells, whole)
+    edges = found_of.grid(cells)
+    made = tree(len(edges) - 1)
+    blocks = made.apply(histogram(edges, x))
+    assert [part.sum() for part in np.split(blocks, np.cumsum(made.lengths)[:-1])] == [len(x)] * len(made.widths)
+    estimate = histogram(edges, x) + rng.normal(0, 1, len(edges) - 1)
+    cut = cuts(Cells(edges, estimate, 1.0, 3.0), most, trim_low=True, trim_high=True)
+    closed = Finding(schema).closed([cells], [cut], [])
+    assert Schema.loads(closed.dumps()) == closed
+    found = closed.columns["x"]
+    assert isinstance(found, BinnedColumn) and 1 <= found.size <= most
+    codes = found.codes_of(x)
+    inside = (x >= found.edges[0]) & (x < found.edges[-1])
+    assert ((found.edges[codes] <= x) & (x < found.edges[codes + 1]))[inside].all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=40), st.integers(2, 12), st.floats(0, 20))
+def test_cuts_are_ascending_edges_of_the_grid_and_no_more_than_asked(
+    counts: list[float], most: int, sigma: float
+) -> None:
+    for trim in (True, False):
+        cells = Cells(np.arange(len(counts) + 1.0), np.array(counts), sigma, 2 * sigma)
+        found = cuts(cells, most, trim_low=trim, trim_high=trim)
+        assert 2 <= len(found) <= most + 1
+        assert all(a < b for a, b in itertools.pairwise(found)) and found[0] >= 0 and found[-1] <= len(counts)
+        assert trim or (found[0], found[-1]) == (0, len(counts))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 40), st.integers(0, 5))
+def test_parts_of_a_bucket_differ_by_one(span: int, parts: int, start: int) -> None:
+    parts = min(parts, span)
+    made = np.diff(grid((float(start), float(start + span)), (parts,), True))
+    assert len(made) == parts and made.sum() == span and made.max() - made.min() <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=4), st.integers(1, 50), max_size=12))
+def test_a_tree_without_noise_finds_exactly_what_is_frequent(rows: dict[str, int]) -> None:
+    words, counts = list(rows), np.array(list(rows.values()), np.int64)
+    found = PrefixTree(50, 16)
+    while found.alive:
+        level = level_counts(words, counts, found.alive)
+        assert level.sum() <= counts.sum(), "a row is in one cell at most"
+        found.take(level.astype(float), 10.0, len(level), 0.5 * len(level))  # a threshold of zero
+    assert found.found == {word: float(count) for word, count in rows.items()}
+    assert set(found.categories) == {word for word in words if word.strip()}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.booleans(), st.none() | st.integers(-1000, 1000), st.none() | st.integers(0, 1000))
+def test_universes_ascend_between_what_is_public(whole: bool, lower: int | None, more: int | None) -> None:
+    low = None if lower is None else float(lower)
+    high = None if more is None else float((lower or 0) + more)
+    edges = universe(whole, low, high)
+    assert all(a < b for a, b in itertools.pairwise(edges))
+    assert low is None or edges[0] == low
+    assert high is None or edges[-1] == high + whole or low == high
