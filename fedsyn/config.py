@@ -23,6 +23,9 @@ from fedsyn.nodes import Node as Node  # plug-ins import it from here
 #: The mechanism of a configuration that names none: good over secure sums, and for one holder (docs/sketch_aim.md).
 DEFAULT_MECHANISM = "sketch_aim"
 
+#: Rows of a synthetic table: more would be a slip of the keyboard, noticed when the budget is spent.
+MOST_ROWS = 10**9
+
 #: Version of the files of a run. Each names it; a file without it is of the time before there were versions.
 FORMAT = 1
 
@@ -199,7 +202,7 @@ class SynthesisNode(Node):
         format: of its file, `synthetic.csv` or `synthetic.parquet`; null: csv.
     """
 
-    rows: int | None = Field(default=None, ge=1)
+    rows: int | None = Field(default=None, ge=1, le=MOST_ROWS)
     format: Literal["csv", "parquet"] | None = None
 
 
