@@ -86,13 +86,11 @@ def drafted(
     """A file's cells, what its columns were guessed to be, and the schema of these."""
     from fedsyn.data.sources import source_cells
     from fedsyn.schema import Schema
-    from fedsyn.schema.draft import draft_columns
+    from fedsyn.schema.draft import draft_columns, drafted_schema
 
     cells = source_cells(file, options)
     guesses = draft_columns(cells.frame, bins, label, keep, decimal=options.get("decimal"), text=cells.text)
-    schema = Schema.from_dict(
-        {"columns": {name: guess.column for name, guess in guesses.items()}, "label": label}, file
-    )
+    schema = Schema.from_dict(drafted_schema(guesses, label), file)
     return cells, guesses, schema
 
 
