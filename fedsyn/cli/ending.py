@@ -86,7 +86,9 @@ def _mistyped(error: click.ClickException) -> str:
 
 
 def _bug(error: BaseException) -> str:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if f"{os.sep}fedsyn{os.sep}" in frame.filename]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if f"{os.sep}fedsyn{os.sep}" in frame.filename
+    ]
     place = f" in {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     return (
         f"this is a bug of fedsyn {__version__}: {type(error).__name__}{place}; please report it with what you typed and, "

@@ -10,24 +10,30 @@ import typer
 from rich.table import Table
 
 from fedsyn.cli.console import ConfigArgument, SetOption, err_console, nothing, out_console, round_progress, writing
+from fedsyn.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
+
+OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the result of an earlier run.")]
 
 
 def run(
     config: ConfigArgument,
     set_: SetOption = None,
-    out: Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")] = None,
+    out: OutOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Run a configuration and leave the synthetic table, the model, the ledger and the metrics in a directory."""
     from fedsyn.loading import load_config
 
-    _run(load_config(config, set_ or ()), out)
+    _run(load_config(config, set_ or ()), out, force)
 
 
 def demo(
-    out: Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")] = None,
+    out: OutOption = None,
+    force: ForceOption = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the run's page in a browser.")] = False,
 ) -> None:
     """Run an example in seconds: a dozen holders of a real table, secure sums, a table that may be released."""
@@ -35,7 +41,7 @@ def demo(
 
     from fedsyn.loading import load_config
 
-    folder = _run(load_config(_shipped("demo.yaml")), out)
+    folder = _run(load_config(_shipped("demo.yaml")), out, force)
     page = (folder / "report.html").resolve()
     if open_ and not webbrowser.open(page.as_uri()):
         err_console.print(f"no browser was found; open {page}", soft_wrap=True, highlight=False)
@@ -47,12 +53,16 @@ def _shipped(name: str) -> Path:
     return next(file for folder in (package / "app", package.parent) if (file := folder / "configs" / name).is_file())
 
 
-def _run(config: RunConfig, out: Path | None) -> Path:
+def _run(config: RunConfig, out: Path | None, force: bool) -> Path:
     from fedsyn.front.bars import planned_rounds
     from fedsyn.runs.directory import default_out
     from fedsyn.runs.engines import run as run_config
 
     folder = out or default_out(config)
+    if (folder / "ledger.json").exists() and not force:
+        raise ConfigError(
+            f"{folder} holds the result of an earlier run; choose another --out, or add --force to replace it"
+        )
     title = f"{config.mechanism.name} on {Path(config.data.source).name}"
     with round_progress(title, planned_rounds(config)) as advance:
         metrics = run_config(config, folder, advance)

@@ -66,6 +66,10 @@ def restrict(
     Raises:
         InputError: an unknown column or value, a range of a column without an order, or conditions that no row meets.
     """
+    if not isinstance(where, Mapping):
+        raise ConfigError(
+            f"where: expected column: condition pairs, such as {{'age': (0, 16)}}, found {type(where).__name__}"
+        )
     masks: dict[str, npt.NDArray[np.bool_]] = {}
     weights: dict[str, npt.NDArray[np.float64]] = {}
     columns: dict[str, Any] = dict(schema.columns)

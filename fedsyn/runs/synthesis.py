@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,13 @@ Make = Callable[[], npt.NDArray[np.integer]]
 
 
 def write_synthetic(
-    path: Path, schema: Schema, model: Model | EmpiricalModel, rows: int, randomness: Randomness, *, keep: bool
+    path: Path | BinaryIO,
+    schema: Schema,
+    model: Model | EmpiricalModel,
+    rows: int,
+    randomness: Randomness,
+    *,
+    keep: bool,
 ) -> npt.NDArray[np.integer] | None:
     """Writes `rows` rows of the model. Returns their (rows, d) codes, read-only, if they are to be kept."""
     spool = RowSpool(len(schema.columns), schema.dtype) if keep else None

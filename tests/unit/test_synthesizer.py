@@ -196,6 +196,8 @@ def test_nothing_is_given_before_fit(what: str) -> None:
         ({}, [frame(30), frame(30).drop(columns="age")], "table 2 of 2 lacks columns of the schema: 'age'"),
         ({}, frame(30).rename(columns={"age": 3}), "column names must be text"),
         ({}, frame(30).assign(age="x"), "column 'age'"),
+        ({"seed": "x"}, frame(30), "runtime.seed"),
+        ({"federation": {"clients": 5}}, [frame(30), frame(30)], "name 2 clients, but federation.clients is 5"),
     ],
 )
 def test_a_bad_call_is_one_sentence(parameters: dict[str, Any], given: Any, match: str) -> None:
@@ -208,6 +210,36 @@ def test_a_bad_call_is_one_sentence(parameters: dict[str, Any], given: Any, matc
 def test_a_bad_number_of_rows(fitted: fedsyn.Synthesizer, n: Any) -> None:
     with pytest.raises(ConfigError, match="n: expected a number of rows"):
         fitted.sample(n)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda s: s.sample(where="ward=north"), "where: expected column: condition pairs"),
+        (lambda s: s.sample(seed=-1), "seed must be a non-negative integer"),
+        (lambda s: s.evaluate(3), "expected a DataFrame"),
+        (lambda s: s.evaluate(frame(30), label="smoke"), "did you mean 'smokes'"),
+        (lambda s: s.evaluate(frame(30).drop(columns="age")), "lacks columns of the schema: 'age'"),
+        (lambda s: s.evaluate(frame(30).iloc[:0]), "there is no real row"),
+        (lambda s: s.save(3), "expected the path of a file, found int"),
+        (lambda s: s.save("no/such/model.fedsyn"), "cannot write no/such/model.fedsyn"),
+        (lambda s: s.report("no/such/page.html"), "cannot write no/such/page.html"),
+        (lambda s: fedsyn.load(None), "expected the path of a file"),
+        (lambda s: fedsyn.run(3), "expected a configuration, a dictionary or a path, found int"),
+        (lambda s: fedsyn.run({}), "missing key 'data'"),
+        (lambda s: fedsyn.run({"epsilon": 1, "delta": 1e-6}, table=frame(30)), "needs a schema"),
+        (lambda s: fedsyn.run({"epsilon": 1, "delta": 1e-6}, table="x.csv", schema=SCHEMA), "expected a DataFrame"),
+        (lambda s: fedsyn.run({"epsilon": 1, "delta": 1e-6}, table=frame(30), schema=5), "schema: expected a Schema"),
+        (
+            lambda s: fedsyn.run({"epsilon": 1, "delta": 1e-6, "federation": 3}, table=[frame(30)], schema=SCHEMA),
+            "federation: expected keys below it",
+        ),
+    ],
+)
+def test_other_bad_calls_are_one_sentence(fitted: fedsyn.Synthesizer, call: Any, match: str) -> None:
+    with pytest.raises(InputError, match=match) as raised:
+        call(fitted)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_draft_is_refused_with_what_to_do() -> None:
