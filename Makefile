@@ -8,8 +8,9 @@ STAMP  := $(VENV)/.installed
 export FLWR_TELEMETRY_ENABLED = 0
 export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
+export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: setup demo check test test-all lint format bench clean
+.PHONY: setup demo check test test-all lint format docs bench clean
 
 setup: $(STAMP)
 
@@ -44,8 +45,13 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The site, into site/: strict, so that a dead link is an error. It fetches nothing. reference.py writes docs/reference.
+docs: setup
+	$(BIN)/python docs/site/reference.py
+	$(BIN)/mkdocs build --strict
+
 bench: setup
 	@for f in benchmarks/bench_*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -38,7 +38,11 @@ def check_format(facts: Mapping[str, Any], what: str) -> None:
 
 
 class MechanismNode(BaseModel):
-    """The mechanism's name; the other keys belong to that mechanism's own `Config`."""
+    """The mechanism's name; the other keys are that mechanism's own options.
+
+    Attributes:
+        name: as `fedsyn mechanisms` lists it, or package.module:Strategy. `mechanism: NAME` is short for it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -83,7 +87,11 @@ class DataNode(Node):
 
 
 class PartitionNode(BaseModel):
-    """Name of a partitioner; the other keys are its options."""
+    """Name of a partitioner; the other keys are its options.
+
+    Attributes:
+        name: 'native' keeps the holders that the data has; the others split the rows. `partition: NAME` is short for it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -143,6 +151,8 @@ class PrivacyNode(Node):
     """The guarantee: (epsilon, delta)-differential privacy for one row, added or removed, at one client.
 
     Attributes:
+        epsilon: the run's whole budget; smaller is more private.
+        delta: chance that the promise fails outright; keep it well below one divided by the number of rows.
         client_sizes: 'private' releases the clients' row counts with noise first, and pays for it from the same budget.
             'public' publishes them exactly: then whoever knows a count sees a row that was added or removed, so the
             ledger's "added or removed" is not the whole truth (it says what holds instead). It is for counts that are
@@ -164,6 +174,8 @@ class WorkloadNode(Node):
     """Workload: `size` random cliques of `degree` attributes (null: all of them), or explicit cliques.
 
     Attributes:
+        degree: attributes of each clique.
+        size: how many cliques; null: all of that degree.
         seed: seed of the random choice. The workload is public, so this is no secret.
         cliques: explicit list of attribute lists; excludes `size`.
     """
@@ -246,6 +258,9 @@ class RunConfig(Node):
 
     Three keys are enough: `data` (a file's name alone stands for `data.source`), `epsilon` and `delta`, which written
     at the top stand for `privacy.epsilon` and `privacy.delta`.
+
+    Attributes:
+        evaluation: metrics that compare the table with real rows, in a simulation only (docs/metrics.md); [] for none.
     """
 
     mechanism: MechanismNode = Field(default_factory=lambda: MechanismNode(name=DEFAULT_MECHANISM))

@@ -43,14 +43,14 @@ def init(
     """Write run.yaml and a drafted schema.yaml for your own table into this folder, and say what comes next."""
     from fedsyn.cli.drafts import show_draft
     from fedsyn.schema import Schema
-    from fedsyn.schema.draft import draft_columns
+    from fedsyn.schema.draft import draft_columns, drafted_schema
 
     config, described = Path("run.yaml"), Path("schema.yaml")
     for path in (config, described):
         refuse_to_overwrite(path, force)
     cells = _together(files, file_options(separator, encoding, decimal, sheet))
     guesses = draft_columns(cells.frame, bins, label, keep or (), decimal=decimal, text=cells.text)
-    schema = Schema.from_dict({"columns": {name: guess.column for name, guess in guesses.items()}, "label": label})
+    schema = Schema.from_dict(drafted_schema(guesses, label))
     text = config_text(files, cells.options.said())
     for path, content in ((described, schema.dumps()), (config, text)):
         with writing(path):

@@ -137,6 +137,8 @@ def write_run_page(
 
 def _measure(config: RunConfig, out: Path) -> str:
     """Writes quality.json of a run that has none; a sentence that says why not where that fails."""
+    if not synthetic_file(out).is_file():
+        return "The synthetic table was not kept, so it cannot be compared with the real rows."
     try:
         table, schema = encoded_table(config.data), _schema(config, out)
         train = encoded_by(schema, table.schema, table.train, table.own)

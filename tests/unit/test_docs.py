@@ -19,7 +19,7 @@ from fedsyn.registry import MECHANISMS, contract_class
 from fedsyn.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "experiments").glob("**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md"), *(ROOT / "experiments").glob("**/*.md")])
 PRINTED = sorted((ROOT / "configs" / "printed").glob("*.yaml"))
 FILES = sorted([*(ROOT / "configs").glob("*.yaml"), *PRINTED])
 SCHEMAS = [path for path in FILES if "columns" in yaml.safe_load(path.read_text(encoding="utf-8"))]
@@ -40,6 +40,11 @@ def anchors(page: Path) -> set[str]:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def own_configuration() -> str:
+    """A run.yaml as docs/running.md shows it."""
+    return blocks(ROOT / "docs" / "running.md", "yaml")[0]
 
 
 def shell_lines(page: Path) -> list[str]:
@@ -120,15 +125,15 @@ def test_documented_commands_parse(line: str, tmp_path: Path) -> None:
     if file is None:
         return
     path = ROOT / file
-    if not str(file).startswith("configs/"):  # the reader's own run.yaml, as the README shows it
+    if not str(file).startswith("configs/"):  # the reader's own run.yaml
         path = tmp_path / "run.yaml"
-        path.write_text(blocks(ROOT / "README.md", "yaml")[0], encoding="utf-8")
+        path.write_text(own_configuration(), encoding="utf-8")
     load_config(path, context.params.get("set_") or ())
 
 
-def test_the_readmes_configuration_is_one(tmp_path: Path) -> None:
+def test_the_configuration_of_running_is_one(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
-    path.write_text(blocks(ROOT / "README.md", "yaml")[0], encoding="utf-8")
+    path.write_text(own_configuration(), encoding="utf-8")
     assert load_config(path).runtime.seed is None
 
 
