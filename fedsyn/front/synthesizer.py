@@ -160,7 +160,10 @@ class Synthesizer:
                 "a schema is needed: look at fedsyn.Schema.draft(frame), correct and approve it, and pass it as schema="
             )
         schema = schema_of(given)
-        schema.require_approved()
+        try:
+            schema.require_approved()
+        except SchemaError as error:
+            raise SchemaError(f"{error}; in Python: schema.edited(...) and schema.approve(...)") from None
         return schema
 
     def _config(self, holders: int | None) -> RunConfig:

@@ -14,8 +14,9 @@ from fedsyn.schema.columns import KINDS
 #: What stands above a draft.
 DRAFT_NOTE = """\
 # A DRAFT: this schema was read from data. What a column lists under `drafted` may tell something about single
-# rows (a largest income, a rare category). Put public knowledge in its place, or make sure that it is public as
-# it stands; then set its `approved: true`, or let `fedsyn schema review` do so. Until then no run accepts it.
+# rows (a largest income, a rare category). Put public knowledge in its place, or `private` (a run then finds bounds,
+# bins or categories with noise), or make sure that it is public as it stands; then set its `approved: true`, or let
+# `fedsyn schema review` do so. Until then no run accepts it.
 # Columns of kind identifier, text and drop are left out of the synthetic table. To keep one, change its kind.
 """
 
@@ -53,7 +54,8 @@ def not_approved(left: Mapping[str, Sequence[str]]) -> str:
     rare = any("rare" in items for items in left.values())
     return (
         f"this schema was drafted from data and is not approved. Read from the data: {marks}. "
-        "Replace each by public knowledge, or make sure that it is public as it stands, "
+        "Replace each by public knowledge, or by 'private' to have it found with noise, "
+        "or make sure that it is public as it stands, "
         "then set 'approved: true' in the column (fedsyn schema review does it)"
         + (
             "; where 'rare' stands, few rows hold some category: take these out and delete 'rare', or say why they are "
@@ -65,7 +67,7 @@ def not_approved(left: Mapping[str, Sequence[str]]) -> str:
 
 
 _EXPECTED = {
-    "bins": "a number of bins, a list of ascending edges, or 'values'",
+    "bins": "a number of bins, a list of ascending edges, 'values', or 'private'",
     "categories": "a list of at least one text, number or boolean",
     "other": "true, false, or the category for unknown values",
     "groups": "a mapping from a category to a list of values",
