@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsyn.cli.console import err_console, out_console, writing
+from fedsyn.config import MOST_ROWS
 from fedsyn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that 
 
 def sample(
     source: Annotated[Path, typer.Argument(help="Saved model, or directory of a run.", metavar="MODEL_OR_RUN")],
-    rows: Annotated[int | None, typer.Option(min=1, help="How many; default: as many as there are.")] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, max=MOST_ROWS, help="How many; default: as many as there are.")
+    ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN=VALUE", help="Only such rows: also != <= >= < >; may be repeated."),
