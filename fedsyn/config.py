@@ -43,7 +43,7 @@ class MechanismNode(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    name: str
+    name: str = DEFAULT_MECHANISM
 
     @property
     def options(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class PartitionNode(BaseModel):
     """Name of a partitioner; the other keys are its options.
 
     Attributes:
-        name: 'native' keeps the holders that the data has; the others split the rows. `partition: NAME` is short for it.
+        name: 'native' keeps the data's own holders; the others split the rows. `partition: NAME` is short for it.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
