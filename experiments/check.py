@@ -24,13 +24,15 @@ from typing import Any
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.registry import contract_class
+from fedsyn.report.sweep_charts import Point
 from fedsyn.report.tables import plus_minus
 from fedsyn.sweep import Cell, Sweep, load_results, load_sweep, run_sweep, write_tables
-from fedsyn.sweep.results import UNSET, Results, Summary, summary_table
+from fedsyn.sweep.results import UNSET, Results, Summary
+from fedsyn.sweep.tables import summary_table
 
 HERE = Path(__file__).resolve().parent
 Where = dict[str, Any]  # dotted key of a resolved configuration -> value
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+_LOOKS = ("color", "shape", "strokeDash", "x", "y")  # every panel has its own lines and axes
 
 
 @dataclass(frozen=True)
@@ -196,25 +198,22 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
 
 def draw(outcome: Outcome, expected: Expected, path: Path) -> None:
     """One axes per panel: lines over a numeric x, otherwise points; error bars are one standard deviation."""
-    import matplotlib
+    from fedsyn.report.figures import file_spec, write_chart
+    from fedsyn.report.sweep_charts import against
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    panels = expected.panels
-    columns = min(2, len(panels))
-    lines = -(-len(panels) // columns)
-    figure, axes = plt.subplots(lines, columns, figsize=(5.5 * columns, 3.8 * lines), squeeze=False)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
-    for panel, axis in zip(panels, axes.flat, strict=False):
-        _draw_panel(outcome, expected, panel, axis)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    drawn: list[Any] = []
+    for panel in expected.panels:
+        points, numeric = _points(outcome, expected, panel)
+        if points:
+            lines = list(dict.fromkeys(point.line for point in points))
+            axis = panel.x.rpartition(".")[2]
+            figure = against(panel.metric, "", points, axis, lines=lines, numeric=numeric, log=False, log_y=panel.log)
+            drawn += file_spec(figure)["concat"]
+    write_chart({"concat": drawn, "columns": 2, "resolve": {"scale": dict.fromkeys(_LOOKS, "independent")}}, path)
 
 
-def _draw_panel(outcome: Outcome, expected: Expected, panel: Panel, axis: Any) -> None:
+def _points(outcome: Outcome, expected: Expected, panel: Panel) -> tuple[list[Point], bool]:
+    """What a panel shows, and whether its axis has numbers."""
     facts = outcome.lookup.facts
     groups: dict[Any, dict[Any, Cell]] = {}
     where = {key: value for key, value in panel.where.items() if key != panel.x}
@@ -222,42 +221,36 @@ def _draw_panel(outcome: Outcome, expected: Expected, panel: Panel, axis: Any) -
         x, name = facts[cell.id].get(panel.x), facts[cell.id].get(panel.series or "")
         groups.setdefault(name, {}).setdefault(x, cell)
     numeric = all(isinstance(x, int | float | None) for points in groups.values() for x in points)
-    for colour, (name, points) in zip(_COLOURS, groups.items(), strict=False):
+    every = sorted({x for points in groups.values() for x in points if x is not None}) if numeric else []
+    found = []
+    for name, points in groups.items():
+        label = "fedsyn" if name is None else str(name)
         unset = points.pop(None, None)
         if unset is not None:
-            # A value left to the mechanism (rounds: null, annealing) has no place on the axis.
-            axis.axhline(outcome.summary(unset).mean(panel.metric), ls="--", color=colour)
-        xs = sorted(points) if numeric else list(points)
-        stats = [outcome.summary(points[x]) for x in xs]
-        means = [s.mean(panel.metric) for s in stats]
-        spread = [0.0 if math.isnan(s.sd(panel.metric)) else s.sd(panel.metric) for s in stats]
-        style = "o-" if numeric else "o"
-        label = "fedsyn" if name is None else str(name)
-        axis.errorbar(xs, means, yerr=spread, fmt=style, capsize=3, label=label, color=colour)
-    if not numeric:
-        _draw_published(expected, panel, axis)
-        axis.tick_params(axis="x", rotation=25)
-    if panel.log:
-        axis.set_yscale("log")
-    axis.set(title=panel.title, xlabel=panel.x, ylabel=panel.metric)
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize="small")
+            # A value left to the mechanism (rounds: null, annealing) has no place on the axis: a line across it.
+            mean = outcome.summary(unset).mean(panel.metric)
+            across = [every[0], every[-1]] if every else []
+            found += [Point(f"{label}, left to it", panel.title, float(x), mean, math.nan) for x in across]
+        for x in sorted(points) if numeric else list(points):
+            summary = outcome.summary(points[x])
+            at = float(x) if numeric else str(x)
+            found.append(Point(label, panel.title, at, summary.mean(panel.metric), summary.sd(panel.metric)))
+    return (found if numeric else [*found, *_published(expected, panel)]), numeric
 
 
-def _draw_published(expected: Expected, panel: Panel, axis: Any) -> None:
+def _published(expected: Expected, panel: Panel) -> list[Point]:
     """The published numbers of the same panel beside ours."""
-    for source, marker, colour in (("paper", "_", "#D55E00"), ("code", "x", "#777777")):
-        points = {
-            value.where[panel.x]: getattr(value, source)
-            for value in expected.values
-            if value.metric == panel.metric
-            and panel.x in value.where
-            and panel.where.items() <= value.where.items()
-            and getattr(value, source) is not None
-        }
-        if points:
-            label = "the paper" if source == "paper" else "its code"
-            axis.plot(list(points), list(points.values()), marker, ms=11, mew=2, color=colour, label=label)
+    return [
+        Point(
+            "the paper" if source == "paper" else "its code", panel.title, str(value.where[panel.x]), number, math.nan
+        )
+        for source in ("paper", "code")
+        for value in expected.values
+        if value.metric == panel.metric
+        and panel.x in value.where
+        and panel.where.items() <= value.where.items()
+        and (number := getattr(value, source)) is not None
+    ]
 
 
 def check(name: str, out: Path, workers: int) -> bool:
@@ -273,13 +266,13 @@ def check(name: str, out: Path, workers: int) -> bool:
     outcome = Outcome(sweep, results)
     values, values_good = check_values(outcome, expected)
     claims, claims_good = check_claims(outcome, expected.claims)
-    head, body = summary_table(results)
+    summarised = summary_table(results)
     where = ["setting", "metric", "the paper", "its code", "fedsyn", "expected", "as expected"]
     parts = [
         f"# {name}: mean ± sd over the seeds\n",
         markdown(where, values) if values else "",
         markdown(["claim", "metric", "means", "held", "held when recorded"], claims) if claims else "",
-        markdown(head, body),
+        markdown(summarised.head, summarised.rows),
     ]
     (out / "table.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
     draw(outcome, expected, out / "plot.png")

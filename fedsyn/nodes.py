@@ -8,15 +8,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class Node(BaseModel):
-    """Base of all configuration nodes: frozen, and strict about keys."""
+    """Base of all configuration nodes: frozen, strict about keys, and about numbers: `true` and infinity are none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, data: Any) -> Any:
+        for name, field in cls.model_fields.items() if isinstance(data, Mapping) else ():
+            given, kinds = data.get(field.alias or name), {field.annotation, *get_args(field.annotation)}
+            if isinstance(given, bool) and kinds & {int, float} and bool not in kinds:
+                raise ValueError(f"{name} must be a number, not {str(given).lower()}")
+        return data
 
 
 class PartyNode(Node):

@@ -143,31 +143,25 @@ def check(document: dict[str, Any], results: Result) -> tuple[list[str], bool]:
 
 def draw_plot(document: dict[str, Any], results: Result, path: Path) -> None:
     """One panel per set of scores and epsilon: overlap against k."""
-    import matplotlib
+    import altair as alt
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from fedsyn.report.figures import write_chart
 
-    names = list(document["scores"])
-    shape = (len(names), max(len(facts["epsilons"]) for facts in document["scores"].values()))
-    figure, axes = plt.subplots(*shape, figsize=(3.4 * shape[1], 2.7 * shape[0]), squeeze=False, sharey=True)
-    for name, line in zip(names, axes, strict=True):
-        for epsilon, axis in zip(document["scores"][name]["epsilons"], line, strict=False):
-            for mechanism in MECHANISMS:
-                axis.plot(
-                    document["ks"],
-                    [results[name, mechanism, epsilon, k] for k in document["ks"]],
-                    "o-",
-                    ms=3,
-                    label=mechanism,
-                )
-            axis.set(title=f"{name}, ε = {epsilon}", xlabel="k", ylim=(0, 1.03))
-            axis.grid(alpha=0.3)
-        line[0].set_ylabel("Jaccard overlap")
-    axes[0][0].legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    rows = [
+        {"k": k, "overlap": results[name, mechanism, epsilon, k], "mechanism": mechanism, "scores": name, "ε": epsilon}
+        for name, facts in document["scores"].items()
+        for epsilon in facts["epsilons"]
+        for mechanism in MECHANISMS
+        for k in document["ks"]
+    ]
+    chart = alt.Chart(width=190, height=150).mark_line(point=True)
+    encoded = chart.encode(
+        x="k:Q",
+        y=alt.Y("overlap:Q", title="Jaccard overlap", scale=alt.Scale(domain=[0, 1])),
+        color=alt.Color("mechanism:N", sort=list(MECHANISMS), title=None),
+    )
+    faceted = encoded.facet(column="ε:N", row="scores:N", data=alt.InlineData(values=rows))
+    write_chart(faceted.to_dict(), path)
 
 
 def main() -> int:

@@ -78,22 +78,24 @@ def describe(partition: dict[str, Any]) -> str:
 
 def draw(values: list[dict[str, Any]], means: list[float], path: Path) -> None:
     """Our means and the paper's numbers side by side."""
-    import matplotlib
+    import altair as alt
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from fedsyn.report.figures import write_chart
 
-    names = [f"{value['source']}\n{describe(value['partition'])}" for value in values]
-    places = np.arange(len(names))
-    figure, axis = plt.subplots(figsize=(11, 4))
-    axis.bar(places - 0.2, [value["paper"] for value in values], 0.4, label="the paper", color="#999999")
-    axis.bar(places + 0.2, means, 0.4, label="fedsyn", color="#0072B2")
-    axis.set_xticks(places, names, fontsize="small", rotation=20)
-    axis.set_ylabel("mean total variation distance")
-    axis.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    pairs = zip(values, means, strict=True)
+    rows = [
+        {"table": f"{value['source']}, {describe(value['partition'])}", "from": source, "distance": number}
+        for value, mean in pairs
+        for source, number in (("the paper", value["paper"]), ("fedsyn", mean))
+    ]
+    chart = alt.Chart(alt.InlineData(values=rows), width={"step": 16}, height=260).mark_bar()
+    encoded = chart.encode(
+        x=alt.X("table:N", sort=None, axis=alt.Axis(title=None, labelAngle=-35, labelLimit=260)),
+        xOffset=alt.XOffset("from:N", sort=None),
+        y=alt.Y("distance:Q", title="mean total variation distance"),
+        color=alt.Color("from:N", sort=None, title=None),
+    )
+    write_chart(encoded.to_dict(), path)
 
 
 if __name__ == "__main__":

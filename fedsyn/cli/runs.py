@@ -10,24 +10,30 @@ import typer
 from rich.table import Table
 
 from fedsyn.cli.console import ConfigArgument, SetOption, err_console, nothing, out_console, round_progress, writing
+from fedsyn.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
+
+OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the result of an earlier run.")]
 
 
 def run(
     config: ConfigArgument,
     set_: SetOption = None,
-    out: Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")] = None,
+    out: OutOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Run a configuration and leave the synthetic table, the model, the ledger and the metrics in a directory."""
     from fedsyn.loading import load_config
 
-    _run(load_config(config, set_ or ()), out)
+    _run(load_config(config, set_ or ()), out, force)
 
 
 def demo(
-    out: Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")] = None,
+    out: OutOption = None,
+    force: ForceOption = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the run's page in a browser.")] = False,
 ) -> None:
     """Run an example in seconds: a dozen holders of a real table, secure sums, a table that may be released."""
@@ -35,7 +41,7 @@ def demo(
 
     from fedsyn.loading import load_config
 
-    folder = _run(load_config(_shipped("demo.yaml")), out)
+    folder = _run(load_config(_shipped("demo.yaml")), out, force)
     page = (folder / "report.html").resolve()
     if open_ and not webbrowser.open(page.as_uri()):
         err_console.print(f"no browser was found; open {page}", soft_wrap=True, highlight=False)
@@ -47,12 +53,16 @@ def _shipped(name: str) -> Path:
     return next(file for folder in (package / "app", package.parent) if (file := folder / "configs" / name).is_file())
 
 
-def _run(config: RunConfig, out: Path | None) -> Path:
+def _run(config: RunConfig, out: Path | None, force: bool) -> Path:
     from fedsyn.front.bars import planned_rounds
     from fedsyn.runs.directory import default_out
     from fedsyn.runs.engines import run as run_config
 
     folder = out or default_out(config)
+    if (folder / "ledger.json").exists() and not force:
+        raise ConfigError(
+            f"{folder} holds the result of an earlier run; choose another --out, or add --force to replace it"
+        )
     title = f"{config.mechanism.name} on {Path(config.data.source).name}"
     with round_progress(title, planned_rounds(config)) as advance:
         metrics = run_config(config, folder, advance)
@@ -120,7 +130,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
         _say("privacy", f"may be released: {guarantee}, for {ledger['unit']}")
     else:
         reasons = "; ".join(ledger["not_private_because"])
-        _say("privacy", f"[yellow]do not release this table ({reasons})[/yellow]")
+        _say("privacy", f"do not release this table ({reasons})", "yellow")
     good = _how_good(folder)
     if good:
         _say("quality", good)
@@ -130,7 +140,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     if config.data.test_fraction:
         _say("held out", f"{config.data.test_fraction:.4g} of the rows, for evaluation: they are not in the table")
     if metrics.get("dropped"):
-        _say("dropped", f"[yellow]{metrics['dropped']:g} replies could not be used: see rounds.jsonl[/yellow]")
+        _say("dropped", f"{metrics['dropped']:g} replies could not be used: see rounds.jsonl", "yellow")
     _say("ledger", str(folder / "ledger.json"))
     _say("page", str(folder / "report.html"))
     _say("more rows", f"fedsyn sample {folder} --rows 1000 --out more.csv")
@@ -145,5 +155,12 @@ def _how_good(folder: Path) -> str:
     return how_good(found[0]) if found is not None else ""
 
 
-def _say(what: str, text: str) -> None:
-    out_console.print(f"{what + ':':<17}{text}", soft_wrap=True, highlight=False)
+def _say(what: str, text: str, style: str | None = None) -> None:
+    """A line `what: text`; a sentence goes on below itself, a path or a command stays whole."""
+    import textwrap
+
+    head, whole = f"{what + ':':<17}", what in ("synthetic table", "ledger", "page", "more rows")
+    lines = [text] if whole else textwrap.wrap(text, max(40, min(out_console.width, 100) - len(head)))
+    for number, line in enumerate(lines):
+        start = head if number == 0 else " " * len(head)
+        out_console.print(f"{start}{line}", soft_wrap=True, highlight=False, markup=False, style=style)

@@ -59,7 +59,9 @@ def _show(results: Results) -> None:
         out_console.print(whole)
         return
     for metric in range(table.axes, len(table.head)):
-        narrow = Table(", ".join(table.head[: table.axes - 1]), "seeds", title=f"{title}: {table.head[metric]}")
+        narrow = Table(title=f"{title}: {table.head[metric]}")
+        narrow.add_column(", ".join(table.head[: table.axes - 1]), overflow="fold")
+        narrow.add_column("seeds", no_wrap=True)
         narrow.add_column(table.head[metric], no_wrap=True, justify="right")
         for row in cells:
             narrow.add_row(", ".join(cell for cell in row[: table.axes - 1] if cell), row[table.axes - 1], row[metric])

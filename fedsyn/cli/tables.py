@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -13,17 +12,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsyn.cli.console import err_console, out_console, writing
+from fedsyn.config import MOST_ROWS
 from fedsyn.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedsyn.evaluation.quality import Quality
+    from fedsyn.inference import EmpiricalModel, Model
+    from fedsyn.randomness import Randomness
+    from fedsyn.schema import Schema
 
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 
 
 def sample(
     source: Annotated[Path, typer.Argument(help="Saved model, or directory of a run.", metavar="MODEL_OR_RUN")],
-    rows: Annotated[int | None, typer.Option(min=1, help="How many; default: as many as there are.")] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, max=MOST_ROWS, help="How many; default: as many as there are.")
+    ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN=VALUE", help="Only such rows: also != <= >= < >; may be repeated."),
@@ -45,18 +50,15 @@ def sample(
     release = read_release(source)
     schema, model = restrict(release.schema, release.model, read_conditions(release.schema, where or ()))
     wanted = rows if rows is not None else max(1, round(model.total))
-    suffix = ".csv" if out is None else out.suffix.lower()
-    with (
-        writing(out or Path("standard output")),
-        tempfile.TemporaryDirectory(dir=out.parent if out else None) as folder,
-    ):
-        made = Path(folder) / f"rows{suffix}"
-        write_synthetic(made, schema, model, wanted, Randomness(seed), keep=False)
-        if out is None:
-            _to_standard_output(made)
-        else:
+    if out is None:
+        _to_standard_output(schema, model, wanted, Randomness(seed))
+    else:
+        # Made beside its place, so that a file is there whole or not at all.
+        with writing(out), tempfile.TemporaryDirectory(dir=out.parent) as folder:
+            made = Path(folder) / f"rows{out.suffix.lower()}"
+            write_synthetic(made, schema, model, wanted, Randomness(seed), keep=False)
             made.replace(out)
-            err_console.print(f"{wanted:,} rows in {out}", soft_wrap=True, highlight=False)
+        err_console.print(f"{wanted:,} rows in {out}", soft_wrap=True, highlight=False)
     if not release.ledger.get("private", False):
         reasons = (
             "; ".join(release.ledger.get("not_private_because", ())) or "its ledger does not say that it is private"
@@ -118,11 +120,11 @@ def may_write(path: Path, force: bool) -> None:
         raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
 
 
-def _to_standard_output(path: Path) -> None:
+def _to_standard_output(schema: Schema, model: Model | EmpiricalModel, rows: int, randomness: Randomness) -> None:
+    from fedsyn.runs.synthesis import write_synthetic
+
     try:
-        with path.open("rb") as file:
-            shutil.copyfileobj(file, sys.stdout.buffer)
-        sys.stdout.flush()
+        write_synthetic(sys.stdout.buffer, schema, model, rows, randomness, keep=False)
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

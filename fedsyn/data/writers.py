@@ -13,7 +13,7 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,8 @@ _LINES = 1 << 16
 class TableWriter(ABC):
     """A file that grows by blocks. Several threads may `render` at once; one writes, in the blocks' order."""
 
-    def __init__(self, path: Path, schema: Schema) -> None:
-        self.path, self.schema = path, schema
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
 
     @abstractmethod
     def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> Any:
@@ -57,25 +57,28 @@ class TableWriter(ABC):
         self.close()
 
 
-def table_writer(path: Path, schema: Schema) -> TableWriter:
-    """The writer of a file whose name ends in `.csv` or `.parquet`."""
-    return ParquetTable(path, schema) if path.suffix == ".parquet" else CsvTable(path, schema)
+def table_writer(path: Path | BinaryIO, schema: Schema) -> TableWriter:
+    """The writer of a file whose name ends in `.csv` or `.parquet`; of CSV to a file that is open already."""
+    if isinstance(path, Path) and path.suffix == ".parquet":
+        return ParquetTable(path, schema)
+    return CsvTable(path, schema)
 
 
 class CsvTable(TableWriter):
-    """A CSV file in UTF-8 with a header row."""
+    """A CSV file in UTF-8 with a header row. A file that was given open stays open."""
 
-    def __init__(self, path: Path, schema: Schema) -> None:
+    def __init__(self, path: Path | BinaryIO, schema: Schema) -> None:
         import pyarrow as pa
 
-        super().__init__(path, schema)
+        super().__init__(schema)
+        self._own = isinstance(path, Path)
         self._alone = len(schema.order) == 1
         self._texts = {
             name: pa.array([self._cell(value) for value in _values(column)], pa.string())
             for name, column in schema.every_column.items()
             if isinstance(column, CategoricalColumn)
         }
-        self._file = path.open("wb")
+        self._file = path.open("wb") if isinstance(path, Path) else path
         header = io.StringIO()
         csv.writer(header, lineterminator="\n").writerow(schema.order)
         self._file.write(header.getvalue().encode())
@@ -90,7 +93,10 @@ class CsvTable(TableWriter):
             self._file.write(lines)
 
     def close(self) -> None:
-        self._file.close()
+        if self._own:
+            self._file.close()
+        else:
+            self._file.flush()
 
     def _lines(self, drawn: Rows, fresh: Mapping[str, pd.Series], rows: slice) -> pa.Buffer:
         import pyarrow as pa
@@ -145,7 +151,7 @@ class ParquetTable(TableWriter):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        super().__init__(path, schema)
+        super().__init__(schema)
         self._typed = any(schema.every_column[name].stored == "category" for name in schema.order)
         self._values = {
             name: pa.array(_plain(_values(column)))

@@ -66,6 +66,10 @@ def restrict(
     Raises:
         InputError: an unknown column or value, a range of a column without an order, or conditions that no row meets.
     """
+    if not isinstance(where, Mapping):
+        raise ConfigError(
+            f"where: expected column: condition pairs, such as {{'age': (0, 16)}}, found {type(where).__name__}"
+        )
     masks: dict[str, npt.NDArray[np.bool_]] = {}
     weights: dict[str, npt.NDArray[np.float64]] = {}
     columns: dict[str, Any] = dict(schema.columns)
@@ -271,7 +275,9 @@ def _number(name: str, column: BinnedColumn, value: Any) -> float:
 
 
 def _bounds(column: BinnedColumn) -> str:
-    return f"{column.lower} to {column.upper}"
+    return " to ".join(
+        str(int(x)) if isinstance(x, float) and x.is_integer() else str(x) for x in (column.lower, column.upper)
+    )
 
 
 def _obeying(model: Model | EmpiricalModel, schema: Schema) -> Model | EmpiricalModel:

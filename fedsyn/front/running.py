@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
+from fedsyn.front.given import schema_of, tables_of
 from fedsyn.front.synthesizer import Synthesizer, load
 from fedsyn.loading import find_schema, load_config, parse_config, written_out
 from fedsyn.runs.engines import run as run_config
@@ -72,7 +73,8 @@ def run(
         FedsynError: the run failed; what had finished is in `out`.
     """
     checked = _checked(config, table)
-    given = schema if isinstance(schema, Schema | None) else _schema(schema)
+    given = None if schema is None else schema_of(schema)
+    table = tables_of(table)
     if out is not None:
         return RunResult(run_config(checked, out, progress, table=table, schema=given), Path(out).resolve())
     folder = Path(tempfile.mkdtemp(prefix="fedsyn-")) / "run"
@@ -82,10 +84,6 @@ def run(
         shutil.rmtree(folder.parent, ignore_errors=True)
         raise
     return RunResult(metrics, folder, temporary=True)
-
-
-def _schema(given: Mapping[str, Any] | str | Path) -> Schema:
-    return Schema.from_dict(given) if isinstance(given, Mapping) else Schema.load(given)
 
 
 def _checked(config: Any, table: Any) -> RunConfig:
@@ -98,7 +96,7 @@ def _checked(config: Any, table: Any) -> RunConfig:
     document = written_out(dict(config), "config")
     if table is not None:
         document.setdefault("data", {"source": "table"})
-    if isinstance(table, Sequence):
+    if isinstance(table, list | tuple) and isinstance(document.get("federation") or {}, Mapping):
         # Each table is a client; a configuration that says something else is refused by the partitioner.
         document["federation"] = {"clients": len(table), "partition": "native"} | dict(document.get("federation") or {})
     find_schema(document)

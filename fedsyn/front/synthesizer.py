@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.config import DEFAULT_MECHANISM, RunConfig
-from fedsyn.errors import ConfigError, DataError, NotFittedError, SchemaError, nearest
+from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig
+from fedsyn.errors import ConfigError, NotFittedError, SchemaError, nearest
 from fedsyn.front.archive import Release, read_release, save_release
 from fedsyn.front.conditions import restrict
 from fedsyn.front.facts import LedgerFacts
+from fedsyn.front.given import frames_of, is_frame, path_of, schema_of
 from fedsyn.front.stored import as_came
 from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.loading import parse_config
@@ -140,8 +141,8 @@ class Synthesizer:
         from fedsyn.front.bars import fitting_bar
         from fedsyn.runs.engines import run
 
-        frames = _frames(X)
-        held_by_many = not _is_frame(X)
+        frames = frames_of(X)
+        held_by_many = not is_frame(X)
         schema = as_came(self._given_schema(), frames)
         config = self._config(len(frames) if held_by_many else None)
         with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
@@ -158,14 +159,11 @@ class Synthesizer:
             raise SchemaError(
                 "a schema is needed: look at fedsyn.Schema.draft(frame), correct and approve it, and pass it as schema="
             )
-        schema = given if isinstance(given, Schema) else None
-        if isinstance(given, Mapping):
-            schema = Schema.from_dict(given)
-        elif isinstance(given, str | Path):
-            schema = Schema.load(given)
-        if schema is None:
-            raise SchemaError(f"schema: expected a Schema, its plain data or a path, found {type(given).__name__}")
-        schema.require_approved()
+        schema = schema_of(given)
+        try:
+            schema.require_approved()
+        except SchemaError as error:
+            raise SchemaError(f"{error}; in Python: schema.edited(...) and schema.approve(...)") from None
         return schema
 
     def _config(self, holders: int | None) -> RunConfig:
@@ -277,11 +275,11 @@ class Synthesizer:
         """As many synthetic rows as there are real ones, and their scores."""
         from fedsyn.evaluation.quality import quality
 
-        real_codes = np.concatenate([release.schema.encode(frame) for frame in _frames(real)])
+        real_codes = np.concatenate([release.schema.encode(frame) for frame in frames_of(real)])
         randomness = Randomness(self.seed)
         codes = release.model.sample(max(1, len(real_codes)), randomness.ordinary("evaluate", "rows"))
         rng = randomness.ordinary("evaluate")
-        return codes, quality(release.schema, real_codes, codes, label=label, rng=rng)
+        return codes, quality(release.schema.adjusted(None, label), real_codes, codes, rng=rng)
 
     @overload
     def report(self, path: None = None, real: pd.DataFrame | Sequence[pd.DataFrame] | None = None) -> str: ...
@@ -310,11 +308,12 @@ class Synthesizer:
             page = page_of(release, *self._compared(release, real))
         if path is None:
             return page
+        target = path_of(path)
         try:
-            Path(path).write_text(page, encoding="utf-8")
+            target.write_text(page, encoding="utf-8")
         except OSError as error:
-            raise ConfigError(f"cannot write {path}: {error.strerror}") from None
-        return Path(path)
+            raise ConfigError(f"cannot write {target}: {error.strerror}") from None
+        return target
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Writes model, schema, ledger and configuration into ONE file for `fedsyn.load`. It holds no real row.
@@ -322,7 +321,7 @@ class Synthesizer:
         Raises:
             ConfigError: there is such a file already, or it cannot be written.
         """
-        release, path = self._fitted("save()"), Path(path)
+        release, path = self._fitted("save()"), path_of(path)
         if path.exists() and not overwrite:
             raise ConfigError(f"{path} exists; choose another name, or pass overwrite=True")
         try:
@@ -338,7 +337,7 @@ def load(path: str | Path) -> Synthesizer:
     Raises:
         DataError: there is none, or it is damaged, too large or something else.
     """
-    release = read_release(path)
+    release = read_release(path_of(path))
     config = release.config
     nodes = {name: config.to_dict()[name] for name in ("workload", "federation", "aggregation", "inference")}
     loaded = Synthesizer(
@@ -360,26 +359,6 @@ def expected_rows(model: Model | EmpiricalModel) -> int:
 
 
 def _count(n: Any) -> int:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= 2**40:
-        raise ConfigError(f"n: expected a number of rows from 1 up, found {n!r}")
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= MOST_ROWS:
+        raise ConfigError(f"n: expected a number of rows from 1 to {MOST_ROWS:,}, found {n!r}")
     return int(n)
-
-
-def _is_frame(given: Any) -> bool:
-    import pandas as pd
-
-    return isinstance(given, pd.DataFrame)
-
-
-def _frames(given: Any) -> list[pd.DataFrame]:
-    """The tables that were given, one or several."""
-    frames = [given] if _is_frame(given) else given
-    if not isinstance(frames, list | tuple) or not frames or not all(map(_is_frame, frames)):
-        raise DataError(
-            f"expected a DataFrame, or a list with one DataFrame of each holder; found {type(given).__name__}"
-            f"{' that holds other things, or nothing' if isinstance(given, list | tuple) else ''}"
-        )
-    for frame in frames:
-        if not all(isinstance(name, str) for name in frame.columns):
-            raise DataError("column names must be text: frame.columns = frame.columns.astype(str)")
-    return list(frames)

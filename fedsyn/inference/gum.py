@@ -23,7 +23,7 @@ What differs from the paper, and why (L1 figures: adult, 100 bins, its 30 most d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,9 @@ from fedsyn.inference.consistency import consistent
 from fedsyn.inference.gum_start import (
     Axes,
     Zeros,
+    impossible_of,
     marginal_of,
+    possible_weights,
     projected,
     started,
     stays_possible,
@@ -127,14 +129,15 @@ def fit_rows(
     config = config or GumConfig()
     targets = _scaled(domain, marginals, rows)
     ones = _one_way(domain, targets, rows)
-    zeros = zeros_of(domain)
-    barred = {axis for axes, _ in zeros for axis in axes}
-    core, appended = _peel(_maximal(targets), barred) if config.append else (_maximal(targets), [])
-    late = {axis for axis, _ in appended}
-    table = started(domain, core, ones, rows, rng, tree=config.start == "tree", late=late, start=start)
-    table = _updated(table, core, zeros, rng, config)
-    for axis, others in reversed(appended):
+    zeros, maximal = zeros_of(domain), _maximal(targets)
+    peeled = _peel(maximal, zeros) if config.append else _Peeled(maximal, [], zeros, {})
+    late = {axis for axis, _ in peeled.taken}
+    table = started(domain, peeled.core, ones, rows, rng, tree=config.start == "tree", late=late, start=start)
+    table = _updated(table, peeled.core, peeled.zeros, rng, config)
+    for axis, others in reversed(peeled.taken):
         weights = projected(targets, (*others, axis)).reshape(-1, domain.shape[axis])
+        if axis in peeled.barred:
+            weights = possible_weights(weights, peeled.barred[axis].reshape(weights.shape))
         group = _cells(table, others, [domain.shape[other] for other in others], np.int64)
         table[axis] = deal(weights, group, rng)
     return np.ascontiguousarray(table.T)
@@ -176,29 +179,46 @@ def _maximal(targets: Mapping[Axes, np.ndarray]) -> dict[Axes, np.ndarray]:
     return {axes: table for axes, table in wide.items() if not any(set(axes) < other for other in holding[axes[0]])}
 
 
-def _peel(
-    core: dict[Axes, np.ndarray], kept: Set[int] = frozenset()
-) -> tuple[dict[Axes, np.ndarray], list[tuple[int, Axes]]]:
-    """Takes out attributes that are in only one marginal, until there is none; `kept` ones stay.
+@dataclass(frozen=True)
+class _Peeled:
+    """What is left of the marginals without attributes that are in only one of them.
 
-    Returns:
-        The marginals left, and (attribute, the others of its marginal) in the order in which they were taken out: they
-        are appended to the rows in the opposite order.
+    Attributes:
+        core: the marginals left.
+        taken: (attribute, the others of its marginal) in the order in which they were taken out: they are appended to
+            the rows in the opposite order.
+        zeros: those of the attributes left: a row that obeys them can be completed.
+        barred: attribute taken out -> its marginal's impossible cells, the attribute on the last axis.
     """
-    core = dict(core)
+
+    core: dict[Axes, np.ndarray]
+    taken: list[tuple[int, Axes]]
+    zeros: Zeros
+    barred: dict[int, np.ndarray]
+
+
+def _peel(core: dict[Axes, np.ndarray], zeros: Zeros = ()) -> _Peeled:
+    """Takes out attributes that are in only one marginal, with all their zeros inside it, until there is none."""
+    core, barred = dict(core), dict[int, np.ndarray]()
     taken: list[tuple[int, Axes]] = []
     while True:
         homes: dict[int, list[Axes]] = {}
         for axes in core:
             for axis in axes:
                 homes.setdefault(axis, []).append(axes)
-        leaf = next((axis for axis in sorted(homes) if len(homes[axis]) == 1 and axis not in kept), None)
+        reach = {axis: {a for axes, _ in zeros if axis in axes for a in axes} for axis in homes}
+        single = (axis for axis in sorted(homes) if len(homes[axis]) == 1)
+        leaf = next((axis for axis in single if reach[axis] <= set(homes[axis][0])), None)
         if leaf is None:
-            return core, taken
+            return _Peeled(core, taken, zeros, barred)
         axes = homes[leaf][0]
         table = core.pop(axes)
         others = tuple(axis for axis in axes if axis != leaf)
         taken.append((leaf, others))
+        if reach[leaf]:
+            inside = [zero for zero in zeros if leaf in zero[0]]
+            barred[leaf] = impossible_of(inside, (*others, leaf), table.shape, axes)
+            zeros = (*(zero for zero in zeros if leaf not in zero[0]), (others, np.asarray(barred[leaf].all(axis=-1))))
         if len(others) > 1 and not any(set(others) <= set(rest) for rest in core):
             core[others] = marginal_of(table, axes, others)
 
@@ -256,7 +276,7 @@ def update(
         alpha: share of the gap to close.
         duplicate: share of the freed rows to make copies.
         rng: randomness.
-        zeros: structural zeros; their attributes are all in `columns`, or none of them is in `axes`.
+        zeros: structural zeros; the attributes of each are all in `columns`, or none of them is in `axes`.
 
     Returns:
         The number of rows that were to be changed.

@@ -84,6 +84,31 @@ def without_zeros(domain: Domain, clique: Clique, table: np.ndarray) -> np.ndarr
     return table if impossible is None else np.where(impossible, 0.0, table)
 
 
+def impossible_of(zeros: Sequence[tuple[Axes, Cells]], wanted: Axes, shape: tuple[int, ...], axes: Axes) -> np.ndarray:
+    """The cells over `wanted` that zeros on subsets of it rule out.
+
+    Args:
+        zeros: some.
+        wanted: the attributes of the result's axes.
+        shape: sizes of `axes`.
+        axes: the same attributes in another order.
+    """
+    sizes = dict(zip(axes, shape, strict=True))
+    out = np.zeros([sizes[axis] for axis in wanted], dtype=bool)
+    for own, cells in zeros:
+        order = sorted(range(len(own)), key=lambda i: wanted.index(own[i]))
+        out |= cells.transpose(order).reshape([sizes[axis] if axis in own else 1 for axis in wanted])
+    return out
+
+
+def possible_weights(weights: np.ndarray, barred: np.ndarray) -> np.ndarray:
+    """(groups, v) weights with nothing on impossible values; where that leaves none, all possible ones are alike."""
+    out = np.where(barred, 0.0, weights)
+    empty = out.sum(axis=1) <= 0
+    out[empty] = ~barred[empty]
+    return out
+
+
 def stays_possible(
     table: np.ndarray, rows: np.ndarray, axes: Axes, values: Sequence[np.ndarray], zeros: Zeros
 ) -> np.ndarray:

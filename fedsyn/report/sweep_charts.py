@@ -49,9 +49,9 @@ class _Scales:
     floor: float
 
     @classmethod
-    def of(cls, points: Sequence[Point], numeric: bool, log_x: bool) -> _Scales:
+    def of(cls, points: Sequence[Point], numeric: bool, log_x: bool, log_y: bool) -> _Scales:
         means = [point.mean for point in points]
-        log_y = min(means) > 0 and max(means) / min(means) >= _DECADES
+        log_y = min(means) > 0 and (log_y or max(means) / min(means) >= _DECADES)
         floor = min(means) / 2 if log_y else -math.inf
         low = max(floor, min(point.mean - _sd(point) for point in points))
         high = max(point.mean + _sd(point) for point in points)
@@ -61,7 +61,15 @@ class _Scales:
 
 
 def against(
-    metric: str, what: str, points: Sequence[Point], axis: str, *, lines: Sequence[str], numeric: bool, log: bool
+    metric: str,
+    what: str,
+    points: Sequence[Point],
+    axis: str,
+    *,
+    lines: Sequence[str],
+    numeric: bool,
+    log: bool,
+    log_y: bool = False,
 ) -> Figure:
     """One figure of a metric.
 
@@ -73,10 +81,11 @@ def against(
         lines: all lines of the sweep, so that a line looks the same in every figure.
         numeric: the axis has numbers; points of other axes are not joined, as categories have no order.
         log: a logarithmic axis.
+        log_y: the metric's axis, too; otherwise where the means span two decades.
     """
     points = [point for point in points if math.isfinite(point.mean)]
     panels = list(dict.fromkeys(point.panel for point in points))
-    scales = _Scales.of(points, numeric, log)
+    scales = _Scales.of(points, numeric, log, log_y)
 
     def build(panel: str) -> Any:
         return _panel([p for p in points if p.panel == panel], axis, metric, lines, scales)

@@ -64,6 +64,7 @@ def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = 
     """
     config = load_config(out / "config.yaml")
     note = ""
+    read_facts(out / "ledger.json")  # a damaged one is said before anything is written
     if real and config.runtime.engine != "deployment" and not (out / QUALITY_FILE).is_file():
         note = _measure(config, out)
     paths = write_run_page(out, config=config, public=not real, note=note, formats=formats)
@@ -137,6 +138,8 @@ def write_run_page(
 
 def _measure(config: RunConfig, out: Path) -> str:
     """Writes quality.json of a run that has none; a sentence that says why not where that fails."""
+    if not synthetic_file(out).is_file():
+        return "The synthetic table was not kept, so it cannot be compared with the real rows."
     try:
         table, schema = encoded_table(config.data), _schema(config, out)
         train = encoded_by(schema, table.schema, table.train, table.own)

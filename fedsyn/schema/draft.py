@@ -5,8 +5,8 @@ Everything that is read from the table is marked, what points at persons is set 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.schema.dtypes import typed_guess
@@ -65,6 +65,13 @@ def draft_columns(
         asked = Asked(bins, is_label, is_label or name in keep, decimal, stored=not text)
         guesses[name] = _guess(frame.iloc[:, j].rename(name), asked)
     return guesses
+
+
+def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> dict[str, Any]:
+    """The guesses as `Schema.from_dict` takes them."""
+    words = sorted({word for guess in guesses.values() for word in guess.missing_values})
+    data: dict[str, Any] = {"columns": {name: guess.column for name, guess in guesses.items()}, "label": label}
+    return data | ({"missing_values": words} if words else {})
 
 
 def _guess(series: pd.Series, asked: Asked) -> Guess:

@@ -31,8 +31,13 @@ def typed_guess(series: pd.Series, asked: Asked) -> Guess | None:
         return _category(series, asked, keys)
     if pd.api.types.is_bool_dtype(dtype):
         return made(Profile.of(series), BooleanColumn, keys, f"dtype {dtype}", "categories")
-    if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype):
+    if pd.api.types.is_complex_dtype(dtype) or _holds_lists(series):
+        what = "complex numbers" if pd.api.types.is_complex_dtype(dtype) else "lists or records"
+        return Guess(DropColumn(drafted=("kind",), stored=str(dtype)), 0, 0.0, f"{what}, of which no kind is")
+    if pd.api.types.is_numeric_dtype(dtype):
         return _numbers(series, asked, keys)
+    if isinstance(dtype, pd.ArrowDtype) and dtype.type is dt.date:
+        return _days(series.astype(object), asked, keys)
     if pd.api.types.is_datetime64_any_dtype(dtype):
         return _datetimes(series, asked, keys)
     if pd.api.types.is_timedelta64_dtype(dtype):
@@ -41,6 +46,15 @@ def typed_guess(series: pd.Series, asked: Asked) -> Guess | None:
             return set_aside(profile, DropColumn, "no row has a value", str(dtype))
         return temporal(profile, span_of(series.dropna(), {}), asked, keys)
     return _objects(series, asked) if dtype.kind == "O" and not isinstance(dtype, pd.StringDtype) else None
+
+
+def _holds_lists(series: pd.Series) -> bool:
+    import pandas as pd
+
+    if isinstance(series.dtype, pd.ArrowDtype):
+        return series.dtype.type in (list, dict)
+    some = series.iloc[:1000].tolist() if series.dtype.kind == "O" else []
+    return any(isinstance(value, list | dict | set | np.ndarray) for value in some)
 
 
 def _counted(series: pd.Series) -> Profile:
@@ -106,9 +120,28 @@ def _datetimes(series: pd.Series, asked: Asked, keys: dict[str, Any]) -> Guess:
         return temporal(profile, moments, asked, keys)
     step = next(step for step, unit in _STEPS if unit is None or bool((present == present.dt.floor(unit)).all()))
     bounds: dict[str, Any] = {"lower": f"{lower}T00:00:00", "upper": f"{upper}T23:59:59"}
-    bounds |= {"zone": str(zone)} if zone is not None else {}
+    bounds |= {"zone": _zone(zone)} if zone is not None else {}
     bounds |= {"step": step} if step != "second" else {}
     return temporal(profile, Moments("datetime", bounds, f"dtype {series.dtype}"), asked, keys)
+
+
+def _zone(zone: Any) -> str:
+    """The name of a zone; UTC for one that has none, such as +02:00. The dtype comes back all the same."""
+    import zoneinfo
+
+    try:
+        return zoneinfo.ZoneInfo(str(zone)).key
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return "UTC"
+
+
+def _days(series: pd.Series, asked: Asked, keys: dict[str, Any]) -> Guess:
+    """Python's own dates."""
+    profile, present = _counted(series), series.dropna()
+    if not len(present):
+        return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
+    lower, upper = outward_days(present.min(), present.max())
+    return temporal(profile, Moments("date", {"lower": str(lower), "upper": str(upper)}, "dates"), asked, keys)
 
 
 _STEPS = (("minute", "min"), ("second", "s"), ("millisecond", "ms"), ("microsecond", None))
@@ -124,9 +157,7 @@ def _objects(series: pd.Series, asked: Asked) -> Guess | None:
     kinds = {type(value) for value in present.iloc[:1000].tolist()}
     profile = _counted(series)
     if kinds == {dt.date}:
-        lower, upper = outward_days(present.min(), present.max())
-        keys = {"stored": "date32[day]"} if asked.stored else {}
-        return temporal(profile, Moments("date", {"lower": str(lower), "upper": str(upper)}, "dates"), asked, keys)
+        return _days(series, asked, {"stored": "date32[day]"} if asked.stored else {})
     if kinds == {dt.time}:
         step = "second" if all(not value.microsecond for value in present.tolist()) else "microsecond"
         keys = {"stored": "time64[us]"} if asked.stored else {}

@@ -35,12 +35,9 @@ class EditedSchema(BaseModel):
         Raises:
             ConfigError, DataError: as `draft_columns`. SchemaError: every column is set aside.
         """
-        from fedsyn.schema.draft import draft_columns
+        from fedsyn.schema.draft import draft_columns, drafted_schema
 
-        guesses = draft_columns(frame, bins, label, keep, **how)
-        drafted: Self = cls.from_dict(
-            {"columns": {name: guess.column for name, guess in guesses.items()}, "label": label}
-        )
+        drafted: Self = cls.from_dict(drafted_schema(draft_columns(frame, bins, label, keep, **how), label))
         return drafted
 
     def edited(self, **columns: dict[str, Any]) -> Self:

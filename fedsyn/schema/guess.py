@@ -49,6 +49,10 @@ _CODE_WORDS = frozenset(
         "atc",
     )
 )
+# Words that stand for a missing value among numbers and dates, and are a category among text.
+_PLACEHOLDERS = frozenset(
+    ("?", "-", "--", "---", ".", "*", "n.a.", "N.A.", "k.A.", "unknown", "Unknown", "missing", "unbekannt")
+)
 _YES = (
     ("false", "true"),
     ("no", "yes"),
@@ -80,6 +84,7 @@ class Guess:
         why: of the guess, in words, without a value of a row.
         folded: (values, rows) that become the category "other".
         rare: number of listed categories that fewer than `FEW_ROWS` rows hold.
+        missing_values: words of a fixed list that were taken for missing values.
     """
 
     column: ColumnBase
@@ -88,6 +93,7 @@ class Guess:
     why: str
     folded: tuple[int, int] = (0, 0)
     rare: int = 0
+    missing_values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,6 +139,26 @@ def text_guess(profile: Profile, asked: Asked, stored: str | None) -> Guess:
         if aside is not None:
             return aside
     keys: dict[str, Any] = {"stored": stored} if stored else {}
+    found = _more_than_text(profile, asked, keys)
+    if found is not None:
+        return found
+    words = tuple(sorted(_PLACEHOLDERS & set(profile.texts.to_pylist())))
+    if words:  # what is left may be numbers or dates
+        found = _more_than_text(profile.without(words), asked, keys)
+        if found is not None and not isinstance(found.column, CategoricalColumn):
+            marks = ", ".join(f"'{word}'" for word in words)
+            return replace(found, why=f"{found.why}; {marks} taken for missing", missing_values=words)
+    mostly = "; mostly numbers: see missing_values" if profile.share_matching(r"^[+-]?[\d.,]+$") > 0.8 else ""
+    if not asked.keep and persons.nearly_unique(profile):
+        return set_aside(profile, IdentifierColumn, persons.shown_share(profile) + mostly, stored)
+    found = _categories(profile, asked, keys, CategoricalColumn)
+    return replace(found, why=found.why + mostly)
+
+
+def _more_than_text(profile: Profile, asked: Asked, keys: dict[str, Any]) -> Guess | None:
+    """A guess for text that is flags, codes, moments or numbers; None for other text."""
+    if not profile.values:
+        return None
     flags = _flags(profile)
     if flags is not None:
         texts = {} if flags == ("False", "True") else {"texts": flags}
@@ -140,14 +166,20 @@ def text_guess(profile: Profile, asked: Asked, stored: str | None) -> Guess:
     if _is_code(profile):
         return _categories(profile, asked, keys, CodeColumn)
     moments = written_times(profile)
-    if moments is not None:
-        return temporal(profile, moments, asked, keys)
+    if moments is not None and _reads(found := temporal(profile, moments, asked, keys), profile):
+        return found
     numbers = written_numbers(profile, asked.decimal)
-    if numbers is not None:
-        return quantity(profile, numbers, asked, keys)
-    if not asked.keep and persons.nearly_unique(profile):
-        return set_aside(profile, IdentifierColumn, persons.shown_share(profile), stored)
-    return _categories(profile, asked, keys, CategoricalColumn)
+    if numbers is not None and _reads(found := quantity(profile, numbers, asked, keys), profile):
+        return found
+    return None
+
+
+def _reads(guess: Guess, profile: Profile) -> bool:
+    """Whether a column reads what it was guessed from; tried on some of it."""
+    if not isinstance(guess.column, BinnedColumn):
+        return True
+    _, bad = guess.column.parse_all(profile.tried.to_pylist(), frozenset())
+    return not bad.any()
 
 
 def _aside(profile: Profile, stored: str | None) -> Guess | None:

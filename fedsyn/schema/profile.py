@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,15 @@ class Profile:
             if not len(texts) or not pc.all(pc.match_substring_regex(texts, pattern)).as_py():
                 return False
         return True
+
+    def without(self, words: Collection[str]) -> Profile:
+        """The same column with some texts standing for a missing value."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kept = ~pc.is_in(self.texts, pa.array(sorted(words), self.texts.type)).to_numpy(zero_copy_only=False)
+        missing = self.missing + int(self.counts[~kept].sum())
+        return replace(self, missing=missing, texts=self.texts.filter(pa.array(kept)), counts=self.counts[kept])
 
     def any_matches(self, pattern: str) -> bool:
         """Whether any text matches a regular expression."""

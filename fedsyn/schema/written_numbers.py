@@ -104,6 +104,10 @@ def _measured(profile: Profile, found: Written) -> Written | None:
     places: int | None = int(pc.max(tails).as_py() or 0)
     if pc.any(pc.match_substring_regex(texts, "[eE]")).as_py() or (places or 0) > _MOST_PLACES:
         places = None
+    if 10.0 ** (places or _MOST_PLACES) * max(abs(low), abs(high)) > 2**52:  # steps that float64 has not
+        if found.keys:
+            return None
+        places = None
     return replace(found, places=places, low=low, high=high, why=_in_words(found.keys, places))
 
 

@@ -151,6 +151,8 @@ def _ends(profile: Profile, written: str) -> tuple[dt.datetime, dt.datetime] | N
         moments = pd.to_datetime(texts, format=written, utc="%z" in written)
     except (ValueError, OverflowError):
         return None
+    if moments.min().year < 1000:  # strftime writes such years with fewer digits, and nobody means them
+        return None
     return moments.min().to_pydatetime(), moments.max().to_pydatetime()
 
 

@@ -223,7 +223,9 @@ def test_a_failed_run_exits_with_1(fedsyn: Fedsyn, project: Path) -> None:
 def test_a_failed_run_leaves_nothing_of_an_earlier_one(fedsyn: Fedsyn, project: Path) -> None:
     assert fedsyn("run", "run.yaml", "--out", "out").code == 0
     assert (project / "out" / "synthetic.csv").exists()
-    assert fedsyn("run", "run.yaml", "--out", "out", "--set", "federation.timeout=1.0e-9").code == 1
+    assert_one_message(fedsyn("run", "run.yaml", "--out", "out"), "out holds the result of an earlier run", "--force")
+    assert (project / "out" / "synthetic.csv").exists()
+    assert fedsyn("run", "run.yaml", "--out", "out", "--set", "federation.timeout=1.0e-9", "--force").code == 1
     left = {path.name for path in (project / "out").iterdir()}
     assert not left & {"synthetic.csv", "model.npz", "metrics.json", "report.html"}
 
@@ -236,6 +238,7 @@ RUN_FILES = {
     "measured.jsonl",
     "metrics.json",
     "model.npz",
+    "quality.json",
     "report.html",
     "rounds.jsonl",
     "schema.yaml",

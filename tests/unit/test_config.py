@@ -79,6 +79,7 @@ def test_a_wrong_name_is_answered_with_the_nearest_valid_one(nodes: dict[str, An
         ({"federation": {"clients": 3, "minimum_cohort": 4}}, r"minimum_cohort \(4\) must not exceed clients \(3\)"),
         ({"data": {"test_fraction": 1.0}}, "data.test_fraction"),
         ({"workload": {"degree": 0}}, "workload.degree"),
+        ({"synthesis": {"rows": 100_000_000_000}}, "synthesis.rows: .*less than or equal to 1000000000"),
         ({"mechanism": {"rounds": 0}}, "rounds"),
         ({"mechanism": {"ratio": 1.0}}, "ratio"),
         ({"runtime": {"seed": -1}}, "runtime.seed"),

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from fedsyn.cli import app as cli
 from fedsyn.data.writers import table_writer
 from fedsyn.errors import SchemaError
 from fedsyn.schema import Schema
@@ -324,9 +326,21 @@ def test_constraints_wait_for_what_is_found_and_forget_categories_that_are_not()
         ("paid <= cost", "paidd <= cost", "did you mean 'paid'?"),
         ("paid <= cost", "paid <= ward", "the values of 'ward' have no order"),
         ("paid <= cost", "paid <= much", "'much' is not a number"),
-        ("upper: 9}\n  ward", "upper: private}\n  ward", "'rest' is computed by a constraint"),
+        ("upper: 9}\n  ward", "upper: private}\n  ward", "column 'rest': a constraint computes it"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_paid_for(old: str, new: str, said: str) -> None:
     with pytest.raises(SchemaError, match=re.escape(said)):
         Schema.loads(OPEN.replace(old, new))
+
+
+def test_the_command_line_counts_rows_that_break_a_constraint(tmp_path: Path) -> None:
+    schema = hospital()
+    table = schema.decode(possible_codes(schema, 60), np.random.default_rng(0))
+    table.loc[:6, "sex"], table.loc[:6, "pregnant"] = "male", "yes"
+    table.drop(columns="days").to_csv(tmp_path / "t.csv", index=False)
+    schema.save(tmp_path / "s.yaml")
+    shown = CliRunner().invoke(cli, ["schema", "check", str(tmp_path / "s.yaml"), "--data", str(tmp_path / "t.csv")])
+    assert shown.exit_code == 0, shown.output
+    assert "constraint 'impossible: sex = male and pregnant = yes': 7 of 60 rows break it" in shown.output
+    assert shown.output.count("break it") == 1

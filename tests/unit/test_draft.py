@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from exports import PERSONAL, hospital
 
@@ -18,7 +19,7 @@ from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.schema import Schema
 from fedsyn.schema.aside import ASIDE
 from fedsyn.schema.columns import KINDS
-from fedsyn.schema.draft import draft_columns
+from fedsyn.schema.draft import draft_columns, drafted_schema
 from fedsyn.schema.guess import Guess
 from fedsyn.schema.profile import Profile
 from fedsyn.schema.rounding import outward, outward_days, outward_seconds
@@ -141,6 +142,22 @@ def test_missing_values_are_marked_whatever_stands_for_them() -> None:
     assert guess(["", "NA", ""]).column.kind == "drop"
 
 
+def test_placeholders_among_numbers_and_dates_are_missing_values() -> None:
+    found = guess([*several(["1.5", "2"]), "?", "-"])
+    assert found.column.kind == "decimal" and found.missing_values == ("-", "?") and found.missing == 2 / 62
+    found = guess([*several(["31.12.2024", "01.01.2025"]), "unknown"])
+    assert found.column.kind == "date" and found.column.missing
+    assert guess(several(["north", "?"])).column.categories == ("?", "north")  # type: ignore[attr-defined]
+    frame = pd.DataFrame({"x": [*several(["1", "2"]), "?"], "y": ["?"] * 31 + ["a"] * 30})
+    schema = Schema.draft(frame, text=True)
+    assert schema.missing_values == ("?",)  # missing in one column, a category in the other
+    assert schema.encode(frame)[-1, 0] == 2 and schema.encode(frame)[0, 1] == 0
+
+
+def test_text_among_numbers_is_said() -> None:
+    assert "mostly numbers" in guess([*several([str(k) for k in range(20)]), "a lot"]).why
+
+
 # Persons --------------------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +268,14 @@ TYPED = {
     "days": (pd.Series(pd.date_range("2024-01-01", periods=ROWS)), "date"),
     "minutes": (pd.Series(pd.date_range(WHEN, periods=ROWS, freq="7min")), "datetime"),
     "zoned": (pd.Series(pd.date_range(WHEN, periods=ROWS, freq="7s", tz="Europe/Berlin")), "datetime"),
+    "offset": (
+        pd.Series(pd.date_range(WHEN, periods=ROWS, freq="7s", tz=dt.timezone(dt.timedelta(hours=2)))),
+        "datetime",
+    ),
+    "arrow dates": (
+        pd.Series([dt.date(2024, 1, 1 + k % 28) for k in range(ROWS)]).astype(pd.ArrowDtype(pa.date32())),
+        "date",
+    ),
     "timedelta": (pd.Series(pd.to_timedelta(np.arange(ROWS), "h")), "duration"),
     "dates": (pd.Series([dt.date(2024, 1, 1 + k % 28) for k in range(ROWS)], dtype=object), "date"),
     "times": (pd.Series([dt.time(k % 24, 5) for k in range(ROWS)], dtype=object), "time"),
@@ -270,6 +295,12 @@ def test_every_dtype_comes_back_as_it_came(name: str) -> None:
     assert again.isna().tolist() == series.isna().tolist()
     if kind in ("boolean", "categorical", "integer", "date"):
         assert again.dropna().astype(str).tolist() == series.dropna().astype(str).tolist()
+
+
+def test_what_has_no_kind_is_dropped() -> None:
+    frame = pd.DataFrame({"c": np.arange(60) * 1j, "l": [[k] for k in range(60)], "x": [1, 2] * 30})
+    schema = Schema.draft(frame)
+    assert {name: column.kind for name, column in schema.aside.items()} == {"c": "drop", "l": "drop"}
 
 
 def test_identifiers_are_found_in_typed_columns_too() -> None:
@@ -361,7 +392,7 @@ def test_drafting_reads_awkward_files(tmp_path: Path) -> None:
         pd.DataFrame({"x": values, "y": ["a", "b"] * 20}).to_csv(path, index=False)
         cells = read_cells(path)
         guesses = draft_columns(cells.frame, text=True)
-        schema = Schema.from_dict({"columns": {name: one.column for name, one in guesses.items()}})
+        schema = Schema.from_dict(drafted_schema(guesses))
         assert schema.encode(cells.frame).shape == (40, len(schema.columns))
 
 

@@ -283,9 +283,17 @@ def test_freed_rows_lie_in_their_cells() -> None:
 def test_peeling_leaves_the_cycles() -> None:
     shape = (2, 2, 2, 2, 2, 2)
     cliques = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4, 5)]
-    core, taken = _peel({q: np.ones([shape[i] for i in q]) for q in cliques})
-    assert set(core) == {(0, 1), (1, 2), (0, 2)}
-    assert [axis for axis, _ in taken] == [4, 5, 3] and taken[0][1] == (3, 5)
+    marginals = {q: np.ones([shape[i] for i in q]) for q in cliques}
+    peeled = _peel(marginals)
+    assert set(peeled.core) == {(0, 1), (1, 2), (0, 2)}
+    assert [axis for axis, _ in peeled.taken] == [4, 5, 3] and peeled.taken[0][1] == (3, 5)
+    # A zero inside a marginal goes with the attribute, and leaves what can be completed; one across keeps it.
+    zero = np.array([[True, False], [True, True]])
+    peeled = _peel(marginals, (((4, 3), zero), ((5, 0), zero)))
+    assert [axis for axis, _ in peeled.taken] == [4] and (3, 5) in peeled.core
+    assert peeled.zeros[0][0] == (5, 0) and peeled.zeros[1][0] == (3, 5)
+    assert peeled.zeros[1][1].tolist() == [[True, True], [False, False]]
+    assert peeled.barred[4][:, 0].tolist() == zero.T.tolist()
 
 
 def test_two_attributes_of_a_hundred_values() -> None:

@@ -74,6 +74,18 @@ def test_independent_columns_score_what_the_scale_says() -> None:
         assert pair.score == pytest.approx(pair.uniform, abs=0.01)
 
 
+def test_two_halves_score_what_two_fresh_samples_of_that_size_do() -> None:
+    """Means over all columns, or pairs, and six tables, so that chance moves them by less than the tolerance."""
+    halves, fresh = [], []
+    for seed in range(6):
+        found = quality(schema(), linked(2000, 3, rng(seed)), linked(2000, 3, rng(50 + seed)), rng=rng(seed))
+        halves.append([found.mean("columns", "halves"), found.mean("pairs", "halves")])
+        again = quality(schema(), linked(1000, 3, rng(100 + seed)), linked(1000, 3, rng(200 + seed)), rng=rng())
+        fresh.append([again.column_score, again.pair_score])
+    lost, expected = 1 - np.mean(halves, axis=0), 1 - np.mean(fresh, axis=0)
+    assert np.allclose(lost, expected, rtol=0.3)  # half of the rows beside all of them would lose half as much
+
+
 def test_the_worst_comes_first() -> None:
     real = linked(5000, 3, rng(1))
     made = real.copy()

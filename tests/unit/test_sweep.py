@@ -426,3 +426,49 @@ def test_shipped_sweeps_are_usable(tmp_path: Path) -> None:
     assert files
     for file in files:
         assert load_sweep(file).cells
+
+
+# What is kept, and what people see ------------------------------------------------------------------------------------
+
+
+def test_keep_metrics_leaves_no_table_and_no_model(tmp_path: Path) -> None:
+    from fedsyn.sweep.report import report_folder
+
+    file = write(tmp_path, seeds=[0, 1], keep="metrics")
+    assert run_sweep(load_sweep(file), tmp_path / "out") == 0
+    for cell in load_results(tmp_path / "out").rows:
+        folder = tmp_path / "out" / "cells" / cell.id
+        kept = {path.name for path in folder.iterdir()}
+        assert kept >= {"cell.json", "config.yaml", "ledger.json", "metrics.json", "report.html", "rounds.jsonl"}
+        assert not kept & {"synthetic.csv", "model.npz"} and cell.metrics["workload_error"] > 0
+    page = report_folder(folder)[0].read_text(encoding="utf-8")
+    assert "The synthetic table was not kept" in page
+    assert run_sweep(load_sweep(file), tmp_path / "out", resume=True) == 0  # they are finished
+    with pytest.raises(ConfigError, match="keep"):
+        load_sweep(write(tmp_path, keep="everything"))
+
+
+def test_the_terminal_shows_a_wide_table_in_eighty_columns_and_how_far_it_is(tmp_path: Path) -> None:
+    """Piped, as into a log: no cell is cut, no row is broken over lines, errors that cells share are one line."""
+    grid = {
+        "mechanism.name": ["naive_flaim", "augflaim"],
+        "privacy.epsilon": [0.5, 4.0],
+        "federation.partition": [{"name": "iid"}, {"name": "quantity"}],
+        "data.source": ["synthfs", "gone.csv"],
+        "federation.clients": [3, 4],
+    }
+    metrics = ["workload_error", "nll", "heterogeneity", "range_query_error"]
+    file = write(tmp_path, set={"evaluation": metrics}, grid=grid, seeds=[0], keep="metrics")
+    (tmp_path / "gone.csv").write_text("a\n1\n", encoding="utf-8")
+    command = [sys.executable, "-m", "fedsyn.cli", "sweep", str(file), "--out", str(tmp_path / "out")]
+    env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "FORCE_COLOR")}
+    ended = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    assert ended.returncode == 1
+    tables = [line for line in ended.stdout.splitlines() if line.startswith(("│", "┃", "|"))]
+    assert max(map(len, tables)) <= 80 and "…" not in ended.stdout
+    for metric in metrics:
+        assert f"over seeds: {metric}" in " ".join(ended.stdout.split())
+    failed = [line for line in ended.stderr.splitlines() if line.startswith("failed:")]
+    assert len(failed) == 1 and "[16 cells: " in failed[0] and failed[0].endswith("and 13 more]")
+    progress = [line for line in ended.stderr.splitlines() if "of 32 cells" in line and " left" in line]
+    assert 5 <= len(progress) <= 12 and "failed" in progress[-1]

@@ -196,6 +196,8 @@ def test_nothing_is_given_before_fit(what: str) -> None:
         ({}, [frame(30), frame(30).drop(columns="age")], "table 2 of 2 lacks columns of the schema: 'age'"),
         ({}, frame(30).rename(columns={"age": 3}), "column names must be text"),
         ({}, frame(30).assign(age="x"), "column 'age'"),
+        ({"seed": "x"}, frame(30), "runtime.seed"),
+        ({"federation": {"clients": 5}}, [frame(30), frame(30)], "name 2 clients, but federation.clients is 5"),
     ],
 )
 def test_a_bad_call_is_one_sentence(parameters: dict[str, Any], given: Any, match: str) -> None:
@@ -208,6 +210,36 @@ def test_a_bad_call_is_one_sentence(parameters: dict[str, Any], given: Any, matc
 def test_a_bad_number_of_rows(fitted: fedsyn.Synthesizer, n: Any) -> None:
     with pytest.raises(ConfigError, match="n: expected a number of rows"):
         fitted.sample(n)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda s: s.sample(where="ward=north"), "where: expected column: condition pairs"),
+        (lambda s: s.sample(seed=-1), "seed must be a non-negative integer"),
+        (lambda s: s.evaluate(3), "expected a DataFrame"),
+        (lambda s: s.evaluate(frame(30), label="smoke"), "did you mean 'smokes'"),
+        (lambda s: s.evaluate(frame(30).drop(columns="age")), "lacks columns of the schema: 'age'"),
+        (lambda s: s.evaluate(frame(30).iloc[:0]), "there is no real row"),
+        (lambda s: s.save(3), "expected the path of a file, found int"),
+        (lambda s: s.save("no/such/model.fedsyn"), "cannot write no/such/model.fedsyn"),
+        (lambda s: s.report("no/such/page.html"), "cannot write no/such/page.html"),
+        (lambda s: fedsyn.load(None), "expected the path of a file"),
+        (lambda s: fedsyn.run(3), "expected a configuration, a dictionary or a path, found int"),
+        (lambda s: fedsyn.run({}), "missing key 'data'"),
+        (lambda s: fedsyn.run({"epsilon": 1, "delta": 1e-6}, table=frame(30)), "needs a schema"),
+        (lambda s: fedsyn.run({"epsilon": 1, "delta": 1e-6}, table="x.csv", schema=SCHEMA), "expected a DataFrame"),
+        (lambda s: fedsyn.run({"epsilon": 1, "delta": 1e-6}, table=frame(30), schema=5), "schema: expected a Schema"),
+        (
+            lambda s: fedsyn.run({"epsilon": 1, "delta": 1e-6, "federation": 3}, table=[frame(30)], schema=SCHEMA),
+            "federation: expected keys below it",
+        ),
+    ],
+)
+def test_other_bad_calls_are_one_sentence(fitted: fedsyn.Synthesizer, call: Any, match: str) -> None:
+    with pytest.raises(InputError, match=match) as raised:
+        call(fitted)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_draft_is_refused_with_what_to_do() -> None:
@@ -289,6 +321,11 @@ class Exploit:
         return setattr, (Exploit, "ran", True)
 
 
+# Thirty lists of ten times the one before, in a few hundred bytes.
+BOMB = "\n".join(
+    ["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)), "data: {source: x}"]
+).encode()
+
 HOSTILE: list[tuple[dict[str, bytes | None], str]] = [
     ({"model.npz": None}, "lacks model.npz"),
     ({"schema.yaml": None}, "schema"),
@@ -304,6 +341,11 @@ HOSTILE: list[tuple[dict[str, bytes | None], str]] = [
     ({"config.yaml": b"- 1"}, "expected a mapping"),
     ({"config.yaml": b"mechanism: antigravity:Fly\n"}, "config.yaml"),
     ({"schema.yaml": b"columns: {age: {kind: boolean}}"}, "describe different tables"),
+    ({"ledger.json": b'{"epsilon": 1}'}, "ledger.json is damaged: it has no usable 'delta'"),
+    ({"ledger.json": b"[]"}, "ledger.json is damaged"),
+    ({"config.yaml": BOMB}, "config.yaml unfolds to more than"),
+    ({"schema.yaml": b"columns: " + BOMB}, "schema.yaml"),
+    ({"schema.yaml": b"[" * 50_000}, "schema.yaml"),
     ({"schema.yaml": b"columns: !!python/object/apply:os.getcwd []"}, "not valid YAML"),
 ]
 
@@ -357,6 +399,22 @@ def test_loading_imports_nothing_that_a_file_names(fitted: fedsyn.Synthesizer, t
         assert len(loaded.sample(2)) == 2 and "evil_module" not in sys.modules
     finally:
         sys.path.remove(str(tmp_path))
+
+
+def test_what_a_file_says_is_text_on_its_page(tmp_path: Path) -> None:
+    """A name may be anything; on the page it is not markup."""
+    name = "</script><script>alert(1)</script>"
+    schema = {"columns": {name: {"kind": "categorical", "categories": [name, "b"], "other": False}}}
+    table = pd.DataFrame({name: [name, "b"] * 100})
+    path = fedsyn.Synthesizer(schema=schema, rounds=1).fit(table).save(tmp_path / "model.fedsyn")
+    archive = zipfile.ZipFile(path)
+    ledger = json.loads(archive.read("ledger.json")) | {"unit": name, "not_private_because": [name], "private": False}
+    loaded = fedsyn.load(hostile(path, {"ledger.json": json.dumps(ledger).encode()}))
+    assert "<script>alert" not in str(loaded.report()) and "alert(1)" in str(loaded.report(real=table))
+    assert "<script>alert" not in str(loaded.report(real=table))
+    broken = hostile(path, {"rounds.jsonl": b'{"round": []}\n'})
+    with pytest.raises(DataError, match="no page"):
+        fedsyn.load(broken).report()
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
