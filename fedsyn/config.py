@@ -47,7 +47,7 @@ class MechanismNode(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    name: str
+    name: str = DEFAULT_MECHANISM
 
     @property
     def options(self) -> dict[str, Any]:
