@@ -54,7 +54,8 @@ def read_mapping(path: Path | str) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not valid YAML: not text in UTF-8") from None
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: expected a mapping of keys, found an empty or scalar document or a list")
+        found = "nothing: it is empty" if document is None else "a list" if isinstance(document, list) else "one value"
+        raise ConfigError(f"{path}: expected a mapping of keys (key: value), found {found}")
     return document
 
 
@@ -76,7 +77,16 @@ def loads(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: an explicit tag, as in `!!int x`
         mark = getattr(error, "problem_mark", None)
-        raise ConfigError(f"{where}: not valid YAML{f' at line {mark.line + 1}' if mark else ''}") from None
+        raise ConfigError(f"{where}: not valid YAML{_at(text, mark) if mark else ''}") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: not valid YAML: brackets stand too deep in one another") from None
+
+
+def _at(text: str, mark: yaml.Mark) -> str:
+    lines = text.splitlines()
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    tab = "\t" in line[: len(line) - len(line.lstrip())]
+    return f" at line {mark.line + 1}" + (": a tab stands there, and YAML indents with spaces" if tab else "")
 
 
 def _is_deep(text: str) -> bool:
@@ -146,5 +156,16 @@ def _represent_list(dumper: yaml.SafeDumper, items: Sequence[Any]) -> yaml.Node:
     return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=flat)
 
 
+# Characters that YAML folds into a space, takes for the end of a line, or does not allow as they are. (PyYAML escapes the
+# same between double quotes, and writes some of them as they are elsewhere.)
+_ODD = re.compile("[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    """Text that is read back as it is; with odd characters between double quotes, as escapes."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _ODD.search(text) else None)
+
+
+Dumper.add_representer(str, _represent_text)
 Dumper.add_representer(list, _represent_list)
 Dumper.add_representer(tuple, _represent_list)

@@ -85,17 +85,35 @@ def drafted(
 ) -> tuple[Cells, dict[str, Guess], Schema]:
     """A file's cells, what its columns were guessed to be, and the schema of these."""
     from fedsyn.data.sources import source_cells
-    from fedsyn.schema import Schema
-    from fedsyn.schema.draft import draft_columns, drafted_schema
+    from fedsyn.schema.draft import draft_columns
 
     cells = source_cells(file, options)
     guesses = draft_columns(cells.frame, bins, label, keep, decimal=options.get("decimal"), text=cells.text)
-    schema = Schema.from_dict(drafted_schema(guesses, label), file)
-    return cells, guesses, schema
+    return cells, guesses, schema_of(guesses, label, file)
+
+
+def schema_of(guesses: Mapping[str, Guess], label: str | None, file: str) -> Schema:
+    """The schema of a file whose columns were guessed.
+
+    Raises:
+        DataError: none of them is modelled.
+    """
+    from fedsyn.schema import Schema
+    from fedsyn.schema.columns import KINDS
+    from fedsyn.schema.draft import drafted_schema
+
+    if not any(guess.column.kind in KINDS for guess in guesses.values()):
+        raise DataError(
+            f"no column of {file} is left to synthesise: each is empty, personal, free text, or different in every "
+            "row; --keep NAME keeps one that is not empty"
+        )
+    return Schema.from_dict(drafted_schema(guesses, label), file)
 
 
 def refuse_to_overwrite(path: Path, force: bool = False) -> None:
     """ConfigError if a file is there already: somebody may have edited it."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file in it")
     if path.exists() and not force:
         raise ConfigError(f"{path} is there already and is not written over: say --force, or another name")
 

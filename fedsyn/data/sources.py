@@ -27,7 +27,7 @@ from fedsyn.data.readers import guessed, options_for, read_table, require_table
 from fedsyn.data.registry import DatasetEntry, dataset_names, describe
 from fedsyn.data.stream import encoded_blocks
 from fedsyn.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
-from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
+from fedsyn.errors import ConfigError, DataError, SchemaError, nearest, plainly
 from fedsyn.schema import Schema
 from fedsyn.schema.streaming import Block
 
@@ -191,6 +191,8 @@ def _load(source: str | Path | pd.DataFrame, schema: Schema | None, options: dic
         if text not in known:
             raise ConfigError(f"scikit-learn ships no table '{text}'{nearest(text, known)}; known: {', '.join(known)}")
         text = known[text]
+    elif Path(text).is_dir():  # "" is the current one
+        raise DataError(f"{text or 'the data source'} is {'a folder' if text else 'empty'}: name a file, or a table")
     elif text not in dataset_names():
         names = ["synthfs", *dataset_names()]
         raise ConfigError(
@@ -237,8 +239,7 @@ def _load_synthfs(schema: Schema | None, options: dict[str, Any]) -> Dataset:
     except ValidationError as error:
         item = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in item["loc"])
-        message = item["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"synthfs: {place + ': ' if place else ''}{message}") from None
+        raise ConfigError(f"synthfs: {place + ': ' if place else ''}{plainly(item)}") from None
     frame, client = synthfs(chosen)
     return Dataset(frame, schema or synthfs_schema(chosen), "synthfs", client)
 

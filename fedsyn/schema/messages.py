@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedsyn.errors import DataError, nearest
+from fedsyn.errors import DataError, nearest, plainly
 from fedsyn.schema.aside import ASIDE
 from fedsyn.schema.columns import KINDS
 
@@ -25,7 +25,7 @@ def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
     """All problems of a schema in one line, each with its place and, for an unknown key, the nearest valid
     one.
     """
-    problems = []
+    problems: list[str] = []
     for item in error.errors(include_url=False):
         loc = [str(part) for part in item["loc"]]
         # Inside a column: columns, name, kind, key, and then pydantic's own bookkeeping about unions.
@@ -34,15 +34,21 @@ def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
         where = f"column '{loc[1]}': " if loc[:1] in (["columns"], ["aside"]) and len(loc) > 1 else ""
         if item["type"] == "extra_forbidden":
             allowed = list((KINDS | ASIDE)[loc[2]].model_fields) if in_column else list(allowed_keys)
-            hint = nearest(key, allowed) or f" (allowed: {', '.join(allowed)})"
+            known = f" (allowed: {', '.join(allowed)})"
+            hint = nearest(key, allowed) or ("" if any(known in problem for problem in problems) else known)
             problems.append(f"{where}unknown key '{key}'{hint}")
         elif item["type"] in ("union_tag_invalid", "union_tag_not_found"):
-            problems.append(f"{where}kind must be one of {', '.join([*KINDS, *ASIDE])}")
+            kinds = [*KINDS, *ASIDE]
+            given = item["input"].get("kind") if isinstance(item["input"], Mapping) else None
+            hint = nearest(given, kinds) if isinstance(given, str) else ""
+            problems.append(f"{where}kind must be one of {', '.join(kinds)}{hint}")
+        elif item["type"] == "missing":
+            problems.append(f"{where}missing key '{key}'")
         elif in_column and key in _EXPECTED:
             problems.append(f"{where}{key} must be {_EXPECTED[key]}")
         else:
             name = f"{key}: " if key and (in_column or not where) else ""
-            problems.append(f"{where}{name}{item['msg'].removeprefix('Value error, ')}")
+            problems.append(f"{where}{name}{plainly(item)}")
     distinct = list(dict.fromkeys(problems))
     more = f"; and {len(distinct) - 8} more" if len(distinct) > 8 else ""
     return "; ".join(distinct[:8]) + more
