@@ -53,7 +53,7 @@ class AimOptions(Node):
         ablation: what serves a comparison only.
     """
 
-    rounds: int | None = Field(default=10, ge=1)
+    rounds: int | None = Field(default=10, ge=1, le=10_000)
     ratio: float = Field(default=0.9, gt=0, lt=1)
     score: Literal["l1", "squared_l2", "l1_polynomial"] = "l1"
     penalty: Penalty = "cells"
@@ -167,7 +167,7 @@ class AimContract(Contract):
 class FhAimOptions(AimOptions):
     """Options of FHAIM: AIM's, annealed, with the squared L2 score by default."""
 
-    rounds: int | None = Field(default=None, ge=1)
+    rounds: int | None = Field(default=None, ge=1, le=10_000)
     score: Literal["l1", "squared_l2", "l1_polynomial"] = "squared_l2"
 
 

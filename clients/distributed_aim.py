@@ -59,7 +59,7 @@ class DistributedAimOptions(Node):
         ablation: what serves a comparison only.
     """
 
-    rounds: int = Field(default=10, ge=1)
+    rounds: int = Field(default=10, ge=1, le=10_000)
     top: int = Field(default=5, ge=1)
     ratio: float = Field(default=0.9, gt=0, lt=1)
     penalty: Penalty = "cells"

@@ -67,8 +67,8 @@ class FlaimOptions(Node):
         ablation: what serves a comparison only.
     """
 
-    rounds: int | None = Field(default=10, ge=1)
-    local_rounds: int = Field(default=1, ge=1)
+    rounds: int | None = Field(default=10, ge=1, le=10_000)
+    local_rounds: int = Field(default=1, ge=1, le=10_000)
     ratio: float = Field(default=0.9, gt=0, lt=1)
     penalty: Penalty = "cells"
     iterations: int = Field(default=12, ge=1)

@@ -20,7 +20,7 @@ from fedsyn.wire.requests import AskRequest, CandidateIndices
 class FlaimRandomOptions(FlaimOptions):
     """Options of FLAIM (Random): those of the family; its rounds are fixed."""
 
-    rounds: int = Field(default=10, ge=1)
+    rounds: int = Field(default=10, ge=1, le=10_000)
 
 
 class FlaimRandomContract(FlaimContract):
@@ -74,7 +74,7 @@ class FedNaiveBayesOptions(Node):
         final_iterations: of the last fit.
     """
 
-    rounds: int = Field(default=10, ge=1)
+    rounds: int = Field(default=10, ge=1, le=10_000)
     iterations: int = Field(default=12, ge=1)
     final_iterations: int = Field(default=12, ge=1)
 

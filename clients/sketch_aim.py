@@ -70,7 +70,7 @@ class SketchAimOptions(Node):
         ablation: what serves a comparison only.
     """
 
-    rounds: int = Field(default=10, ge=1)
+    rounds: int = Field(default=10, ge=1, le=10_000)
     marginals: int | None = Field(default=None, ge=1)
     one_way_share: float = Field(default=0.2, gt=0, lt=1)
     sketch_share: float = Field(default=0.05, gt=0, lt=1)

@@ -16,8 +16,9 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedsyn import yamlio
-from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.errors import ConfigError, DataError, nearest, plainly
 from fedsyn.nodes import AggregationNode, FheNode, RayNode
+from fedsyn.nodes import InferenceNode as InferenceNode
 from fedsyn.nodes import Node as Node  # plug-ins import it from here
 
 #: The mechanism of a configuration that names none: good over secure sums, and for one holder (docs/sketch_aim.md).
@@ -46,7 +47,7 @@ class MechanismNode(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    name: str
+    name: str = DEFAULT_MECHANISM
 
     @property
     def options(self) -> dict[str, Any]:
@@ -90,7 +91,7 @@ class PartitionNode(BaseModel):
     """Name of a partitioner; the other keys are its options.
 
     Attributes:
-        name: 'native' keeps the holders that the data has; the others split the rows. `partition: NAME` is short for it.
+        name: 'native' keeps the data's own holders; the others split the rows. `partition: NAME` is short for it.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -169,6 +170,14 @@ class PrivacyNode(Node):
     size_share: float = Field(default=0.05, gt=0, lt=1)
     schema_share: float | None = Field(default=None, gt=0, lt=1)
 
+    @model_validator(mode="after")
+    def _not_lost_in_doubles(self) -> PrivacyNode:
+        # zCDP's rho goes as the square of epsilon, and tails of noise end at about 1e-300.
+        for key, least in (("epsilon", 1e-12), ("delta", 1e-200)):
+            if getattr(self, key) < least:
+                raise ValueError(f"{key} {getattr(self, key):g} is too small to compute with; take {least:g} or more")
+        return self
+
 
 class WorkloadNode(Node):
     """Workload: `size` random cliques of `degree` attributes (null: all of them), or explicit cliques.
@@ -184,26 +193,6 @@ class WorkloadNode(Node):
     size: int | None = Field(default=64, ge=1)
     seed: int = 0
     cliques: tuple[tuple[str, ...], ...] | None = None
-
-
-class InferenceNode(Node):
-    """Estimation of the model from noisy marginals (see `fedsyn.inference`).
-
-    Attributes:
-        engine: 'native' (NumPy junction tree) or 'mbi' (Private-PGM, extra `pgm`).
-        solver: 'accelerated' (Bregman proximal gradient) or 'mirror_descent'.
-        iterations: of the fit after every round; null: the mechanism's own default.
-        final_iterations: of the last fit; null: the mechanism's own default.
-        max_cells: largest model, in cells of the junction tree's cliques.
-        max_pass_cost: largest cost of one message-passing sweep, in cells touched.
-    """
-
-    engine: Literal["native", "mbi"] = "native"
-    solver: Literal["accelerated", "mirror_descent"] = "accelerated"
-    iterations: int | None = Field(default=None, ge=1)
-    final_iterations: int | None = Field(default=None, ge=1)
-    max_cells: int = Field(default=1_000_000, ge=1)
-    max_pass_cost: float = Field(default=4_000_000, gt=0)
 
 
 class SynthesisNode(Node):
@@ -347,6 +336,7 @@ class RunConfig(Node):
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     """All problems of a pydantic error as one message: what, where, what is allowed (with the nearest valid key)."""
     lines = []
+    unknown: dict[tuple[str, ...], list[str]] = {}
     for problem in error.errors(include_url=False):
         path = [str(part) for part in problem["loc"]]
         name = ".".join(path) or "the document"
@@ -355,15 +345,19 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
             allowed += ["epsilon", "delta"] if model is RunConfig and len(path) == 1 else []
             deeper = [key for key in allowed if path[-1] in _keys_at(model, [*path[:-1], key])]
             hint = f" (it stands under '{deeper[0]}')" if deeper else nearest(path[-1], allowed)
-            lines.append(f"unknown key '{name}'{hint}; allowed here: {', '.join(allowed) or 'none'}")
+            if tuple(allowed) not in unknown:
+                lines.append(f"allowed here: {', '.join(allowed) or 'none'}")
+            unknown.setdefault(tuple(allowed), []).append(f"unknown key '{name}'{hint}")
         elif problem["type"] == "missing":
             hint = ": write for instance 'epsilon: 1' and 'delta: 1e-6' at the top" if name == "privacy" else ""
             lines.append(f"missing key '{name}'{hint}")
         elif problem["type"] in ("model_type", "model_attributes_type"):
             lines.append(f"{name}: expected keys below it, found a single value or a list")
         else:
-            message = problem["msg"].removeprefix("Value error, ")
-            lines.append(f"{name}: {message[0].lower() + message[1:]}")
+            lines.append(f"{name}: {plainly(problem)}")
+    for allowed_, keys in unknown.items():  # what is allowed is said once, behind them
+        said = f"allowed here: {', '.join(allowed_) or 'none'}"
+        lines[lines.index(said)] = "; ".join([*keys, said])
     return f"{where}: " + "; ".join(lines)
 
 

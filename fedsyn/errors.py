@@ -6,7 +6,8 @@ Messages never quote a value of a private table: they name columns, row counts a
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class FedsynError(Exception):
@@ -58,7 +59,46 @@ class RunError(FedsynError):
     """The run failed for a reason other than its input: the command line exits with code 1."""
 
 
+#: What pydantic says of a value, by its kind of problem, for people who know YAML and not Python.
+_PLAIN = {
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "is too large a number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "string_type": "must be text",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "set_type": "must be a list",
+    "dict_type": "must be a mapping of keys",
+    "mapping_type": "must be a mapping of keys",
+    "model_type": "must have keys below it, such as kind: ...",
+    "model_attributes_type": "must have keys below it, such as kind: ...",
+    "missing": "is missing",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+    "invalid_key": "must have text as keys",
+}
+
+
+def plainly(problem: Mapping[str, Any]) -> str:
+    """What is wrong with a value, from one of pydantic's errors: `must be greater than 0`.
+
+    A validator's own sentence stays as it is, without a capital.
+    """
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "literal_error" and isinstance(problem.get("input"), str):
+        allowed = [word for word in message.split("'")[1::2] if word]
+        return message.replace("Input should be", "must be", 1) + nearest(problem["input"], allowed)
+    plain = _PLAIN.get(problem["type"]) or message.replace("Input should be", "must be", 1)
+    return plain[:1].lower() + plain[1:]
+
+
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """A clause ' (did you mean X?)' for the allowed word closest to `word`, or an empty string."""
-    match = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.5)
+    match = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.6)
     return f" (did you mean '{match[0]}'?)" if match else ""

@@ -68,7 +68,7 @@ def parse_config(document: Any, where: str = "config", folder: Path | None = Non
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, where)) from None
     except TypeError:
-        raise ConfigError(f"{where}: every key must be a string") from None
+        raise ConfigError(f"{where}: keys must be text; put quotes around names like 1 or true") from None
     check_config(config)
     return config
 

@@ -8,15 +8,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class Node(BaseModel):
-    """Base of all configuration nodes: frozen, and strict about keys."""
+    """Base of all configuration nodes: frozen, strict about keys, and about numbers: `true` and infinity are none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, data: Any) -> Any:
+        for name, field in cls.model_fields.items() if isinstance(data, Mapping) else ():
+            given, kinds = data.get(field.alias or name), {field.annotation, *get_args(field.annotation)}
+            if isinstance(given, bool) and kinds & {int, float} and bool not in kinds:
+                raise ValueError(f"{name} must be a number, not {str(given).lower()}")
+        return data
 
 
 class PartyNode(Node):
@@ -189,3 +199,23 @@ class AggregationNode(Node):
             if len(key) != 64 or any(digit not in "0123456789abcdef" for digit in key):
                 raise ValueError(f"the public key of partition {partition} must be 64 lower-case hex digits")
         return roster
+
+
+class InferenceNode(Node):
+    """Estimation of the model from noisy marginals (see `fedsyn.inference`).
+
+    Attributes:
+        engine: 'native' (NumPy junction tree) or 'mbi' (Private-PGM, extra `pgm`).
+        solver: 'accelerated' (Bregman proximal gradient) or 'mirror_descent'.
+        iterations: of the fit after every round; null: the mechanism's own default.
+        final_iterations: of the last fit; null: the mechanism's own default.
+        max_cells: largest model, in cells of the junction tree's cliques.
+        max_pass_cost: largest cost of one message-passing sweep, in cells touched.
+    """
+
+    engine: Literal["native", "mbi"] = "native"
+    solver: Literal["accelerated", "mirror_descent"] = "accelerated"
+    iterations: int | None = Field(default=None, ge=1)
+    final_iterations: int | None = Field(default=None, ge=1)
+    max_cells: int = Field(default=1_000_000, ge=1)
+    max_pass_cost: float = Field(default=4_000_000, gt=0)

@@ -19,6 +19,8 @@ import yaml
 
 from fedsyn.errors import ConfigError
 
+# Levels of a document. A configuration has five, a schema a few more.
+_DEEPEST = 100
 _MERGE = "tag:yaml.org,2002:merge"
 _SCALARS = (
     ("tag:yaml.org,2002:bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
@@ -52,7 +54,8 @@ def read_mapping(path: Path | str) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not valid YAML: not text in UTF-8") from None
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: expected a mapping of keys, found an empty or scalar document or a list")
+        found = "nothing: it is empty" if document is None else "a list" if isinstance(document, list) else "one value"
+        raise ConfigError(f"{path}: expected a mapping of keys (key: value), found {found}")
     return document
 
 
@@ -67,12 +70,36 @@ def loads(text: str, where: str) -> Any:
         ConfigError: the text is not YAML, or a mapping has a key twice.
     """
     try:
+        if _is_deep(text):
+            raise ConfigError(f"{where}: nested more than {_DEEPEST} levels deep")
         return yaml.load(text, Loader=_Loader)
     except _DoubledKey as error:
         raise ConfigError(f"{where}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: an explicit tag, as in `!!int x`
         mark = getattr(error, "problem_mark", None)
-        raise ConfigError(f"{where}: not valid YAML{f' at line {mark.line + 1}' if mark else ''}") from None
+        raise ConfigError(f"{where}: not valid YAML{_at(text, mark) if mark else ''}") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: not valid YAML: brackets stand too deep in one another") from None
+
+
+def _at(text: str, mark: yaml.Mark) -> str:
+    lines = text.splitlines()
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    tab = "\t" in line[: len(line) - len(line.lstrip())]
+    return f" at line {mark.line + 1}" + (": a tab stands there, and YAML indents with spaces" if tab else "")
+
+
+def _is_deep(text: str) -> bool:
+    """Whether a document is nested so deeply that reading it would overflow the stack, which ends the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEEPEST:
+                return True
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+    return False
 
 
 def dumps(data: Any) -> str:

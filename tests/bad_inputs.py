@@ -40,7 +40,7 @@ evaluation: [workload_error]
 """
 # What a person who never read the source cannot understand.
 _INTERNALS = re.compile(
-    r"Traceback|0x[0-9a-f]{6}|NoneType|pydantic|dtype\('|Errno|[a-z]+Error\b|<class|site-packages|\bNaN\b|unicode string"
+    r"Traceback|0x[0-9a-f]{6}|NoneType|pydantic|dtype\('|Errno|[a-z]+Error\b|<class|site-packages|\bNaN\b|unicode str"
 )
 _LONGEST = 700
 
@@ -116,8 +116,11 @@ def contents(folder: Path) -> dict[str, str]:
     for path in sorted(folder.rglob("*")):
         readable = path.is_file() and os.access(path, os.R_OK)
         name = path.relative_to(folder).as_posix()
-        found[name] = hashlib.sha256(path.read_bytes()).hexdigest() if readable else str(path.stat().st_mode)
+        found[name] = hashlib.sha256(path.read_bytes()).hexdigest() if readable else str(path.lstat().st_mode)
     return found
+
+
+Try = Callable[[Bad], None]
 
 
 def call(typed: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:

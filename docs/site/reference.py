@@ -260,8 +260,8 @@ def schema() -> str:
     lines = [
         "# Every key of a schema",
         "",
-        "A schema is a YAML file: `columns`, a mapping of each column's name to its keys in the table's order, and what",
-        "concerns the whole table. `fedsyn init` and `fedsyn schema draft` propose one.",
+        "A schema is a YAML file: `columns`, a mapping of each column's name to its keys in the table's order, and",
+        "what concerns the whole table. `fedsyn init` and `fedsyn schema draft` propose one.",
         "",
         "```yaml",
         "columns:",

@@ -115,6 +115,8 @@ def writing(path: Path) -> Iterator[None]:
     """Turns a failure to write into a message."""
     try:
         yield
+    except FileNotFoundError:
+        raise ConfigError(f"cannot write {path}: there is no folder {path.absolute().parent}") from None
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 

@@ -10,6 +10,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -86,13 +87,11 @@ def _mistyped(error: click.ClickException) -> str:
 
 
 def _bug(error: BaseException) -> str:
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if f"{os.sep}fedsyn{os.sep}" in frame.filename
-    ]
-    place = f" in {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "fedsyn" in Path(frame.filename).parts]
+    place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return (
-        f"this is a bug of fedsyn {__version__}: {type(error).__name__}{place}; please report it with what you typed and, "
-        f"if it holds no value of your table, the traceback that {DEBUG}=1 prints"
+        f"this is a bug of fedsyn {__version__}: {type(error).__name__}{place}; please report it with what you typed "
+        f"and, if it holds no value of your table, the traceback that {DEBUG}=1 prints"
     )
 
 

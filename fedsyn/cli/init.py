@@ -19,6 +19,7 @@ from fedsyn.cli.schemas import (
     SheetOption,
     file_options,
     refuse_to_overwrite,
+    schema_of,
 )
 from fedsyn.errors import DataError, nearest
 
@@ -42,15 +43,14 @@ def init(
 ) -> None:
     """Write run.yaml and a drafted schema.yaml for your own table into this folder, and say what comes next."""
     from fedsyn.cli.drafts import show_draft
-    from fedsyn.schema import Schema
-    from fedsyn.schema.draft import draft_columns, drafted_schema
+    from fedsyn.schema.draft import draft_columns
 
     config, described = Path("run.yaml"), Path("schema.yaml")
     for path in (config, described):
         refuse_to_overwrite(path, force)
     cells = _together(files, file_options(separator, encoding, decimal, sheet))
     guesses = draft_columns(cells.frame, bins, label, keep or (), decimal=decimal, text=cells.text)
-    schema = Schema.from_dict(drafted_schema(guesses, label))
+    schema = schema_of(guesses, label, files[0])
     text = config_text(files, cells.options.said())
     for path, content in ((described, schema.dumps()), (config, text)):
         with writing(path):

@@ -130,7 +130,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
         _say("privacy", f"may be released: {guarantee}, for {ledger['unit']}")
     else:
         reasons = "; ".join(ledger["not_private_because"])
-        _say("privacy", f"[yellow]do not release this table ({reasons})[/yellow]")
+        _say("privacy", f"do not release this table ({reasons})", "yellow")
     good = _how_good(folder)
     if good:
         _say("quality", good)
@@ -140,7 +140,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     if config.data.test_fraction:
         _say("held out", f"{config.data.test_fraction:.4g} of the rows, for evaluation: they are not in the table")
     if metrics.get("dropped"):
-        _say("dropped", f"[yellow]{metrics['dropped']:g} replies could not be used: see rounds.jsonl[/yellow]")
+        _say("dropped", f"{metrics['dropped']:g} replies could not be used: see rounds.jsonl", "yellow")
     _say("ledger", str(folder / "ledger.json"))
     _say("page", str(folder / "report.html"))
     _say("more rows", f"fedsyn sample {folder} --rows 1000 --out more.csv")
@@ -155,5 +155,12 @@ def _how_good(folder: Path) -> str:
     return how_good(found[0]) if found is not None else ""
 
 
-def _say(what: str, text: str) -> None:
-    out_console.print(f"{what + ':':<17}{text}", soft_wrap=True, highlight=False)
+def _say(what: str, text: str, style: str | None = None) -> None:
+    """A line `what: text`; a sentence goes on below itself, a path or a command stays whole."""
+    import textwrap
+
+    head, whole = f"{what + ':':<17}", what in ("synthetic table", "ledger", "page", "more rows")
+    lines = [text] if whole else textwrap.wrap(text, max(40, min(out_console.width, 100) - len(head)))
+    for number, line in enumerate(lines):
+        start = head if number == 0 else " " * len(head)
+        out_console.print(f"{start}{line}", soft_wrap=True, highlight=False, markup=False, style=style)

@@ -34,7 +34,7 @@ KeepOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Keep a column that looks personal; may be repeated.")
 ]
 DataOption = Annotated[
-    list[Path] | None, typer.Option(help="The table that the schema describes; may be repeated.", metavar="FILE")
+    list[str] | None, typer.Option(help="The table that the schema describes; may be repeated.", metavar="FILE")
 ]
 FewOption = Annotated[int, typer.Option(min=1, help="Rows that have to hold a category.")]
 
@@ -85,17 +85,35 @@ def drafted(
 ) -> tuple[Cells, dict[str, Guess], Schema]:
     """A file's cells, what its columns were guessed to be, and the schema of these."""
     from fedsyn.data.sources import source_cells
-    from fedsyn.schema import Schema
-    from fedsyn.schema.draft import draft_columns, drafted_schema
+    from fedsyn.schema.draft import draft_columns
 
     cells = source_cells(file, options)
     guesses = draft_columns(cells.frame, bins, label, keep, decimal=options.get("decimal"), text=cells.text)
-    schema = Schema.from_dict(drafted_schema(guesses, label), file)
-    return cells, guesses, schema
+    return cells, guesses, schema_of(guesses, label, file)
+
+
+def schema_of(guesses: Mapping[str, Guess], label: str | None, file: str) -> Schema:
+    """The schema of a file whose columns were guessed.
+
+    Raises:
+        DataError: none of them is modelled.
+    """
+    from fedsyn.schema import Schema
+    from fedsyn.schema.columns import KINDS
+    from fedsyn.schema.draft import drafted_schema
+
+    if not any(guess.column.kind in KINDS for guess in guesses.values()):
+        raise DataError(
+            f"no column of {file} is left to synthesise: each is empty, personal, free text, or different in every "
+            "row; --keep NAME keeps one that is not empty"
+        )
+    return Schema.from_dict(drafted_schema(guesses, label), file)
 
 
 def refuse_to_overwrite(path: Path, force: bool = False) -> None:
     """ConfigError if a file is there already: somebody may have edited it."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file in it")
     if path.exists() and not force:
         raise ConfigError(f"{path} is there already and is not written over: say --force, or another name")
 
@@ -185,28 +203,28 @@ def review_command(
     )
 
 
-def _findings(schema: Schema, data: list[Path] | None, few: int) -> dict[str, Finding] | None:
+def _findings(schema: Schema, data: list[str] | None, few: int) -> dict[str, Finding] | None:
     """What the table shows about the columns, if it is at hand."""
     from fedsyn.schema.approval import findings
 
     return findings(schema, _rows(schema, data), few) if data else None
 
 
-def _rows(schema: Schema, data: list[Path]) -> pd.DataFrame:
+def _rows(schema: Schema, data: list[str]) -> pd.DataFrame:
     """The table's columns that the schema models, and those that constraints compute as far as they are there."""
     import pandas as pd
 
-    from fedsyn.data.cells import read_cells
+    from fedsyn.data.sources import source_cells
 
     frames = []
     for file in data:
-        frame = read_cells(file, columns=list(schema.columns)).frame
-        schema.require_columns(frame.columns, where=str(file))
+        frame = source_cells(file, columns=list(schema.columns)).frame
+        schema.require_columns(frame.columns, where=file)
         frames.append(frame[[name for name in schema.every_column if name in frame.columns]])
     return pd.concat(frames, ignore_index=True)
 
 
-def _broken(schema: Schema, data: list[Path]) -> list[str]:
+def _broken(schema: Schema, data: list[str]) -> list[str]:
     """Which constraints rows of the table break, in sentences."""
     from fedsyn.schema.constraints import check
 

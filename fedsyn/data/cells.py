@@ -100,6 +100,7 @@ def _parquet(path: Path, most: int) -> Cells:
 
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
+        _require_plain(path, file.schema_arrow)
         rows = -(-most // max(1, len(names)))
         batches, done = [], 0
         for batch in file.iter_batches(min(rows, 1 << 17)):
@@ -111,6 +112,25 @@ def _parquet(path: Path, most: int) -> Cells:
         more = file.metadata.num_rows > len(table)
     notes = [f"{file.metadata.num_rows:,} rows: what is proposed was read from the first {rows:,}"] if more else []
     return Cells(_typed(table), FileOptions(), tuple(notes), text=False)
+
+
+def _require_plain(path: Path, schema: Any) -> None:
+    """Refuses columns of a Parquet file that no table on paper has.
+
+    Raises:
+        DataError: names the first column that is there twice, or holds lists, structures, mappings or bytes.
+    """
+    import pyarrow as pa
+
+    nested = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    for field in schema:
+        if schema.names.count(field.name) > 1:
+            raise DataError(f"{path} has more than one column named '{field.name}': rename one")
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if any(is_kind(kind) for is_kind in nested):
+            raise DataError(
+                f"column '{field.name}' of {path} holds values of type {kind}: make plain columns of it, or drop it"
+            )
 
 
 def _typed(table: Any) -> pd.DataFrame:

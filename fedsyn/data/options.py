@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, StrictInt, StrictStr, ValidationError, field_validator, model_validator
 
-from fedsyn.errors import ConfigError, nearest
+from fedsyn.errors import ConfigError, nearest, plainly
 
 #: Separators that are looked for where none is named. The first one wins where nothing tells them apart.
 SEPARATORS = (",", ";", "\t", "|")
@@ -58,8 +58,7 @@ class FileOptions(BaseModel):
         except ValidationError as error:
             item = error.errors(include_url=False)[0]
             place = f".{item['loc'][0]}" if item["loc"] else ""
-            text = item["msg"].removeprefix("Value error, ")
-            raise ConfigError(f"{where}{place}: {text[:1].lower()}{text[1:]}") from None
+            raise ConfigError(f"{where}{place}: {plainly(item)}") from None
 
     @field_validator("separator")
     @classmethod

@@ -89,8 +89,7 @@ class Partitioner(BaseModel, ABC):
             raise ConfigError(f"federation.clients must be at least 1, found {clients}")
         if clients > table.rows:
             raise DataError(
-                f"K larger than the rows: {clients} clients cannot each hold one of {table.rows} rows; "
-                "set federation.clients lower"
+                f"{clients} clients cannot each hold a row of a table of {table.rows}: set federation.clients lower"
             )
         parts = [np.sort(np.asarray(part, dtype=np.int64)) for part in self.assign(table, clients, rng)]
         check_partition(parts, table.rows, clients)

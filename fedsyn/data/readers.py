@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsyn.data.layout import Layout, layout_of
-from fedsyn.data.opening import SHEETS, SUFFIXES
+from fedsyn.data.opening import SHEETS, SUFFIXES, TEXTS
 from fedsyn.data.options import FileOptions
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.schema.binned import BinnedColumn
@@ -43,6 +43,15 @@ _OTHERS = {
     ".sas7bdat": "convert it: pandas.read_sas(...).to_parquet(...)",
     ".json": "convert it: pandas.read_json(...).to_parquet(...)",
     ".feather": "convert it: pandas.read_feather(...).to_parquet(...)",
+}
+# How files start that are called .csv now and then.
+_STARTS = {
+    b"\x1f\x8b": ".csv.gz",
+    b"PK\x03\x04": ".xlsx or .csv.zip",
+    b"PAR1": ".parquet",
+    b"BZh": ".csv.bz2",
+    b"\xfd7zXZ": ".csv.xz",
+    b"\xd0\xcf\x11\xe0": ".xls",
 }
 Options = FileOptions | Mapping[str, Any] | None
 
@@ -80,16 +89,36 @@ def read_table(path: str | Path, schema: Schema | None = None, options: Options 
 
 def require_table(path: str | Path) -> Path:
     """The path of a file that is there and has the name of a table; DataError for any other."""
+    if "://" in str(path):
+        raise DataError(f"{path} is an address, and fedsyn opens none: download the file, and name that")
     path = Path(path)
     if path.is_dir():
         raise DataError(f"{path} is a folder: name a file in it")
+    if path.is_symlink() and not path.exists():
+        raise DataError(f"{path} is a link that leads to no file")
     if not path.name.lower().endswith(SUFFIXES):
         advice = _OTHERS.get(path.suffix.lower())
         raise DataError(f"cannot read {path}: " + (advice or f"its name must end in one of {_ENDINGS}"))
     if not path.is_file():
+        if path.exists():
+            raise DataError(f"{path} is no ordinary file: a table is read more than once; write it into a file")
         present = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         raise DataError(f"no such file: {path}{nearest(path.name, present)}")
+    _require_its_name(path)
     return path
+
+
+def _require_its_name(path: Path) -> None:
+    """Refuses a file of text whose first bytes are those of another kind of file: it was given a wrong name."""
+    if not path.name.lower().endswith(TEXTS):
+        return
+    with readable(path), path.open("rb") as file:
+        head = file.read(8)
+    for start, ending in _STARTS.items():
+        if head.startswith(start):
+            raise DataError(
+                f"{path} is no text, it starts like a {ending} file: rename it, so that it ends in {ending}"
+            )
 
 
 def options_for(path: Path, options: Options) -> FileOptions:
@@ -128,7 +157,7 @@ def readable(path: Path) -> Iterator[None]:
             reason, advice = f"a quotation mark in row {reason.rsplit(' ', 1)[1]} is never closed", ""
         raise DataError(f"{path} is not a well-formed CSV file: {reason}{advice}") from None
     except UnicodeError as error:
-        encoding = getattr(error, "encoding", "the encoding that was named")
+        encoding = getattr(error, "encoding", None) or "the encoding that was named (its byte order mark is missing)"
         raise DataError(
             f"{path} is not text in {encoding}: name another encoding (--encoding cp1252, in a run "
             "data.options.encoding), or none, which finds it out"
@@ -137,7 +166,8 @@ def readable(path: Path) -> Iterator[None]:
         kind = "Parquet" if is_parquet(path) else "packed"
         raise DataError(f"{path} is not a well-formed {kind} file") from None
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError) as error:
-        raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'the file is damaged'}") from None
+        damaged = "the Parquet file is damaged" if is_parquet(path) else "the file is damaged"
+        raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or damaged}") from None
 
 
 def _read_parquet(path: Path, schema: Schema | None) -> pd.DataFrame:

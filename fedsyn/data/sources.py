@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from fedsyn.data.readers import guessed, options_for, read_table, require_table
 from fedsyn.data.registry import DatasetEntry, dataset_names, describe
 from fedsyn.data.stream import encoded_blocks
 from fedsyn.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
-from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
+from fedsyn.errors import ConfigError, DataError, SchemaError, nearest, plainly
 from fedsyn.schema import Schema
 from fedsyn.schema.streaming import Block
 
@@ -157,14 +157,16 @@ def load_table(source: str | Path | pd.DataFrame, options: Mapping[str, Any] | N
     return _load(text, None, options).frame
 
 
-def source_cells(source: str, options: Mapping[str, Any] | None = None) -> Cells:
+def source_cells(source: str, options: Mapping[str, Any] | None = None, columns: Sequence[str] | None = None) -> Cells:
     """A source as a schema is drafted from: the cells of a file, or the values of any other.
+
+    `columns`: names of a schema, by which a file's separator is found then.
 
     Raises:
         ConfigError, DataError: as `load_dataset`.
     """
     if _is_path(source):
-        return read_cells(source, options)
+        return read_cells(source, options, columns=columns)
     return Cells(load_table(source, options), FileOptions(), (), text=False)
 
 
@@ -189,6 +191,8 @@ def _load(source: str | Path | pd.DataFrame, schema: Schema | None, options: dic
         if text not in known:
             raise ConfigError(f"scikit-learn ships no table '{text}'{nearest(text, known)}; known: {', '.join(known)}")
         text = known[text]
+    elif Path(text).is_dir():  # "" is the current one
+        raise DataError(f"{text or 'the data source'} is {'a folder' if text else 'empty'}: name a file, or a table")
     elif text not in dataset_names():
         names = ["synthfs", *dataset_names()]
         raise ConfigError(
@@ -235,8 +239,7 @@ def _load_synthfs(schema: Schema | None, options: dict[str, Any]) -> Dataset:
     except ValidationError as error:
         item = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in item["loc"])
-        message = item["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"synthfs: {place + ': ' if place else ''}{message}") from None
+        raise ConfigError(f"synthfs: {place + ': ' if place else ''}{plainly(item)}") from None
     frame, client = synthfs(chosen)
     return Dataset(frame, schema or synthfs_schema(chosen), "synthfs", client)
 

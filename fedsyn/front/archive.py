@@ -41,6 +41,17 @@ LIMITS = {
 MOST_CELLS = 1 << 27
 _MOST_CLIQUES = 100_000
 _MOST_TEXT = 1 << 25  # bytes that describe a model
+_MOST_NODES = 2_000_000  # values of a YAML document
+# What is read of a ledger when it is shown.
+_LEDGER: dict[str, Any] = {
+    "epsilon": int | float,
+    "delta": int | float,
+    "private": bool,
+    "not_private_because": list,
+    "unit": str,
+    "budget": dict,
+    "releases": list,
+}
 _OPTIONAL = ("rounds.jsonl",)
 # Every file has this time, so that the same model makes the same file.
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -144,11 +155,14 @@ def _release(members: Mapping[str, bytes], where: str) -> Release:
     if "fedsyn.json" in members:
         _json(members["fedsyn.json"], "fedsyn.json", where)
     ledger = _json(members["ledger.json"], "ledger.json", where)
+    for key, kind in _LEDGER.items():
+        if not isinstance(ledger.get(key), kind) or (kind is not bool and isinstance(ledger[key], bool)):
+            raise DataError(f"{where}: ledger.json is damaged: it has no usable '{key}'")
     lines = members.get("rounds.jsonl", b"").splitlines()
     rounds = tuple(_json(line, "rounds.jsonl", where) for line in lines)
     config = _config(members["config.yaml"], where)
     if "schema.yaml" in members:
-        schema = Schema.loads(_text(members["schema.yaml"], "schema.yaml", where), f"{where}: schema.yaml")
+        schema = Schema.from_dict(_yaml(members["schema.yaml"], "schema.yaml", where), f"{where}: schema.yaml")
     else:
         schema = public_schema(config)  # a run of before there was one in its directory
     return Release(schema, _model(members["model.npz"], schema.domain, where), ledger, config, rounds)
@@ -173,10 +187,28 @@ def _json(content: bytes, name: str, where: str) -> dict[str, Any]:
     return facts
 
 
+def _yaml(content: bytes, name: str, where: str) -> Any:
+    """A document that is of the size of its text: aliases can make a short one as large as one likes."""
+    try:
+        document = yamlio.loads(_text(content, name, where), f"{where}: {name}")
+        left = _MOST_NODES
+        waiting = [document]
+        while waiting:
+            node = waiting.pop()
+            children = list(node.values()) if isinstance(node, dict) else node if isinstance(node, list) else ()
+            left -= len(children)
+            if left < 0:
+                raise DataError(f"{where}: {name} unfolds to more than {_MOST_NODES:,} values")
+            waiting.extend(children)
+        return document
+    except RecursionError:
+        raise DataError(f"{where}: {name} is nested too deeply") from None
+
+
 def _config(content: bytes, where: str) -> RunConfig:
     """The configuration, without a look at its plug-ins: the name of a mechanism may be that of any module."""
     name = f"{where}: config.yaml"
-    document = yamlio.loads(_text(content, "config.yaml", where), name)
+    document = _yaml(content, "config.yaml", where)
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise DataError(f"{name}: expected a mapping of keys")
     check_format(document, name)

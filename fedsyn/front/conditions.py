@@ -275,7 +275,9 @@ def _number(name: str, column: BinnedColumn, value: Any) -> float:
 
 
 def _bounds(column: BinnedColumn) -> str:
-    return f"{column.lower} to {column.upper}"
+    return " to ".join(
+        str(int(x)) if isinstance(x, float) and x.is_integer() else str(x) for x in (column.lower, column.upper)
+    )
 
 
 def _obeying(model: Model | EmpiricalModel, schema: Schema) -> Model | EmpiricalModel:

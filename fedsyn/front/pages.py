@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from fedsyn.errors import DataError
 from fedsyn.front.archive import Release
 from fedsyn.runs.directory import append_line, save_model, write_json
 from fedsyn.runs.report import save_quality, write_run_page
@@ -37,5 +38,8 @@ def page_of(release: Release, codes: npt.NDArray[Any], found: Quality | None = N
         save_model(out / "model.npz", release.model)
         if found is not None:
             save_quality(out, found, {})
-        paths = write_run_page(out, config=release.config, synthetic=codes, public=found is None)
+        try:
+            paths = write_run_page(out, config=release.config, synthetic=codes, public=found is None)
+        except (KeyError, TypeError, AttributeError):
+            raise DataError("no page: what was kept of the ledger or of the rounds is damaged") from None
         return paths[0].read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig
+from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig, SynthesisNode
 from fedsyn.errors import ConfigError, NotFittedError, SchemaError, nearest
 from fedsyn.front.archive import Release, read_release, save_release
 from fedsyn.front.conditions import restrict
@@ -149,8 +150,10 @@ class Synthesizer:
             out = Path(folder) / "run"
             with fitting_bar(self.progress, config) as advance:
                 table = frames if held_by_many else frames[0]
-                run(config, out, advance, table=table, schema=schema, full_page=False)
-            self._take(read_release(out))
+                # Rows are sampled when they are asked for; a run wants to write one at least.
+                briefly = config.model_copy(update={"synthesis": SynthesisNode(rows=1)})
+                run(briefly, out, advance, table=table, schema=schema, full_page=False)
+            self._take(dataclasses.replace(read_release(out), config=config))
         return self
 
     def _given_schema(self) -> Schema:
@@ -160,7 +163,10 @@ class Synthesizer:
                 "a schema is needed: look at fedsyn.Schema.draft(frame), correct and approve it, and pass it as schema="
             )
         schema = schema_of(given)
-        schema.require_approved()
+        try:
+            schema.require_approved()
+        except SchemaError as error:
+            raise SchemaError(f"{error}; in Python: schema.edited(...) and schema.approve(...)") from None
         return schema
 
     def _config(self, holders: int | None) -> RunConfig:

@@ -43,6 +43,10 @@ def sample_rows(projector: TreeProjector, n: int, rng: RandomSource) -> np.ndarr
     the group's expected counts are rounded (`_rounded_values`) and dealt to its rows in random order. This is
     Private-PGM's `synthetic_data(method='round')` (McKenna, Miklau & Sheldon 2021) with systematic rounding, which
     holds every count within one of its expectation.
+
+    A value of probability exactly 0 gets no row: the cumulative sum does not move there, and its last step is the last
+    positive value's. So no row is in a structural zero. A group with rows has a positive probability, at least the
+    rounding of one share of the group before it, so its own shares do not all underflow.
     """
     tree = projector.tree
     sizes = projector.axes.sizes

@@ -91,8 +91,8 @@ def figure_html(figure: Figure, draw: bool) -> str:
     return "".join([*parts, "</figure>"])
 
 
-def save_figures(figures: Sequence[Figure], folder: Path, formats: Sequence[str]) -> list[Path]:
-    """Writes each figure as a file of each format into a folder. Returns the paths.
+def require_formats(formats: Sequence[str]) -> None:
+    """Refuses formats of figures that cannot be written, before a page is.
 
     Raises:
         ConfigError: altair or vl-convert is not installed, or a format is unknown.
@@ -100,8 +100,17 @@ def save_figures(figures: Sequence[Figure], folder: Path, formats: Sequence[str]
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
         raise ConfigError(f"figures: '{unknown[0]}' is no format; use svg, pdf or png, or several: svg,pdf")
-    if not drawable():
+    if formats and not drawable():
         raise ConfigError(f"figures need altair and vl-convert, which are not installed: {INSTALL}")
+
+
+def save_figures(figures: Sequence[Figure], folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Writes each figure as a file of each format into a folder. Returns the paths.
+
+    Raises:
+        ConfigError: altair or vl-convert is not installed, or a format is unknown.
+    """
+    require_formats(formats)
     paths = []
     folder.mkdir(parents=True, exist_ok=True)
     for figure in figures:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.config import check_format
+from fedsyn.errors import DataError
 from fedsyn.report.figures import INSTALL, Figure, drawable, figure_html, save_figures, scripts
 from fedsyn.report.style import STYLE, series_colours
 from fedsyn.report.text import paragraph
@@ -74,8 +75,13 @@ class Page:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """A JSON file of a run; DataError if it is of a later format."""
-    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    """A JSON file of a run; DataError if it is damaged, or of a later format."""
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise DataError(f"{path} is damaged: it is not JSON") from None
+    if not isinstance(facts, dict):
+        raise DataError(f"{path} is damaged: expected a mapping of keys")
     check_format(facts, str(path))
     facts.pop("format", None)
     return facts
@@ -87,7 +93,12 @@ def read_rounds(out: Path, *, measured: bool = True) -> list[dict[str, Any]]:
     costs: list[str] = []
     if measured and (out / "measured.jsonl").is_file():
         costs = (out / "measured.jsonl").read_text(encoding="utf-8").splitlines()
-    return [{**json.loads(line), **(json.loads(costs[i]) if i < len(costs) else {})} for i, line in enumerate(lines)]
+    try:
+        return [
+            {**json.loads(line), **(json.loads(costs[i]) if i < len(costs) else {})} for i, line in enumerate(lines)
+        ]
+    except (ValueError, TypeError):
+        raise DataError(f"{out} holds a damaged rounds.jsonl or measured.jsonl") from None
 
 
 def settings(text: str) -> str:

@@ -18,11 +18,13 @@ from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.launch import app_folder, run_on_superlink
 from fedsyn.nodes import RayNode
 from fedsyn.protocol.record import RoundRecord
+from fedsyn.registry import contract_class
 from fedsyn.runs.directory import RESULTS, load_metrics, raise_recorded_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared, prepare
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve
+from fedsyn.runs.synthesis import require_room
 
 if TYPE_CHECKING:
     from fedsyn.runs.prepare import Table
@@ -63,11 +65,13 @@ def run(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"the run directory {out} cannot be made: {error.strerror}") from None
+        why = "it is a file" if out.is_file() else error.strerror
+        raise ConfigError(f"the run directory {out} cannot be made: {why}; name another with --out") from None
     store = Path(tempfile.mkdtemp(prefix=".store-", dir=out))
     try:
         _spare_schemas(config, out)
         prepared = prepare(config, store, table, schema)
+        _require_possible(config, prepared, out)
         if config.runtime.engine == "deployment":
             _clear(config, out)
             return _run_elsewhere(config, prepared, out, progress)
@@ -82,6 +86,13 @@ def run(
         shutil.rmtree(store, ignore_errors=True)
         if not any(out.iterdir()):
             out.rmdir()
+
+
+def _require_possible(config: RunConfig, prepared: Prepared, out: Path) -> None:
+    """Refuses what would otherwise fail when an earlier run's results are gone, or the budget is spent."""
+    contract_class(config.mechanism.name)(config, prepared.schema.domain)  # the workload fits the table
+    if config.synthesis.rows is not None:
+        require_room(out, prepared.schema, config.synthesis.rows, config.synthesis.format or "csv")
 
 
 def _logged(progress: Progress | None) -> Progress:

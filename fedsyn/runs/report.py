@@ -64,6 +64,7 @@ def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = 
     """
     config = load_config(out / "config.yaml")
     note = ""
+    read_facts(out / "ledger.json")  # a damaged one is said before anything is written
     if real and config.runtime.engine != "deployment" and not (out / QUALITY_FILE).is_file():
         note = _measure(config, out)
     paths = write_run_page(out, config=config, public=not real, note=note, formats=formats)

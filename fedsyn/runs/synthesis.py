@@ -8,6 +8,7 @@ within one of its expectation; over B batches these deviations, which are indepe
 from __future__ import annotations
 
 import os
+import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from fedsyn.data.spool import RowSpool
 from fedsyn.data.writers import table_writer
+from fedsyn.errors import ConfigError
 from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
@@ -57,6 +59,20 @@ def write_synthetic(
             if spool is not None and (most is None or len(spool) < most):
                 spool.append(codes if most is None else codes[: most - len(spool)])
     return None if spool is None else spool.rows()
+
+
+def require_room(folder: Path, schema: Schema, rows: int, format: str = "csv") -> None:
+    """Refuses a table that cannot be written, before anything is spent on it.
+
+    Raises:
+        ConfigError: the disk has no room for even one character and a separator for each cell of a text file.
+    """
+    least, free = rows * 2 * len(schema.order), shutil.disk_usage(folder).free
+    if format == "csv" and least > free:
+        raise ConfigError(
+            f"{rows:,} rows need at least {least / 1e9:,.1f} GB, and {folder} has {free / 1e9:,.1f} GB left: "
+            "ask for fewer rows (synthesis.rows, --rows)"
+        )
 
 
 def batches(

@@ -81,10 +81,6 @@ class Compiled:
     def _left_open(self, unknown: set[str]) -> set[str]:
         """The open columns, and those that are computed from them."""
         computed = {rule.computed: _sources(rule) for rule in self.rules if isinstance(rule, Sum | Determined)}
-        for name in unknown & computed.keys():
-            raise SchemaError(
-                f"'{name}' is computed by a constraint, so nothing of it is private: leave its bounds out"
-            )
         for _ in computed:
             unknown = unknown | {name for name, sources in computed.items() if sources & unknown}
         return unknown

@@ -72,7 +72,7 @@ def set_apart(column: Mapping[str, Any]) -> tuple[dict[str, Any], Open | None]:
             raise ValueError("categories: private cannot go with groups, which name categories")
         limits = {"most": _MOST_CATEGORIES, "length": _LONGEST}
         wanted = OpenCategories(**_options("categories", data["categories"], limits))
-        return {"other": True, **data, "categories": ["other"]}, wanted
+        return {"other": True, **_unmarked(data, "categories", "rare"), "categories": ["other"]}, wanted
     if _is_private(data.get("bounds")):
         if "lower" in data or "upper" in data:
             raise ValueError("bounds: private stands for lower and upper: leave those out")
@@ -82,6 +82,7 @@ def set_apart(column: Mapping[str, Any]) -> tuple[dict[str, Any], Open | None]:
     bins = data.get("bins", PRIVATE if low or high else None)
     if not (low or high or _is_private(bins)):
         return data, None
+    data = _unmarked(data, "bounds") if low and high else data
     if not _is_private(bins):
         if bins is not None and (isinstance(bins, bool) or not isinstance(bins, int)):
             raise ValueError("private bounds need bins: private, or a number of equal bins")
@@ -137,6 +138,14 @@ def filled_in(data: Mapping[str, Any], column: Any, wanted: Open, found: Sequenc
         return {**rest, "bins": [column.bound(edge) for edge in edges]}
     bins = {"bins": data["bins"]} if "bins" in data else {}
     return {**rest, "lower": column.bound(edges[0]), "upper": column.bound(edges[-1]), **bins}
+
+
+def _unmarked(data: dict[str, Any], *marks: str) -> dict[str, Any]:
+    """Without marks of a draft: what is private in its place was not read from anywhere."""
+    drafted = data.get("drafted")
+    if not isinstance(drafted, list | tuple):
+        return data
+    return {**data, "drafted": [mark for mark in drafted if mark not in marks]}
 
 
 def with_bins(bins: int, wanted: Open | None) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from fedsyn import yamlio
 from fedsyn.errors import DataError
 from fedsyn.evaluation import all_metrics
-from fedsyn.report.figures import Figure
+from fedsyn.report.figures import Figure, require_formats
 from fedsyn.report.html import Page, settings
 from fedsyn.report.sweep_charts import Point, against
 from fedsyn.report.tables import number
@@ -49,6 +49,7 @@ def report_folder(folder: Path | str, *, real: bool = True, formats: Sequence[st
         ConfigError: an unknown format, or figures without what draws them.
     """
     folder = Path(folder)
+    require_formats(formats)
     if (folder / SWEEP_FILE).is_file():
         return write_sweep_report(folder, formats)
     missing = [name for name in _NEEDED if not (folder / name).is_file()]

@@ -143,7 +143,7 @@ def load_sweep(path: Path | str) -> Sweep:
     except ValidationError as error:
         raise ConfigError(explain(error, SweepNode, str(file))) from None
     except TypeError:
-        raise ConfigError(f"{file}: every key must be a string") from None
+        raise ConfigError(f"{file}: keys must be text; put quotes around names like 1 or true") from None
     folder = file.resolve().parent
     base = _base(node, folder, file)
     for key, value in node.overrides.items():
@@ -206,14 +206,13 @@ def _cells(node: SweepNode, base: dict[str, Any], folder: Path, file: Path) -> t
     if problems:
         bad = sum(map(len, problems.values()))
         lines = [
-            f"  {text} [{len(labels)} cell{'s' if len(labels) > 1 else ''}, first: {labels[0]}]"
+            f"{text} [{len(labels)} cell{'s' if len(labels) > 1 else ''}, first: {labels[0]}]"
             for text, labels in itertools.islice(problems.items(), _MOST_PROBLEMS)
         ]
         more = len(problems) - len(lines)
-        lines += [f"  and {more} other problems"] if more else []
-        raise ConfigError(
-            f"{file}: {bad} of {bad + len(cells)} cells cannot run; nothing was started\n" + "\n".join(lines)
-        )
+        lines += [f"and {more} other problems"] if more else []
+        told = f": {lines[0]}" if len(lines) == 1 else "".join(f"\n  {line}" for line in lines)
+        raise ConfigError(f"{file}: {bad} of {bad + len(cells)} cells cannot run; nothing was started{told}")
     return tuple(cells)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -93,7 +94,8 @@ def assert_one_message(result: Result, *parts: str) -> None:
 def test_a_run_says_what_an_analyst_asks(call: Fedsyn, here: Path) -> None:
     result = call("run", here / "run.yaml", "--out", "out")
     assert result.code == 0, result
-    told = dict(line.split(":", 1) for line in result.out.splitlines())
+    assert all(len(line) <= 80 for line in result.out.splitlines())
+    told = dict(line.split(":", 1) for line in re.sub(r"\n {17}", " ", result.out).splitlines())
     assert told["synthetic table"].strip() == "out/synthetic.csv" and told["page"].strip() == "out/report.html"
     assert "may be released: epsilon 3 at delta 1e-05, for one row, added or removed" in told["privacy"]
     assert "its columns are" in told["quality"] and "workload_error" in told["metrics"]

@@ -64,6 +64,15 @@ def test_a_runs_own_number_of_bins_is_the_most_that_are_found() -> None:
     assert column("kind: integer, bounds: private, bins: 9").with_bins(7).open["x"] == OpenRange(True, True, None)
 
 
+def test_what_is_private_now_needs_no_approval_as_public() -> None:
+    drafted = "kind: integer, lower: 3, upper: 77, drafted: [kind, bounds]"
+    assert column(drafted).unapproved == {"x": ("kind", "bounds")}
+    assert column(drafted.replace("3, upper: 77", "private, upper: private")).unapproved == {"x": ("kind",)}
+    assert column(drafted.replace("77", "private")).unapproved == {"x": ("kind", "bounds")}, "3 was read from the data"
+    words = "kind: categorical, categories: [a, b], drafted: [categories, missing, rare]"
+    assert column(words.replace("[a, b]", "private")).unapproved == {"x": ("missing",)}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -87,6 +96,20 @@ def test_what_it_may_not_say_is_one_sentence_with_the_columns_name(text: str, me
     with pytest.raises(SchemaError, match=re.escape(message)) as error:
         column(text)
     assert "'x'" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_nothing_of_a_computed_column_is_private() -> None:
+    with pytest.raises(SchemaError, match="column 'x': a constraint computes it, so nothing of it can be private"):
+        Schema.from_dict(
+            {
+                "columns": {
+                    "x": {"kind": "integer", "bounds": "private"},
+                    "a": {"kind": "integer", "lower": 0, "upper": 9},
+                    "b": {"kind": "integer", "lower": 0, "upper": 9},
+                },
+                "constraints": ["x = a + b"],
+            }
+        )
 
 
 # Closing -------------------------------------------------------------------------------------------------------------

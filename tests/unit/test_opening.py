@@ -25,6 +25,7 @@ from fedsyn.runs.engines import run
 from fedsyn.runs.finish import finish
 from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import deployed
+from fedsyn.runs.report import write_full_report
 from fedsyn.runs.serve import serve
 from fedsyn.schema import Schema
 from fedsyn.schema.own_rows import own_rows
@@ -174,6 +175,29 @@ def test_a_label_that_is_open_can_still_part_a_simulation(tmp_path: Path) -> Non
     settings = config("sketch_aim", federation={"clients": 3, "partition": {"name": "dirichlet", "beta": 0.5}})
     run(settings, tmp_path / "out", table=table(), schema=schema)
     assert found_by(tmp_path / "out").label == "ward"
+
+
+def test_constraints_on_open_columns_hold_once_they_are_closed(tmp_path: Path) -> None:
+    frame = table()
+    frame["paid"] = (frame["cost"].fillna(0) * 0.5).round(2)
+    text = SCHEMA.replace("label: sex", "  paid: {kind: decimal, places: 2, lower: 0, upper: 100000}\nlabel: sex")
+    run(
+        config("sketch_aim"), tmp_path / "out", table=frame, schema=Schema.loads(text + "constraints: [paid <= cost]\n")
+    )
+    made = pd.read_csv(tmp_path / "out" / "synthetic.csv").dropna()
+    assert len(made) > 1000 and (made["paid"] <= made["cost"]).all()
+
+
+def test_a_page_that_is_written_later_measures_by_what_was_found(tmp_path: Path) -> None:
+    table().to_csv(tmp_path / "rows.csv", index=False)
+    Schema.loads(SCHEMA).save(tmp_path / "open.yaml")
+    data = {"source": str(tmp_path / "rows.csv"), "schema": str(tmp_path / "open.yaml")}
+    run(config("sketch_aim", data=data), tmp_path / "out")
+    (tmp_path / "out" / "quality.json").unlink()
+    write_full_report(tmp_path / "out")
+    quality = json.loads((tmp_path / "out" / "quality.json").read_text(encoding="utf-8"))["quality"]
+    scores = {column["name"]: column["score"] for column in quality["columns"]}
+    assert scores["cost"] > 0.5 and scores["ward"] > 0.5, scores
 
 
 # Real holders --------------------------------------------------------------------------------------------------------

@@ -321,6 +321,11 @@ class Exploit:
         return setattr, (Exploit, "ran", True)
 
 
+# Thirty lists of ten times the one before, in a few hundred bytes.
+BOMB = "\n".join(
+    ["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)), "data: {source: x}"]
+).encode()
+
 HOSTILE: list[tuple[dict[str, bytes | None], str]] = [
     ({"model.npz": None}, "lacks model.npz"),
     ({"schema.yaml": None}, "schema"),
@@ -336,6 +341,11 @@ HOSTILE: list[tuple[dict[str, bytes | None], str]] = [
     ({"config.yaml": b"- 1"}, "expected a mapping"),
     ({"config.yaml": b"mechanism: antigravity:Fly\n"}, "config.yaml"),
     ({"schema.yaml": b"columns: {age: {kind: boolean}}"}, "describe different tables"),
+    ({"ledger.json": b'{"epsilon": 1}'}, "ledger.json is damaged: it has no usable 'delta'"),
+    ({"ledger.json": b"[]"}, "ledger.json is damaged"),
+    ({"config.yaml": BOMB}, "config.yaml unfolds to more than"),
+    ({"schema.yaml": b"columns: " + BOMB}, "schema.yaml"),
+    ({"schema.yaml": b"[" * 50_000}, "schema.yaml"),
     ({"schema.yaml": b"columns: !!python/object/apply:os.getcwd []"}, "not valid YAML"),
 ]
 
@@ -389,6 +399,22 @@ def test_loading_imports_nothing_that_a_file_names(fitted: fedsyn.Synthesizer, t
         assert len(loaded.sample(2)) == 2 and "evil_module" not in sys.modules
     finally:
         sys.path.remove(str(tmp_path))
+
+
+def test_what_a_file_says_is_text_on_its_page(tmp_path: Path) -> None:
+    """A name may be anything; on the page it is not markup."""
+    name = "</script><script>alert(1)</script>"
+    schema = {"columns": {name: {"kind": "categorical", "categories": [name, "b"], "other": False}}}
+    table = pd.DataFrame({name: [name, "b"] * 100})
+    path = fedsyn.Synthesizer(schema=schema, rounds=1).fit(table).save(tmp_path / "model.fedsyn")
+    archive = zipfile.ZipFile(path)
+    ledger = json.loads(archive.read("ledger.json")) | {"unit": name, "not_private_because": [name], "private": False}
+    loaded = fedsyn.load(hostile(path, {"ledger.json": json.dumps(ledger).encode()}))
+    assert "<script>alert" not in str(loaded.report()) and "alert(1)" in str(loaded.report(real=table))
+    assert "<script>alert" not in str(loaded.report(real=table))
+    broken = hostile(path, {"rounds.jsonl": b'{"round": []}\n'})
+    with pytest.raises(DataError, match="no page"):
+        fedsyn.load(broken).report()
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -144,3 +144,9 @@ def test_a_schema_keeps_its_own_kind_of_error() -> None:
 
     with pytest.raises(SchemaError, match=r"^s.yaml: the key 'a' is given twice, in lines 2 and 3$"):
         Schema.loads("columns:\n  a: {}\n  a: {}\n", "s.yaml")
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, "- " * 50_000, "{a: " * 50_000], ids=["flow", "block", "mapping"])
+def test_deep_nesting_is_refused_and_does_not_end_the_process(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"x\.yaml: nested more than 100 levels deep"):
+        yamlio.loads(text, "x.yaml")
