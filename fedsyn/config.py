@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest, plainly
-from fedsyn.nodes import AggregationNode, FheNode, RayNode
+from fedsyn.nodes import AggregationNode, FheNode, RuntimeNode
 from fedsyn.nodes import Node as Node  # plug-ins import it from here
 
 #: The mechanism of a configuration that names none: good over secure sums, and for one holder (docs/sketch_aim.md).
@@ -224,37 +224,6 @@ class SynthesisNode(Node):
 
     rows: int | None = Field(default=None, ge=1, le=MOST_ROWS)
     format: Literal["csv", "parquet"] | None = None
-
-
-class RuntimeNode(Node):
-    """Where the run happens; nothing here changes its result.
-
-    Attributes:
-        engine: 'inprocess', 'ray' (tasks of a Ray cluster) or 'deployment' (real SuperNodes).
-        seed: makes the run a reproducible simulation, which is then not private. Refused by a deployment.
-        workers: processes of the in-process engine; 1 is serial.
-        client_cpus: CPUs that a task on Ray reserves, unless `ray` says.
-        error_by_round: a simulation also writes the workload error after every round into measured.jsonl, which is as
-            little for publication as metrics.json.
-        superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
-        operator: folder with the key by which the computing parties know this server (`fedsyn party keygen`).
-        ray: which Ray cluster, and what a task needs; null: Ray is started on this machine.
-    """
-
-    engine: Literal["inprocess", "ray", "deployment"] = "inprocess"
-    seed: int | None = Field(default=None, ge=0)
-    workers: int = Field(default=1, ge=1)
-    client_cpus: int = Field(default=1, ge=1)
-    error_by_round: bool = False
-    superlink: str | None = None
-    operator: str | None = None
-    ray: RayNode | None = None
-
-    @model_validator(mode="after")
-    def _no_seeded_deployment(self) -> RuntimeNode:
-        if self.engine == "deployment" and self.seed is not None:
-            raise ValueError("a deployment refuses a seed: with it, the noise could be recomputed and removed")
-        return self
 
 
 #: What evaluation gets of a run that is repeatable, and therefore not for release.
