@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest, plainly
-from fedsyn.nodes import AggregationNode, FheNode, RuntimeNode
+from fedsyn.nodes import AggregationNode, FheNode, RayNode
+from fedsyn.nodes import InferenceNode as InferenceNode
 from fedsyn.nodes import Node as Node  # plug-ins import it from here
 
 #: The mechanism of a configuration that names none: good over secure sums, and for one holder (docs/sketch_aim.md).
@@ -46,7 +47,7 @@ class MechanismNode(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    name: str
+    name: str = DEFAULT_MECHANISM
 
     @property
     def options(self) -> dict[str, Any]:
@@ -194,26 +195,6 @@ class WorkloadNode(Node):
     cliques: tuple[tuple[str, ...], ...] | None = None
 
 
-class InferenceNode(Node):
-    """Estimation of the model from noisy marginals (see `fedsyn.inference`).
-
-    Attributes:
-        engine: 'native' (NumPy junction tree) or 'mbi' (Private-PGM, extra `pgm`).
-        solver: 'accelerated' (Bregman proximal gradient) or 'mirror_descent'.
-        iterations: of the fit after every round; null: the mechanism's own default.
-        final_iterations: of the last fit; null: the mechanism's own default.
-        max_cells: largest model, in cells of the junction tree's cliques.
-        max_pass_cost: largest cost of one message-passing sweep, in cells touched.
-    """
-
-    engine: Literal["native", "mbi"] = "native"
-    solver: Literal["accelerated", "mirror_descent"] = "accelerated"
-    iterations: int | None = Field(default=None, ge=1)
-    final_iterations: int | None = Field(default=None, ge=1)
-    max_cells: int = Field(default=1_000_000, ge=1)
-    max_pass_cost: float = Field(default=4_000_000, gt=0)
-
-
 class SynthesisNode(Node):
     """The synthetic table.
 
@@ -224,6 +205,37 @@ class SynthesisNode(Node):
 
     rows: int | None = Field(default=None, ge=1, le=MOST_ROWS)
     format: Literal["csv", "parquet"] | None = None
+
+
+class RuntimeNode(Node):
+    """Where the run happens; nothing here changes its result.
+
+    Attributes:
+        engine: 'inprocess', 'ray' (tasks of a Ray cluster) or 'deployment' (real SuperNodes).
+        seed: makes the run a reproducible simulation, which is then not private. Refused by a deployment.
+        workers: processes of the in-process engine; 1 is serial.
+        client_cpus: CPUs that a task on Ray reserves, unless `ray` says.
+        error_by_round: a simulation also writes the workload error after every round into measured.jsonl, which is as
+            little for publication as metrics.json.
+        superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
+        operator: folder with the key by which the computing parties know this server (`fedsyn party keygen`).
+        ray: which Ray cluster, and what a task needs; null: Ray is started on this machine.
+    """
+
+    engine: Literal["inprocess", "ray", "deployment"] = "inprocess"
+    seed: int | None = Field(default=None, ge=0)
+    workers: int = Field(default=1, ge=1)
+    client_cpus: int = Field(default=1, ge=1)
+    error_by_round: bool = False
+    superlink: str | None = None
+    operator: str | None = None
+    ray: RayNode | None = None
+
+    @model_validator(mode="after")
+    def _no_seeded_deployment(self) -> RuntimeNode:
+        if self.engine == "deployment" and self.seed is not None:
+            raise ValueError("a deployment refuses a seed: with it, the noise could be recomputed and removed")
+        return self
 
 
 #: What evaluation gets of a run that is repeatable, and therefore not for release.

@@ -17,7 +17,6 @@ from fedsyn.front.archive import Release, read_release, save_release
 from fedsyn.front.conditions import restrict
 from fedsyn.front.facts import LedgerFacts
 from fedsyn.front.given import frames_of, is_frame, path_of, schema_of
-from fedsyn.front.stored import as_came
 from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
@@ -67,7 +66,7 @@ class Synthesizer:
         model_: the fitted model; `model` is the same.
         ledger_: what was released, and what it cost; `ledger` is the same.
         config_: the configuration of the run.
-        feature_names_in_: (d,) names of the table's columns.
+        feature_names_in_: (d,) names of the schema's columns.
         n_features_in_: how many.
     """
 
@@ -131,6 +130,10 @@ class Synthesizer:
     def fit(self, X: pd.DataFrame | Sequence[pd.DataFrame], y: None = None) -> Self:
         """Fits the model, and spends the budget.
 
+        Names, order and dtypes of the result are the schema's alone (`stored`, or what the kind has by default). Those
+        of a frame are not looked at: one row more makes another dtype of a column (a missing cell, a fraction, a
+        word), so what was taken from them would be a release without noise.
+
         Args:
             X: the table, or a list with one table of each holder.
             y: ignored; scikit-learn passes it.
@@ -144,7 +147,7 @@ class Synthesizer:
 
         frames = frames_of(X)
         held_by_many = not is_frame(X)
-        schema = as_came(self._given_schema(), frames)
+        schema = self._given_schema()
         config = self._config(len(frames) if held_by_many else None)
         with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
             out = Path(folder) / "run"
@@ -236,7 +239,7 @@ class Synthesizer:
     def sample(
         self, n: int | None = None, where: Mapping[str, Any] | None = None, *, seed: int | None = None
     ) -> pd.DataFrame:
-        """Synthetic rows, in the columns and dtypes of the table. It costs nothing, however often it is done.
+        """Synthetic rows, in the columns, order and dtypes that the schema says. It costs nothing, however often.
 
         Args:
             n: how many; None: as many as the model estimates that there are (that meet the conditions).

@@ -1,0 +1,101 @@
+"""The tutorials, followed as they stand: their files, their commands, their Python, in an empty folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TUTORIALS = ROOT / "docs" / "tutorials"
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """(language, text) of every fenced block, in order."""
+    return re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def follow(page: str, folder: Path, files: list[str]) -> str:
+    """Does what a page says in a folder; YAML blocks become `files`, one after the other. What was printed."""
+    printed, names = [], iter(files)
+    for language, block in blocks(TUTORIALS / page):
+        if language == "yaml":
+            name = next(names, None)
+            if name is None:
+                break
+            (folder / name).write_text(block, encoding="utf-8")
+        elif language == "python":
+            printed.append(_call([sys.executable, "-c", block], folder))
+        else:
+            for line in block.splitlines():
+                words = shlex.split(line, comments=True)
+                assert words[0] == "fedsyn"
+                printed.append(_call([sys.executable, "-m", "fedsyn.cli", *words[1:]], folder))
+    assert next(names, None) is None
+    return "\n".join(printed)
+
+
+def _call(command: list[str], folder: Path) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.thorough
+def test_from_a_csv_to_a_release(tmp_path: Path) -> None:
+    printed = follow("csv_to_release.md", tmp_path, ["schema.yaml"])
+    assert "may be released" in printed and "nothing needs approval" in printed
+
+    real = pd.read_csv(tmp_path / "patients.csv", sep=";", encoding="latin-1", dtype=str)
+    rows = pd.read_csv(tmp_path / "out" / "synthetic.csv", dtype=str, keep_default_na=False)
+    assert list(rows) == [name for name in real if name != "name"]
+    assert list(rows["patient_id"]) == [f"P{number:06d}" for number in range(1, len(rows) + 1)]  # made afresh
+    assert set(rows["postcode"]) <= {"01067", "01069", "53113", "80331", "other"}
+    assert rows["cost"].str.fullmatch(r"\d{1,3}(,\d{3})*\.\d\d").all()
+    assert (pd.to_datetime(rows["admitted"]) < pd.to_datetime(rows["discharged"]) + pd.Timedelta("1D")).all()
+    assert ((rows["ward"] == "children") == (rows["building"] == "North")).all()
+    assert rows.loc[rows["ward"] == "children", "age"].astype(int).max() <= 17
+    children = pd.read_csv(tmp_path / "children.csv")
+    assert len(children) == 500 and set(children["ward"]) == {"children"}
+
+
+@pytest.mark.thorough
+def test_a_consortium_of_three(tmp_path: Path) -> None:
+    printed = follow("consortium.md", tmp_path, ["schema.yaml", "run.yaml"])
+    assert "config-sha256" in printed and "may be released" in printed
+    ledger = json.loads((tmp_path / "simulated" / "ledger.json").read_text(encoding="utf-8"))
+    assert ledger["private"] and ledger["assumptions"]["aggregation"] == "secagg"
+    assert ledger["assumptions"]["noise"] == "distributed"
+    assert len(pd.read_csv(tmp_path / "simulated" / "synthetic.csv")) > 3000
+
+
+@pytest.mark.thorough
+def test_the_notebook_runs() -> None:
+    """Every cell, in a kernel of its own; the outputs that are committed are those of the same cells."""
+    nbformat = pytest.importorskip("nbformat", reason="running a notebook needs nbclient")
+    nbclient = pytest.importorskip("nbclient", reason="running a notebook needs nbclient")
+    pytest.importorskip("ipykernel", reason="running a notebook needs ipykernel")
+    notebook = nbformat.read(TUTORIALS / "notebook.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in cells), "commit the notebook as it ran, from top to bottom"
+    committed = [[output.output_type for output in cell.outputs] for cell in cells]
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(ROOT)
+    try:
+        nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+    assert [[output.output_type for output in cell.outputs] for cell in cells] == committed
