@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest, plainly
 from fedsyn.nodes import AggregationNode, FheNode, RayNode
+from fedsyn.nodes import InferenceNode as InferenceNode
 from fedsyn.nodes import Node as Node  # plug-ins import it from here
 
 #: The mechanism of a configuration that names none: good over secure sums, and for one holder (docs/sketch_aim.md).
@@ -192,26 +193,6 @@ class WorkloadNode(Node):
     size: int | None = Field(default=64, ge=1)
     seed: int = 0
     cliques: tuple[tuple[str, ...], ...] | None = None
-
-
-class InferenceNode(Node):
-    """Estimation of the model from noisy marginals (see `fedsyn.inference`).
-
-    Attributes:
-        engine: 'native' (NumPy junction tree) or 'mbi' (Private-PGM, extra `pgm`).
-        solver: 'accelerated' (Bregman proximal gradient) or 'mirror_descent'.
-        iterations: of the fit after every round; null: the mechanism's own default.
-        final_iterations: of the last fit; null: the mechanism's own default.
-        max_cells: largest model, in cells of the junction tree's cliques.
-        max_pass_cost: largest cost of one message-passing sweep, in cells touched.
-    """
-
-    engine: Literal["native", "mbi"] = "native"
-    solver: Literal["accelerated", "mirror_descent"] = "accelerated"
-    iterations: int | None = Field(default=None, ge=1)
-    final_iterations: int | None = Field(default=None, ge=1)
-    max_cells: int = Field(default=1_000_000, ge=1)
-    max_pass_cost: float = Field(default=4_000_000, gt=0)
 
 
 class SynthesisNode(Node):

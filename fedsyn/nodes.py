@@ -199,3 +199,23 @@ class AggregationNode(Node):
             if len(key) != 64 or any(digit not in "0123456789abcdef" for digit in key):
                 raise ValueError(f"the public key of partition {partition} must be 64 lower-case hex digits")
         return roster
+
+
+class InferenceNode(Node):
+    """Estimation of the model from noisy marginals (see `fedsyn.inference`).
+
+    Attributes:
+        engine: 'native' (NumPy junction tree) or 'mbi' (Private-PGM, extra `pgm`).
+        solver: 'accelerated' (Bregman proximal gradient) or 'mirror_descent'.
+        iterations: of the fit after every round; null: the mechanism's own default.
+        final_iterations: of the last fit; null: the mechanism's own default.
+        max_cells: largest model, in cells of the junction tree's cliques.
+        max_pass_cost: largest cost of one message-passing sweep, in cells touched.
+    """
+
+    engine: Literal["native", "mbi"] = "native"
+    solver: Literal["accelerated", "mirror_descent"] = "accelerated"
+    iterations: int | None = Field(default=None, ge=1)
+    final_iterations: int | None = Field(default=None, ge=1)
+    max_cells: int = Field(default=1_000_000, ge=1)
+    max_pass_cost: float = Field(default=4_000_000, gt=0)

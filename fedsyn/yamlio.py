@@ -156,5 +156,16 @@ def _represent_list(dumper: yaml.SafeDumper, items: Sequence[Any]) -> yaml.Node:
     return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=flat)
 
 
+# Characters that YAML folds into a space, takes for the end of a line, or does not allow as they are. (PyYAML escapes the
+# same between double quotes, and writes some of them as they are elsewhere.)
+_ODD = re.compile("[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    """Text that is read back as it is; with odd characters between double quotes, as escapes."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _ODD.search(text) else None)
+
+
+Dumper.add_representer(str, _represent_text)
 Dumper.add_representer(list, _represent_list)
 Dumper.add_representer(tuple, _represent_list)

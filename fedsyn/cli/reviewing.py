@@ -10,14 +10,12 @@ import typer
 from fedsyn import yamlio
 from fedsyn.cli.console import out_console, writing
 from fedsyn.errors import InputError
-from fedsyn.schema import Schema
+from fedsyn.schema import CategoricalColumn, Schema
 from fedsyn.schema.approval import Finding, How, left
 from fedsyn.schema.review import approve, with_column
 
-_KEYS = """\
-[y]es, it is public   [n]o, not now   [e]dit   [p]ublic because ...   [q]uit
-[f]old what few rows hold into 'other'   [b]uy: the run finds it by noisy sums
-"""
+_KEYS = "[y]es, it is public   [n]o, not now   [e]dit   [q]uit\n[b]uy: the run finds it by noisy sums"
+_KEYS_OF_CATEGORIES = "   [p]ublic because ...\n[f]old what few rows hold into 'other'"
 
 
 def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int) -> None:
@@ -39,7 +37,9 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
             _say(f"\n{number} of {len(names)}: {name}")
             _say(yamlio.dumps(schema.to_dict()["columns"][name]).rstrip())
             _say(f"read from the data: {'; '.join(waiting[name])}")
-            answer = typer.prompt(_KEYS, default="n", show_default=False).strip().lower()[:1]
+            listed = isinstance(schema.columns[name], CategoricalColumn)
+            keys = f"{_KEYS}{_KEYS_OF_CATEGORIES if listed else ''}\n"
+            answer = typer.prompt(keys, default="n", show_default=False).strip().lower()[:1]
             if answer == "q":
                 return
             if answer == "n" or (answer in "yfpeb" and _answered(file, name, answer, found, few)):

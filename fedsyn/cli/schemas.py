@@ -34,7 +34,7 @@ KeepOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Keep a column that looks personal; may be repeated.")
 ]
 DataOption = Annotated[
-    list[Path] | None, typer.Option(help="The table that the schema describes; may be repeated.", metavar="FILE")
+    list[str] | None, typer.Option(help="The table that the schema describes; may be repeated.", metavar="FILE")
 ]
 FewOption = Annotated[int, typer.Option(min=1, help="Rows that have to hold a category.")]
 
@@ -203,28 +203,28 @@ def review_command(
     )
 
 
-def _findings(schema: Schema, data: list[Path] | None, few: int) -> dict[str, Finding] | None:
+def _findings(schema: Schema, data: list[str] | None, few: int) -> dict[str, Finding] | None:
     """What the table shows about the columns, if it is at hand."""
     from fedsyn.schema.approval import findings
 
     return findings(schema, _rows(schema, data), few) if data else None
 
 
-def _rows(schema: Schema, data: list[Path]) -> pd.DataFrame:
+def _rows(schema: Schema, data: list[str]) -> pd.DataFrame:
     """The table's columns that the schema models, and those that constraints compute as far as they are there."""
     import pandas as pd
 
-    from fedsyn.data.cells import read_cells
+    from fedsyn.data.sources import source_cells
 
     frames = []
     for file in data:
-        frame = read_cells(file, columns=list(schema.columns)).frame
-        schema.require_columns(frame.columns, where=str(file))
+        frame = source_cells(file, columns=list(schema.columns)).frame
+        schema.require_columns(frame.columns, where=file)
         frames.append(frame[[name for name in schema.every_column if name in frame.columns]])
     return pd.concat(frames, ignore_index=True)
 
 
-def _broken(schema: Schema, data: list[Path]) -> list[str]:
+def _broken(schema: Schema, data: list[str]) -> list[str]:
     """Which constraints rows of the table break, in sentences."""
     from fedsyn.schema.constraints import check
 

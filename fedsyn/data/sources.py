@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,14 +157,16 @@ def load_table(source: str | Path | pd.DataFrame, options: Mapping[str, Any] | N
     return _load(text, None, options).frame
 
 
-def source_cells(source: str, options: Mapping[str, Any] | None = None) -> Cells:
+def source_cells(source: str, options: Mapping[str, Any] | None = None, columns: Sequence[str] | None = None) -> Cells:
     """A source as a schema is drafted from: the cells of a file, or the values of any other.
+
+    `columns`: names of a schema, by which a file's separator is found then.
 
     Raises:
         ConfigError, DataError: as `load_dataset`.
     """
     if _is_path(source):
-        return read_cells(source, options)
+        return read_cells(source, options, columns=columns)
     return Cells(load_table(source, options), FileOptions(), (), text=False)
 
 

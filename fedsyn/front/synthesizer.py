@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig
+from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig, SynthesisNode
 from fedsyn.errors import ConfigError, NotFittedError, SchemaError, nearest
 from fedsyn.front.archive import Release, read_release, save_release
 from fedsyn.front.conditions import restrict
 from fedsyn.front.facts import LedgerFacts
 from fedsyn.front.given import frames_of, is_frame, path_of, schema_of
-from fedsyn.front.stored import as_came
 from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
@@ -66,7 +66,7 @@ class Synthesizer:
         model_: the fitted model; `model` is the same.
         ledger_: what was released, and what it cost; `ledger` is the same.
         config_: the configuration of the run.
-        feature_names_in_: (d,) names of the table's columns.
+        feature_names_in_: (d,) names of the schema's columns.
         n_features_in_: how many.
     """
 
@@ -130,6 +130,10 @@ class Synthesizer:
     def fit(self, X: pd.DataFrame | Sequence[pd.DataFrame], y: None = None) -> Self:
         """Fits the model, and spends the budget.
 
+        Names, order and dtypes of the result are the schema's alone (`stored`, or what the kind has by default). Those
+        of a frame are not looked at: one row more makes another dtype of a column (a missing cell, a fraction, a
+        word), so what was taken from them would be a release without noise.
+
         Args:
             X: the table, or a list with one table of each holder.
             y: ignored; scikit-learn passes it.
@@ -143,14 +147,16 @@ class Synthesizer:
 
         frames = frames_of(X)
         held_by_many = not is_frame(X)
-        schema = as_came(self._given_schema(), frames)
+        schema = self._given_schema()
         config = self._config(len(frames) if held_by_many else None)
         with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
             out = Path(folder) / "run"
             with fitting_bar(self.progress, config) as advance:
                 table = frames if held_by_many else frames[0]
-                run(config, out, advance, table=table, schema=schema, full_page=False)
-            self._take(read_release(out))
+                # Rows are sampled when they are asked for; a run wants to write one at least.
+                briefly = config.model_copy(update={"synthesis": SynthesisNode(rows=1)})
+                run(briefly, out, advance, table=table, schema=schema, full_page=False)
+            self._take(dataclasses.replace(read_release(out), config=config))
         return self
 
     def _given_schema(self) -> Schema:
@@ -233,7 +239,7 @@ class Synthesizer:
     def sample(
         self, n: int | None = None, where: Mapping[str, Any] | None = None, *, seed: int | None = None
     ) -> pd.DataFrame:
-        """Synthetic rows, in the columns and dtypes of the table. It costs nothing, however often it is done.
+        """Synthetic rows, in the columns, order and dtypes that the schema says. It costs nothing, however often it is done.
 
         Args:
             n: how many; None: as many as the model estimates that there are (that meet the conditions).

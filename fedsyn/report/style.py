@@ -28,6 +28,7 @@ line-height:1.3}.scroll{overflow-x:auto;max-width:100%;margin:.4rem 0 1.2rem}tab
 font-size:.92rem}caption{text-align:left;padding:.2rem 0;font-size:.92rem}
 td,th{border-bottom:1px solid var(--line);padding:.3rem .9rem .3rem 0;text-align:left;vertical-align:top}
 thead th{border-bottom:2px solid var(--line);white-space:nowrap}tbody th{font-weight:500;min-width:7.5rem}
+tbody th.n{min-width:0}caption span{display:inline-block;max-width:calc(100vw - 2rem)}
 .n{text-align:right;
 font-variant-numeric:tabular-nums;white-space:nowrap}.best{font-weight:700}.long{min-width:16rem}
 .good{color:var(--good)}.mid{color:var(--mid)}.bad{color:var(--bad)}figure{margin:.8rem 0 1.4rem}

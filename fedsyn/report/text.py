@@ -51,7 +51,7 @@ def table(
     hidden = len(rows) - len(shown)
     more = f"<p>{hidden} more rows are in the files beside this page.</p>" if hidden else ""
     label = escape(caption or ", ".join(name for name in head if name))
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    title = f"<caption><span>{escape(caption)}</span></caption>" if caption else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{title}'
         f"<thead><tr>{header}</tr></thead><tbody>{''.join(body)}</tbody></table></div>{more}"

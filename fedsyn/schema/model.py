@@ -165,7 +165,7 @@ class Schema(EditedSchema):
     def to_dict(self) -> dict[str, Any]:
         """Plain data (JSON, YAML) without the settings that have their default value."""
         columns = {name: column_dict(column) for name, column in self.every_column.items()}
-        columns |= {name: put_back(columns[name], wanted) for name, wanted in self.open.items()}
+        columns |= {name: put_back(columns[name], self.columns[name], wanted) for name, wanted in self.open.items()}
         data: dict[str, Any] = {"columns": columns}
         data |= {"constraints": [rule.data() for rule in self.constraints]} if self.constraints else {}
         data |= {"label": self.label} if self.label is not None else {}

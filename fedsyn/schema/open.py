@@ -56,6 +56,8 @@ _ANY: dict[str, Any] = {
     "time": "00:00:00",
     "duration": "0 days 00:00:00",
 }
+# A column of times has bounds where it names none.
+_DAY = {"lower": "00:00:00", "upper": "23:59:59"}
 
 
 def set_apart(column: Mapping[str, Any]) -> tuple[dict[str, Any], Open | None]:
@@ -91,13 +93,16 @@ def set_apart(column: Mapping[str, Any]) -> tuple[dict[str, Any], Open | None]:
     return {**_placed(data, low, high), "bins": 1}, OpenRange(low, high, most)
 
 
-def put_back(data: dict[str, Any], wanted: Open) -> dict[str, Any]:
-    """Inverse of `set_apart`, for a schema's file: the word `private` in the place of placeholders."""
+def put_back(data: dict[str, Any], column: Any, wanted: Open) -> dict[str, Any]:
+    """Inverse of `set_apart`, for a schema's file: the word `private` in the place of placeholders.
+
+    A number of equal bins is always written: where `bins` is left out beside private bounds, they are private too.
+    """
     if isinstance(wanted, OpenCategories):
         rest = {key: value for key, value in data.items() if key != "categories" and (key, value) != ("other", True)}
         return {**rest, "categories": {PRIVATE: {"most": wanted.most, "length": wanted.length}}}
     bounds = {"lower": wanted.lower, "upper": wanted.upper}
-    bins = {} if wanted.bins is None else {"bins": {PRIVATE: wanted.bins}}
+    bins = {"bins": column.bins if wanted.bins is None else {PRIVATE: wanted.bins}}
     return data | {bound: PRIVATE for bound, is_private in bounds.items() if is_private} | bins
 
 
@@ -173,6 +178,7 @@ def _options(key: str, value: Any, limits: Mapping[str, int]) -> dict[str, int]:
 
 def _placed(data: dict[str, Any], low: bool, high: bool) -> dict[str, Any]:
     """With one bound in the place of two: the public one, or any value of the kind."""
-    known = data.get("upper") if low else data.get("lower")
+    ends = {**_DAY, **data} if data.get("kind") == "time" else data
+    known = ends.get("upper") if low else ends.get("lower")
     value = _ANY.get(str(data.get("kind")), 0) if known is None or _is_private(known) else known
     return data | ({"lower": value} if low else {}) | ({"upper": value} if high else {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
@@ -94,3 +95,46 @@ def test_universes_ascend_between_what_is_public(whole: bool, lower: int | None,
     assert all(a < b for a, b in itertools.pairwise(edges))
     assert low is None or edges[0] == low
     assert high is None or edges[-1] == high + whole or low == high
+
+
+_ENDS = {
+    "numeric": (0, 9),
+    "integer": (-5, 10),
+    "decimal": (0.5, 9.5),
+    "date": ("2024-01-01", "2024-12-31"),
+    "datetime": ("2024-01-01T00:00:00", "2024-12-31T00:00:00"),
+    "time": ("00:00:00", "23:59:59"),
+    "duration": ("0 days 00:00:00", "9 days 00:00:00"),
+}
+_PRIVATE_BINS = st.sampled_from(["private", {"private": 32}, {"private": 5}, {"private": {"most": 31}}])
+
+
+@st.composite
+def open_columns(draw: st.DrawFn) -> dict[str, Any]:
+    """Every way to say that something of a column is private."""
+    if draw(st.booleans()):
+        some = ["private", {"private": 64}, {"private": {"most": 64, "length": 24}}, {"private": {"length": 7}}]
+        column: dict[str, Any] = {"kind": draw(st.sampled_from(["categorical", "code"]))}
+        column["categories"] = draw(st.sampled_from(some))
+        column |= draw(st.sampled_from([{}, {"other": True}, {"other": "rest"}, {"other": "other"}]))
+        return column | draw(st.sampled_from([{}, {"missing": True}]))
+    kind = draw(st.sampled_from(list(_ENDS)))
+    low, high = _ENDS[kind]
+    column = {"kind": kind} | ({"places": 1} if kind == "decimal" else {})
+    ends = ({"bounds": "private"}, {"lower": "private", "upper": high}, {"lower": low, "upper": "private"})
+    bounds = draw(st.sampled_from([*ends, {"lower": low, "upper": high}, {"lower": "private", "upper": "private"}]))
+    if "private" in bounds.values():
+        bins = draw(st.none() | _PRIVATE_BINS | st.sampled_from([1, 7, 31, 32, 33]))
+    else:
+        bins = draw(_PRIVATE_BINS)
+    return column | bounds | ({} if bins is None else {"bins": bins}) | draw(st.sampled_from([{}, {"missing": True}]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(open_columns())
+def test_what_is_open_survives_its_file(column: dict[str, Any]) -> None:
+    """The hash too: client and server compare it, and the client has read a file."""
+    schema = Schema.from_dict({"columns": {"x": column, "y": {"kind": "categorical", "categories": ["a", "b"]}}})
+    again = Schema.loads(schema.dumps())
+    assert again.open == schema.open and schema.open
+    assert again == schema and again.sha256 == schema.sha256 and again.to_dict() == schema.to_dict()

@@ -127,7 +127,7 @@ def test_options_that_cannot_be_used(fedsyn: Fedsyn, folder: Path, arguments: li
         (b"a,a\n1,2\n", ["more than one column named 'a'"]),
         (b"a,b\n1,\0\n", ["NUL bytes"]),
         (b"a,b\n1,2,3\n", ["more cells than the header"]),
-        (b"a,b\n,\n,NA\n", ["every column is set aside"]),
+        (b"a,b\n,\n,NA\n", ["no column of bad.csv is left to synthesise"]),
         (b"1.5,2\n3,4.5\n", ["does not name columns"]),
     ],
 )
@@ -256,3 +256,10 @@ def test_several_files_are_holders(fedsyn: Fedsyn, folder: Path) -> None:
     (folder / "third.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     result = fedsyn("init", "patients.csv", "third.csv", "--force")
     assert_one_message(result, "third.csv has no column 'Fallnummer', unlike patients.csv")
+
+
+def test_a_table_of_scikit_learn_is_a_source_too(fedsyn: Fedsyn, folder: Path) -> None:
+    pytest.importorskip("sklearn")
+    assert fedsyn("init", "sklearn:iris").code == 0
+    result = fedsyn("schema", "review", "schema.yaml", "--all", "--data", "sklearn:iris")
+    assert result.code == 0 and "nothing is left to approve" in result.out
