@@ -29,6 +29,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "reference"
 _NOTE = "<!-- written by `python docs/site/reference.py`: change the docstrings of the models instead -->\n\n"
 _ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n(?: {5,}.*)?)*)", re.MULTILINE)
 _NULL = re.compile(r"\bNone(?=:| leaves| writes|$)")
+_PAGE = re.compile(r"docs/(\w+)\.md")
 _LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 _WORDS = {
     str: "text",
@@ -55,7 +56,7 @@ def texts_of(model: type) -> dict[str, str]:
         _, _, block = inspect.cleandoc(documented).partition("Attributes:\n")
         for names, text in _ENTRY.findall(re.split(r"^\S", block, maxsplit=1, flags=re.MULTILINE)[0]):
             for name in names.split(", "):
-                found[name] = _NULL.sub("null", " ".join(text.split()))
+                found[name] = _PAGE.sub(r"[\1](../\1.md)", _NULL.sub("null", " ".join(text.split())))
     return found
 
 
@@ -185,7 +186,7 @@ def _intro() -> list[str]:
         "A configuration is a YAML file for `fedsyn run`, or a dictionary for `fedsyn.run`. Three keys are enough:",
         "",
         "```yaml",
-        "data: patients.csv   # stands for data.source; its schema.yaml is found beside it, or named by data.schema",
+        "data: patients.csv   # stands for data.source; schema.yaml lies beside it",
         "epsilon: 1           # stands for privacy.epsilon",
         "delta: 1e-6          # stands for privacy.delta",
         "```",
