@@ -350,7 +350,7 @@ def test_a_client_pays_no_more_than_the_share_for_what_is_found() -> None:
     refused = asked("find-categories", {"prefixes": [[""]]}, [257], sigma=(0.9 / (share * whole)) ** 0.5)
     assert refused["error"] == "budget", "although its ledger has room for it"
     asked.state[ASKED] = [[0, 0]]
-    del asked.state[FOLLOWED]
+    asked.state.pop(FOLLOWED, None)
     assert asked("find-categories", {"prefixes": [[""]]}, [257], sigma=(1.01 / (share * whole)) ** 0.5)["ok"]
 
 
