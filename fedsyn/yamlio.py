@@ -156,8 +156,8 @@ def _represent_list(dumper: yaml.SafeDumper, items: Sequence[Any]) -> yaml.Node:
     return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=flat)
 
 
-# Characters that YAML folds into a space, takes for the end of a line, or does not allow as they are. (PyYAML escapes the
-# same between double quotes, and writes some of them as they are elsewhere.)
+# Characters that YAML folds into a space, takes for the end of a line, or does not allow as they are. PyYAML escapes
+# them between double quotes, and writes some of them as they are elsewhere.
 _ODD = re.compile("[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -1,8 +1,9 @@
 """What a metric says of tables that everybody understands: the scale beside its value.
 
-The training rows themselves are as good as a table can be expected to be (though a metric that reads held-out rows may
-say otherwise); columns drawn independently from the real one-way marginals know no association; a uniform table knows
-nothing. Metrics that train slow learners or solve transport problems get none here: docs/metrics.md quotes theirs.
+The training rows themselves are as good as a table can be expected to be (though a metric that reads held-out rows
+may say otherwise); columns drawn independently from the real one-way marginals know no association; a uniform table
+knows nothing. A learner of independent columns guesses: it is given rows of one label. Metrics that train slow
+learners or solve transport problems get none here: docs/metrics.md quotes theirs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from fedsyn.inference import EmpiricalModel, Model
 
 _FAST = ("workload_error", "workload_error_l2", "nll", "range_query_error", "range_query_error_3")
 _ONE_LEARNER = ("auc", "f1", "accuracy", "f1_lr", "accuracy_lr", "rmse")
-_FEW_ROWS = 2_000  # teach a learner of independent columns as little as many would
+_MOST_ROWS = 200_000  # of the training table; of a longer one a sample stands for it
+_FEW_ROWS = 2_000  # teach a learner that nothing is linked as well as many would
 
 
 def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator) -> dict[str, dict[str, float | None]]:
@@ -34,24 +36,42 @@ def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator
     chosen = [name for name in names if name in _FAST or name in _ONE_LEARNER]
     if not chosen or len(data.train) == 0:
         return {}
-    domain, rows = data.domain, len(data.train)
-    learners_only = all(name in _ONE_LEARNER for name in chosen)
-    made = min(rows, _FEW_ROWS) if learners_only else rows
-    shuffled = _shuffled(sample_rows(data.train, made, rng), rng)
-    uniform = np.column_stack([rng.integers(0, size, made) for size in domain.shape]) if len(domain) else shuffled
+    train = sample_rows(data.train, _MOST_ROWS, rng)
+    domain, rows = data.domain, len(train)
+    shuffled = _shuffled(train, rng)
+    uniform = np.column_stack([rng.integers(0, size, rows) for size in domain.shape]) if len(domain) else shuffled
     references: dict[str, tuple[Model | EmpiricalModel, Codes]] = {
-        "training rows": (EmpiricalModel(domain, data.train), data.train),
-        "independent columns": (_independent(data.train, domain), shuffled),
+        "training rows": (EmpiricalModel(domain, train), train),
+        "independent columns": (_independent(train, domain), shuffled),
         "uniform table": (Model(domain, {}, float(rows)), uniform),
     }
     found: dict[str, dict[str, float | None]] = {name: {} for name in chosen}
     for reference, (model, table) in references.items():
         for name in chosen:
-            few = name in _ONE_LEARNER and reference != "training rows"
-            synthetic = table[:_FEW_ROWS] if few else table
-            value = evaluate([name], replace(data, model=model, synthetic=synthetic, cache={}))[name]
+            made = table
+            if name in _ONE_LEARNER and reference != "training rows":
+                if reference == "uniform table":
+                    continue
+                made = _guess(train[:_FEW_ROWS], train, data)
+            value = evaluate([name], replace(data, model=model, synthetic=made, cache={}))[name]
             found[name][reference] = value if np.isfinite(value) else None
     return found
+
+
+def _guess(rows: Codes, train: Codes, data: EvaluationInput) -> Codes:
+    """Rows whose label is always the same: what can be learned where nothing is linked to the label.
+
+    That is the most frequent value, or for a regression the one nearest to the mean.
+    """
+    assert data.label is not None
+    axis = data.domain.axes((data.label,))[0]
+    codes = train[:, axis].astype(np.int64)
+    guess = int(np.argmax(np.bincount(codes)))
+    if data.label_values is not None and np.isfinite(data.label_values[codes]).any():
+        guess = int(np.nanargmin(np.abs(data.label_values - np.nanmean(data.label_values[codes]))))
+    result = rows.copy()
+    result[:, axis] = guess
+    return result
 
 
 def _shuffled(codes: Codes, rng: np.random.Generator) -> Codes:

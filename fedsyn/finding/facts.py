@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.finding.grid import divisible, grid, tree
-from fedsyn.finding.prefixes import FOLLOWED
+from fedsyn.finding.prefixes import FOLLOWED, is_word
 from fedsyn.finding.universe import Floats, universe
 from fedsyn.inference.hierarchy import Hierarchy
 from fedsyn.schema import BinnedColumn, Schema
@@ -120,15 +120,17 @@ class Finding:
                 raise ValueError("must be ascending edges of the grid, for no more bins than the schema asks for")
 
     def check_categories(self, categories: Sequence[Sequence[str]]) -> None:
-        """ValueError unless they are as many, as long and as different as the schema allows."""
+        """ValueError unless they are words, as many, as long and as different as the schema allows."""
         if len(categories) != len(self.texts):
             raise ValueError("must have one list for each column whose categories are private")
         for column, found in zip(self.texts, categories, strict=True):
-            lengths = [len(text.encode("utf-8", "surrogatepass")) for text in found]
+            if not all(is_word(text, self.schema.missing_text) for text in found):
+                raise ValueError("must be texts without control characters or outer blanks, none of a missing value")
+            lengths = [len(text.encode("utf-8")) for text in found]
             if len(set(found)) < len(found) or len(found) > column.wanted.most:
                 raise ValueError("must be different, and no more than the schema asks for")
-            if max(lengths, default=1) > column.wanted.length or any(not text.strip() for text in found):
-                raise ValueError("must be texts of no more bytes than the schema asks for, none of them blank")
+            if max(lengths, default=1) > column.wanted.length:
+                raise ValueError("must be texts of no more bytes than the schema asks for")
 
     def closed(self, cells: Cells, cuts: Sequence[Sequence[int]], categories: Sequence[Sequence[str]]) -> Schema:
         """The schema with what was found in it; ValueError as the checks."""

@@ -6,7 +6,8 @@ the 256 bytes, or end here. A text of b bytes is known after b + 1 levels, all o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +22,18 @@ SYMBOLS = 257
 _END = 256
 #: Prefixes that may be followed at a time, for each category that may be found.
 FOLLOWED = 2
+
+
+def is_word(text: str, missing_text: Collection[str] = ()) -> bool:
+    """Whether a text may become a category; any other counts as `other`.
+
+    A word is what `CategoricalColumn.word_of` gives of a cell that is there (stripped, not blank, none that stands for
+    a missing value), in strict UTF-8, without control characters, breaks of lines or a mark of byte order. No such
+    text is anybody's ward; one that was planted would pass for another one in a file, a page or a terminal.
+    """
+    if not text or text != text.strip() or text in missing_text or "\ufeff" in text:
+        return False
+    return not any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in text)
 
 
 def level_counts(
@@ -51,12 +64,14 @@ class PrefixTree:
     Attributes:
         most: categories; twice as many prefixes are followed at a time, for those that become too long.
         length: most bytes of a category.
+        missing_text: texts that stand for a missing value.
         alive: prefixes to ask about next, of equal length.
         found: category -> its noisy rows.
     """
 
     most: int
     length: int
+    missing_text: frozenset[str] = frozenset()
     alive: list[bytes] = field(default_factory=lambda: [b""])
     found: dict[str, float] = field(default_factory=dict)
 
@@ -78,13 +93,14 @@ class PrefixTree:
                     longer[prefix + bytes([symbol])] = float(counts[cell])
                 continue
             try:
-                self.found[prefix.decode("utf-8")] = float(counts[cell])
+                text = prefix.decode("utf-8")
             except UnicodeDecodeError:  # noise: no text ends within a letter
                 continue
+            if is_word(text, self.missing_text):
+                self.found[text] = float(counts[cell])
         self.alive = sorted(sorted(longer, key=lambda p: (-longer[p], p))[: FOLLOWED * self.most])
 
     @property
     def categories(self) -> list[str]:
-        """The most frequent ones, in the order of their text; the empty text is a missing value, not a category."""
-        named: Mapping[str, float] = {text: count for text, count in self.found.items() if text.strip()}
-        return sorted(sorted(named, key=lambda text: (-named[text], text))[: self.most])
+        """The most frequent ones, in the order of their text."""
+        return sorted(sorted(self.found, key=lambda text: (-self.found[text], text))[: self.most])

@@ -239,7 +239,7 @@ class Synthesizer:
     def sample(
         self, n: int | None = None, where: Mapping[str, Any] | None = None, *, seed: int | None = None
     ) -> pd.DataFrame:
-        """Synthetic rows, in the columns, order and dtypes that the schema says. It costs nothing, however often it is done.
+        """Synthetic rows: columns, order and dtypes are the schema's. It costs nothing, however often it is done.
 
         Args:
             n: how many; None: as many as the model estimates that there are (that meet the conditions).

@@ -1,8 +1,9 @@
 """The client's side of finding what is private in an open schema: three sums of counts, and what came out of them.
 
 Before the schema is closed a client answers these requests and none of its mechanism's; afterwards the reverse. What it
-may be asked follows from its own schema and configuration alone (`fedsyn.finding.facts`): it refuses anything else, and
-anything twice.
+may be asked follows from its own schema and configuration alone (`fedsyn.finding.facts`): it refuses anything else,
+anything twice or out of order, a prefix that begins with none of those that it was asked about before, and more than
+`privacy.schema_share` of the budget.
 
 Why a server gains nothing by telling a client of other pieces than it released: the pieces fix a public schema, and
 every mechanism is private under any public schema, chosen however the server likes. They are public knowledge to the
@@ -11,7 +12,8 @@ mechanism, as bounds in a file would be; a category that was made up is a questi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,20 +22,24 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
-from fedsyn.errors import ProtocolError, SchemaError
+from fedsyn.errors import BudgetExceeded, ProtocolError, SchemaError
 from fedsyn.finding.facts import Finding
 from fedsyn.finding.prefixes import SYMBOLS, level_counts
 from fedsyn.finding.universe import histogram
-from fedsyn.privacy import Release
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, Join, Sizes, TableClient, answers, shared_contract
 from fedsyn.protocol.contract import Contract
 from fedsyn.schema.own_rows import OwnRows
+from fedsyn.wire.envelope import Arrays, Envelope
 from fedsyn.wire.holder import Call, Holder
 from fedsyn.wire.requests import AskRequest, Layout, Request, SumRequest
 
-#: Of the holder's state: what it was asked of its open columns, and what was found.
-ASKED, FOUND = "find_asked", "found"
+#: Of the holder's state: what it was asked of its open columns, the prefixes that it was asked about last, and what was
+#: found.
+ASKED, FOLLOWED, FOUND = "find_asked", "find_followed", "found"
+# Shares of the noise are sized with room for rounding.
+_ROOM = 1.0 + 1e-6
 
 
 def finding_of(contract: Contract) -> Finding:
@@ -142,18 +148,57 @@ class FindingClient(TableClient):
         assert holder.open_schema is not None
         return shared_contract(self._family, config, holder.domain).opened(holder.open_schema)
 
-    def _once(self, key: str) -> None:
-        """Remembers what was asked; ProtocolError the second time. Kept by the holder, whatever becomes of the sum."""
+    def _once(self, step: tuple[int, int]) -> None:
+        """Remembers what was asked; ProtocolError unless it comes after all of that. Whatever becomes of the sum.
+
+        Args:
+            step: 0 ranges, 1 bins, 2 categories, and the length of a prefix.
+        """
         asked = self.holder.state.setdefault(ASKED, [])
-        if key in asked:
-            raise ProtocolError("this was asked of the open columns before: it is answered once in a run")
-        asked.append(key)
+        if asked and list(step) <= asked[-1]:
+            raise ProtocolError(
+                "open columns are asked about once in a run, and in order: ranges, bins, categories by length"
+            )
+        asked.append(list(step))
+
+    def _follow(self, prefixes: list[list[str]]) -> None:
+        """Refuses prefixes that do not go on from those of the last sum that this client was asked for.
+
+        A client that missed a sum knows their beginnings only. Before the first one the empty prefix is known.
+        """
+        known = self.holder.state.get(FOLLOWED, [[""] for _ in prefixes])
+        for own, new in zip(known, prefixes, strict=True):
+            length = len(own[0]) if own else 0
+            if not {prefix[:length] for prefix in new} <= set(own):
+                raise ProtocolError("a prefix goes on from none that this client was asked about before")
+
+    def _sum(self, method: Callable[[Call[Any]], Any], call: Call[Any], envelope: Envelope) -> Arrays:
+        def within(call: Call[Any]) -> Any:
+            spec = envelope.sum
+            assert spec is not None
+            cost = Release(envelope.request, 0, GAUSSIAN, spec.sensitivity, sigma=spec.sigma, count=spec.count)
+            self._require_share(cost.rho)
+            return method(call)
+
+        return super()._sum(within, call, envelope)
+
+    def _require_share(self, rho: float) -> None:
+        """BudgetExceeded if sums of this cost leave the mechanism less than the run's configuration says.
+
+        Of the run's budget, not of this holder's own, which may be less: that one its ledger keeps to.
+        """
+        budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
+        found = [r for r in self.ledger.releases if r.name.startswith("find-")]
+        others = math.fsum(r.rho for r in self.ledger.releases if r not in found)
+        whole = Ledger(budget, accountant_for(self.contract.accountant, budget)).remaining_rho - others
+        if math.fsum([rho, *(r.rho - r.extra for r in found)]) > self.contract.schema_share * whole * _ROOM:
+            raise BudgetExceeded("this would cost more than privacy.schema_share of the budget; nothing was released")
 
     @answers(FindRanges)
     def ranges(self, call: Call[FindRanges]) -> Contribution:
         """Counts over each universe; one row touches each once, L2 sensitivity 1."""
         layout = call.request.layout(self.contract, call.arrays)
-        self._once(call.request.name)
+        self._once((0, 0))
         parts = [histogram(np.array(c.edges), self.own.numbers[c.name]) for c in finding_of(self.contract).ranges]
         return _contribution(parts, layout)
 
@@ -161,7 +206,7 @@ class FindingClient(TableClient):
     def bins(self, call: Call[FindBins]) -> Contribution:
         """Counts of each grid at every width; one row touches each width once, L2 sensitivity 1."""
         cells, layout = call.request.cells, call.request.layout(self.contract, call.arrays)
-        self._once(call.request.name)
+        self._once((1, 0))
         parts = []
         for i in finding_of(self.contract).binned:
             column = finding_of(self.contract).ranges[i]
@@ -175,7 +220,9 @@ class FindingClient(TableClient):
         layout = call.request.layout(self.contract, call.arrays)
         asked = [[bytes.fromhex(prefix) for prefix in own] for own in call.request.prefixes]
         length = next(len(prefix) for own in asked for prefix in own)
-        self._once(f"{call.request.name} {length}")
+        self._follow(call.request.prefixes)
+        self._once((2, length))
+        self.holder.state[FOLLOWED] = call.request.prefixes
         columns = zip(finding_of(self.contract).texts, asked, strict=True)
         parts = [
             level_counts(self.own.words[column.name], self.own.word_counts(column.name), prefixes)

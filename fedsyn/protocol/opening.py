@@ -150,7 +150,8 @@ class Opening(Driver):
     def _categories(self, rho: float) -> Asking:
         """The categories of every such column, for at most rho: an equal part for each length of a prefix."""
         texts, levels = self.finding.texts, self.finding.levels
-        trees = [PrefixTree(column.wanted.most, column.wanted.length) for column in texts]
+        missing = self.finding.schema.missing_text
+        trees = [PrefixTree(column.wanted.most, column.wanted.length, missing) for column in texts]
         for _ in range(levels):
             if not any(tree.alive for tree in trees):
                 break

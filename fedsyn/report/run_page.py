@@ -148,9 +148,10 @@ def _warnings(facts: RunFacts) -> str:
             )
         )
     else:
-        found.append(
-            not_for_publication() + paragraph("fedsyn report RUN --no-real writes the page for publication.", "soft")
-        )
+        compared = facts.quality is not None or any(name in all_metrics() for name in facts.metrics)
+        measured = "It shows bytes and times as they were measured, which follow the rows of the holders."
+        found.append(not_for_publication() if compared else warning("Not for publication.", measured))
+        found.append(paragraph("fedsyn report RUN --no-real writes the page for publication.", "soft"))
     if not ledger["private"]:
         reasons = "; ".join(ledger["not_private_because"])
         found.append(warning("This run is not private.", f"Do not release the table: {reasons}."))

@@ -20,7 +20,7 @@ from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.runs.directory import save_model, write_json
 from fedsyn.runs.prepare import Prepared, randomness_of
-from fedsyn.runs.report import QUALITY_SEED, save_quality, write_run_page
+from fedsyn.runs.report import DRAWN_ROWS, QUALITY_SEED, save_quality, write_run_page
 from fedsyn.runs.synthesis import write_synthetic
 
 _MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
@@ -45,8 +45,9 @@ def finish(
     rows = config.synthesis.rows or max(1, round(model.total))
     file = out / f"synthetic.{config.synthesis.format or 'csv'}"
     evaluated = prepared.simulated and bool(config.evaluation)
-    keep = evaluated or full_page
-    synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=keep)
+    # Where nothing is measured, only the page's charts want rows, and a sample does for them.
+    keep, most = evaluated or full_page, None if evaluated else DRAWN_ROWS
+    synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=keep, most=most)
     save_model(out / "model.npz", model)
     prepared.schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
     metrics: dict[str, float] = {}

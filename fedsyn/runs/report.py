@@ -33,7 +33,7 @@ Scales = Mapping[str, Mapping[str, float | None]]
 
 # A fixed seed: the same tables have the same scores. Nothing private hangs on it.
 QUALITY_SEED = 0
-_DRAWN_ROWS = 200_000  # of the synthetic table, where it is drawn alone
+DRAWN_ROWS = 200_000  # of the synthetic table, where it is drawn alone
 _LINKED_COLUMNS = 40  # of the table whose associations are drawn alone
 _PRIVATE = "Read from the real rows, exactly: not for publication."
 
@@ -180,14 +180,14 @@ def _first_rows(file: Path, schema: Schema) -> Codes:
     blocks: list[Codes] = []
     for block in encoded_blocks(file, schema):
         blocks.append(block.codes)
-        if sum(map(len, blocks)) >= _DRAWN_ROWS:
+        if sum(map(len, blocks)) >= DRAWN_ROWS:
             break
-    return np.concatenate(blocks)[:_DRAWN_ROWS]
+    return np.concatenate(blocks)[:DRAWN_ROWS]
 
 
 def _alone(schema: Schema, codes: Codes) -> tuple[list[Marginal], Links]:
     """One-way marginals and associations of the synthetic table alone."""
-    codes = codes[:_DRAWN_ROWS]
+    codes = codes[:DRAWN_ROWS]
     found = shares(codes, schema.domain)
     names = list(schema.domain)
     marginals = [

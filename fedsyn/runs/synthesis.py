@@ -43,8 +43,9 @@ def write_synthetic(
     randomness: Randomness,
     *,
     keep: bool,
+    most: int | None = None,
 ) -> npt.NDArray[np.integer] | None:
-    """Writes `rows` rows of the model. Returns their (rows, d) codes, read-only, if they are to be kept."""
+    """Writes `rows` rows of the model. Returns their codes, read-only, if they are kept: all, or the `most` first."""
     spool = RowSpool(len(schema.columns), schema.dtype) if keep else None
     with table_writer(path, schema) as writer:
 
@@ -55,8 +56,8 @@ def write_synthetic(
 
         for codes, rendered in _in_order(made, enumerate(batches(model, rows, randomness)), _threads(rows)):
             writer.write(rendered)
-            if spool is not None:
-                spool.append(codes)
+            if spool is not None and (most is None or len(spool) < most):
+                spool.append(codes if most is None else codes[: most - len(spool)])
     return None if spool is None else spool.rows()
 
 

@@ -34,6 +34,13 @@ LOOKS = {
     "Kosten Pflege": r"\d{1,3}(\.\d{3})*,\d\d",
     "Kosten gesamt": r"\d{1,3}(\.\d{3})*,\d\d",
 }
+BUILDINGS = {"Innere": "Haus A", "Chirurgie": "Haus A", "Geriatrie": "Haus B", "Pädiatrie": "Süd"}
+CONSTRAINTS = """\
+constraints:
+  - Geburtsdatum <= Entlassung
+  - Kosten gesamt = Kosten Arznei + Kosten Pflege
+  - {determines: Station, column: Gebäude, map: {Innere: Haus A, Chirurgie: Haus A, Geriatrie: Haus B, Pädiatrie: Süd}}
+"""
 
 
 def typed(folder: Path, *arguments: str, code: int = 0) -> str:
@@ -58,7 +65,7 @@ def test_a_hospital_export_becomes_a_table_without_its_patients(tmp_path: Path) 
     text = schema.read_text(encoding="utf-8")
     fever = text.index("  Temperatur:")
     edited = text[fever:].replace("lower: 3", "lower: 30.0  # public\n    # was: 3", 1)
-    schema.write_text(text[:fever] + edited, encoding="utf-8")
+    schema.write_text(text[:fever] + edited + CONSTRAINTS, encoding="utf-8")
     typed(tmp_path, "schema", "review", "schema.yaml", "--all", "--data", "patients.csv")
     assert Schema.load(schema).columns["Temperatur"].span[0] == 300  # type: ignore[union-attr]
     typed(tmp_path, "run", "run.yaml", "--out", "out")
@@ -68,6 +75,14 @@ def test_a_hospital_export_becomes_a_table_without_its_patients(tmp_path: Path) 
     assert 700 < len(synthetic) < 2300  # the number of rows is noisy, too
     for name, pattern in LOOKS.items():
         assert synthetic[name].str.fullmatch(pattern).all(), name
+    money = {
+        name: synthetic[name].str.replace(".", "").str.replace(",", "").astype(int) for name in LOOKS if "Kost" in name
+    }
+    assert (money["Kosten gesamt"] == money["Kosten Arznei"] + money["Kosten Pflege"]).all()
+    days = {name: pd.to_datetime(synthetic[name], format="%d.%m.%Y") for name in ("Geburtsdatum", "Entlassung")}
+    assert (days["Geburtsdatum"] <= days["Entlassung"]).all()
+    known = synthetic[synthetic["Station"].isin(BUILDINGS)]
+    assert len(known) and (known["Station"].map(BUILDINGS) == known["Gebäude"]).all()
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text(encoding="utf-8"))
     assert ledger["private"] and 0 < ledger["epsilon"] <= 1 and ledger["delta"] == 1e-6
 

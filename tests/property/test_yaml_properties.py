@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from fedsyn import yamlio
 
 # Breaks, spaces and signs of YAML's own come up often.
-_SIGNS = st.sampled_from([*"\x00\t\n\x0b\r\x1c\x1f \x7f\x85\xa0\u2028\u2029\ufeff\ufffe\uffff", *":#-?!&*|>%@`'\"{}[],~=<"])
+_SIGNS = st.sampled_from(
+    [*"\x00\t\n\x0b\r\x1c\x1f \x7f\x85\xa0\u2028\u2029\ufeff\ufffe\uffff", *":#-?!&*|>%@`'\"{}[],~=<"]
+)
 texts = st.text(st.one_of(_SIGNS, st.characters(exclude_categories=["Cs"])), max_size=12)
 
 

@@ -193,6 +193,17 @@ def test_the_longest_the_rarest_and_the_blank_are_left_out() -> None:
     assert found.categories == ["often", "seldom"], "of more, the most frequent; none beyond 8 bytes"
 
 
+@pytest.mark.parametrize(
+    "text", ["a ", "\x85a", "a\nb", "a\x00b", "\x1b[1m", "\u2028", "\ufeff", "NA", "n/a", "?x", "\t"]
+)
+def test_what_passes_for_another_text_is_no_category(text: str) -> None:
+    found = PrefixTree(8, 8, frozenset({"NA", "n/a", "?x"}))
+    while found.alive:
+        counts = level_counts([text, "often"], np.array([100, 50]), found.alive)
+        found.take(counts.astype(float), 0.1, len(counts), 0.5)
+    assert found.categories == ["often"]
+
+
 def test_what_does_not_stand_out_is_followed_no_further() -> None:
     found = PrefixTree(8, 8)
     counts = level_counts(["aa", "b"], np.array([100, 30]), found.alive)

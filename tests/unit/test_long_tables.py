@@ -461,6 +461,11 @@ def test_synthetic_rows_depend_neither_on_threads_nor_on_what_is_kept(model, suf
         made.append((path.read_bytes(), None if codes is None else codes.tolist()))
         read = np.concatenate([block.codes for block in encoded_blocks(path, schema)])
         assert read.shape == (500, 5) and (codes is None or read.tolist() == codes.tolist())
+    first = synthesis.write_synthetic(
+        tmp_path / f"some.{suffix}", schema, model, 500, Randomness(5), keep=True, most=150
+    )
+    assert first is not None and first.tolist() == made[0][1][:150]
+    assert (tmp_path / f"some.{suffix}").read_bytes() == made[0][0]
     assert made[0] == made[1]
     assert made[2] == (made[0][0], None)
 

@@ -16,9 +16,10 @@ from fedsyn.errors import ConfigError, RunError
 from fedsyn.finding.facts import Finding
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
+from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
 from fedsyn.protocol.driving import Driver
 from fedsyn.protocol.explain import explain
-from fedsyn.protocol.finding import ASKED, FOUND, FindBins, FindingClient, FindRanges
+from fedsyn.protocol.finding import ASKED, FOLLOWED, FOUND, FindBins, FindingClient, FindRanges
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
 from fedsyn.runs.engines import run
@@ -336,8 +337,45 @@ def test_a_client_answers_once_and_charges_what_the_vectors_cost() -> None:
     answer = asked("find-ranges", {}, asked.universe, count=2)
     assert answer["ok"] and answer["spent"] == pytest.approx(2 / 1e6)
     again = asked("find-ranges", {}, asked.universe, count=2)
-    assert not again["ok"] and "answered once in a run" in again["message"] and again["spent"] == answer["spent"]
-    assert asked.state[ASKED] == ["find-ranges"]
+    assert not again["ok"] and "once in a run" in again["message"] and again["spent"] == answer["spent"]
+    assert asked.state[ASKED] == [[0, 0]]
+
+
+def test_a_client_is_asked_in_order_and_about_what_goes_on_from_before() -> None:
+    """Also where it missed a sum: it knows the beginnings. A refusal costs nothing."""
+    asked = Asked()
+
+    def about(*prefixes: str) -> dict[str, Any]:
+        return asked("find-categories", {"prefixes": [list(prefixes)]}, [257 * len(prefixes)])
+
+    assert about("")["ok"] and about("6e", "73")["ok"]
+    spent = about("6e")["spent"]
+    assert "in order" in about("73")["message"]
+    for prefix in ("6f6f", "7469"):
+        refused = about(prefix)
+        assert not refused["ok"] and "goes on from none" in refused["message"] and refused["spent"] == spent
+    for name, params, shapes in (("find-ranges", {}, asked.universe), ("find-bins", {"cells": asked.cells}, [11, 3])):
+        refused = asked(name, params, shapes, count=2)
+        assert not refused["ok"] and "in order: ranges, bins, categories" in refused["message"]
+    assert about("6e6f72", "736f75")["ok"], "after a sum that this client missed"
+    assert "goes on from none" in about("6e6f7273", "6e6f7373")["message"]
+    assert not about("")["ok"] and not about("6e")["ok"]
+
+
+def test_a_client_pays_no_more_than_the_share_for_what_is_found() -> None:
+    asked = Asked()
+    budget = PrivacyBudget(5.0, 1e-5)
+    share = FindingClient(asked.config, asked.holder, contract_class("fed_privsyn")).contract.schema_share
+    whole = Ledger(budget, accountant_for("gaussian", budget)).remaining_rho
+    # Two vectors of sensitivity 1 are rho 1/sigma^2; then one, of 1/(2 sigma^2).
+    assert not asked("find-ranges", {}, asked.universe, count=2, sigma=(0.99 / (share * whole)) ** 0.5)["ok"]
+    asked.state.clear()
+    assert asked("find-ranges", {}, asked.universe, count=2, sigma=(2.0 / (share * whole)) ** 0.5)["ok"]
+    refused = asked("find-categories", {"prefixes": [[""]]}, [257], sigma=(0.9 / (share * whole)) ** 0.5)
+    assert refused["error"] == "budget", "although its ledger has room for it"
+    asked.state[ASKED] = [[0, 0]]
+    asked.state.pop(FOLLOWED, None)
+    assert asked("find-categories", {"prefixes": [[""]]}, [257], sigma=(1.01 / (share * whole)) ** 0.5)["ok"]
 
 
 @pytest.mark.parametrize("frame", [table(0), table(1), table()], ids=["no rows", "one row", "many"])
@@ -423,6 +461,13 @@ def test_what_the_schema_does_not_call_for_is_refused() -> None:
         {"categories": [["a", "a"]]},
         {"categories": [["x" * 9]]},
         {"categories": [[" "]]},
+        {"categories": [["a "]]},
+        {"categories": [["a\nb"]]},
+        {"categories": [["\x1b[31m"]]},
+        {"categories": [["\ufeffa"]]},
+        {"categories": [["\u2028a"]]},
+        {"categories": [["\ud800"]]},
+        {"categories": [["n/a"]]},
         {"categories": []},
         {"categories": [[f"{i}" for i in range(65)]]},
         {"cells": []},

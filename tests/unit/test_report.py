@@ -253,6 +253,7 @@ def test_a_run_without_evaluation_compares_with_no_row(tmp_path: Path) -> None:
     assert not (tmp_path / QUALITY_FILE).exists()
     page = read(tmp_path / "report.html")
     assert "how good it is was not measured" in page and ">Values of the columns</h2>" in page
+    assert "bytes and times as they were measured" in page and "compares with the real rows" not in page
 
 
 def facts(**changes: Any) -> RunFacts:

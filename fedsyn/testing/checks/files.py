@@ -43,7 +43,7 @@ def check_run_directory(bench: Bench) -> None:
         nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
         grid = InProcessGrid(app, nodes, run_config_of(base.config, store=out))
         strategy = serve(base.config, prepared, grid, out, None)
-        finish(base.config, prepared, strategy, out, 0.0)
+        finish(base.config, prepared, strategy, out, 0.0, full_page=False)
         assert strategy.model is not None
         assert equal_arrays(strategy.model.to_arrays(), base.arrays), "the real client app gives another model"
         loaded = load_model(out / "model.npz").to_arrays()
@@ -89,7 +89,7 @@ def _left_behind(
         prepared = Prepared(out, federation.table.schema, False, len(federation.parts), federation.table.name)
         config.save(out / "config.yaml")
         strategy = serve(config, prepared, grid, out, None, watched_server(config, tape))
-        finish(config, prepared, strategy, out, 0.0)
+        finish(config, prepared, strategy, out, 0.0, full_page=False)
         return tape, {name: (out / name).read_bytes() for name in PUBLIC}
 
 
