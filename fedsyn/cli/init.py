@@ -55,7 +55,7 @@ def init(
     for path, content in ((described, schema.dumps()), (config, text)):
         with writing(path):
             path.write_text(content, encoding="utf-8")
-    show_draft(out_console, guesses, cells.notes, len(cells.frame))
+    show_draft(out_console, guesses, cells.notes, len(cells.frame), files[0] if len(files) == 1 else "")
     data = " ".join(f"--data {file}" for file in files)
     out_console.print(
         f"run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
@@ -117,6 +117,8 @@ def config_text(files: Sequence[str], options: dict[str, Any]) -> str:
             value = {key: inner for key, inner in value.items() if key not in known.get(node, ())}
         body = yamlio.dumps({node: value}).rstrip()
         commented = "\n".join(f"# {line}" for line in body.splitlines())
+        if node == "synthesis" and all(file.lower().endswith(".parquet") for file in files):
+            commented = "synthesis:\n  format: parquet  # as the table came, with its types\n  # rows: null"
         parts.append(
             f"# {why}\n{commented}" if node != "data" else "\n".join(f"# {line}" for line in body.splitlines()[1:])
         )
