@@ -79,6 +79,7 @@ def report(
     ] = "",
 ) -> None:
     """Turn a run or a sweep into one HTML page with charts, and into CSV and LaTeX tables."""
+    from fedsyn.runs.directory import not_for_publication
     from fedsyn.sweep.report import report_folder
 
     formats = [name.strip().lower() for name in figures.split(",") if name.strip()]
@@ -86,3 +87,7 @@ def report(
         paths = report_folder(folder, real=real, formats=formats)
     for path in paths:
         out_console.print(str(path), soft_wrap=True, highlight=False)
+    private = [] if real else not_for_publication(folder, paths)
+    if private:
+        names = ", ".join(str(path.relative_to(folder)) for path in private)
+        out_console.print(f"not for publication: {names} (of real rows)", soft_wrap=True, highlight=False)

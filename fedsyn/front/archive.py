@@ -25,6 +25,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, FedsynError
 from fedsyn.inference import EmpiricalModel, Model, model_size, read_model
 from fedsyn.runs.prepare import public_schema
+from fedsyn.runs.published import published_config
 from fedsyn.schema import Schema
 from fedsyn.version import __version__
 
@@ -81,7 +82,7 @@ def save_release(path: Path, release: Release) -> None:
     members = {
         "fedsyn.json": json.dumps({"format": FORMAT, "kind": "model", "fedsyn": __version__}).encode(),
         "schema.yaml": release.schema.dumps().encode(),
-        "config.yaml": yamlio.dumps({"format": FORMAT, **_without_places(release.config)}).encode(),
+        "config.yaml": yamlio.dumps({"format": FORMAT, **published_config(release.config)}).encode(),
         "ledger.json": json.dumps({"format": FORMAT, **release.ledger}, indent=1, ensure_ascii=False).encode(),
         "rounds.jsonl": "".join(json.dumps({"format": FORMAT, **line}) + "\n" for line in release.rounds).encode(),
         "model.npz": model_bytes(release.model),
@@ -216,18 +217,6 @@ def _config(content: bytes, where: str) -> RunConfig:
         return RunConfig.model_validate({key: value for key, value in document.items() if key != "format"})
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, name)) from None
-
-
-def _without_places(config: RunConfig) -> dict[str, Any]:
-    """A configuration without the folders of who ran it."""
-    document = config.to_dict()
-    for key in ("source", "schema"):
-        if document["data"].get(key):
-            document["data"][key] = Path(document["data"][key]).name
-    if document["data"].get("holders"):
-        document["data"]["holders"] = [Path(file).name for file in document["data"]["holders"]]
-    document["runtime"].pop("operator", None)
-    return document
 
 
 def _model(content: bytes, domain: Domain, where: str) -> Model | EmpiricalModel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,6 +33,19 @@ RESULTS = (
     "error.json",
     QUALITY_FILE,
 )
+
+
+# Of those, and of what `fedsyn report` adds, the files that are computed from a simulation's real rows without noise.
+_OF_REAL_ROWS = (QUALITY_FILE, "metrics.json", "metrics.csv", "metrics.tex", "measured.jsonl")
+
+
+def not_for_publication(out: Path, published: Sequence[Path] = ()) -> list[Path]:
+    """Files of a run directory that must not leave with the table, except those just written for publication.
+
+    Figures that an earlier `fedsyn report` drew may show real rows: nothing in them says so.
+    """
+    files = [out / name for name in _OF_REAL_ROWS] + sorted((out / "figures").glob("*.*"))
+    return [file for file in files if file.is_file() and file not in published]
 
 
 def default_out(config: RunConfig, root: Path = Path("runs")) -> Path:

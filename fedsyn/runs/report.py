@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.config import RunConfig
+from fedsyn import yamlio
+from fedsyn.config import FORMAT, RunConfig
 from fedsyn.errors import FedsynError, InputError
 from fedsyn.evaluation.labels import axis_labels
 from fedsyn.evaluation.quality import Quality, quality
@@ -26,6 +26,7 @@ from fedsyn.report.tables import latex_table, number
 from fedsyn.runs.directory import QUALITY_FILE, load_model, synthetic_file, write_json
 from fedsyn.runs.open_tables import encoded_by
 from fedsyn.runs.prepare import encoded_table, public_schema
+from fedsyn.runs.published import published_config
 from fedsyn.schema import Schema
 
 Codes = npt.NDArray[np.integer]
@@ -106,7 +107,8 @@ def write_run_page(
         schema = _schema(config, out)
     except InputError as error:
         schema = None
-        notes.append(f"The values of the columns are not shown: {error}.")
+        why = "the schema is not at hand" if public else str(error)
+        notes.append(f"The values of the columns are not shown: {why}.")
     model = load_model(out / "model.npz") if (out / "model.npz").is_file() else None
     file = synthetic_file(out)
     marginals: list[Marginal] = []
@@ -114,8 +116,8 @@ def write_run_page(
     if found is None and schema is not None and draw and (synthetic is not None or file.is_file()):
         marginals, links = _alone(schema, _first_rows(file, schema) if synthetic is None else synthetic)
     facts = RunFacts(
-        source=_source(config),
-        config=_shown_config(out, public),
+        source=published_config(config)["data"]["source"],
+        config=_shown_config(config, out, public),
         mechanism=config.mechanism.name,
         clients=config.federation.clients,
         ledger=read_facts(out / "ledger.json"),
@@ -184,20 +186,17 @@ def _schema(config: RunConfig, out: Path) -> Schema:
     return Schema.load(kept) if kept.is_file() else public_schema(config)
 
 
-def _source(config: RunConfig) -> str:
-    return Path(config.data.source).name or config.data.source
-
-
 def _rows(config: RunConfig, model: Model | EmpiricalModel | None) -> int | None:
     if config.synthesis.rows is not None or model is None:
         return config.synthesis.rows
     return max(1, round(model.total))
 
 
-def _shown_config(out: Path, public: bool) -> str:
-    """The configuration as it stands; for publication without the folders of the machine that it ran on."""
-    text = (out / "config.yaml").read_text(encoding="utf-8")
-    return re.sub(r"(?<![\w.])/(?:[^\s/'\",]+/)+", "", text) if public else text
+def _shown_config(config: RunConfig, out: Path, public: bool) -> str:
+    """The configuration as it stands; for publication without the folders and machines of whoever ran it."""
+    if public:
+        return yamlio.dumps({"format": FORMAT, **published_config(config)})
+    return (out / "config.yaml").read_text(encoding="utf-8")
 
 
 def _first_rows(file: Path, schema: Schema) -> Codes:

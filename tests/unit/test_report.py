@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import yaml
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, DataError
 from fedsyn.evaluation.quality import Quality, quality
+from fedsyn.front.archive import read_release, save_release
 from fedsyn.loading import load_config
 from fedsyn.report.figures import file_spec
 from fedsyn.report.quality_page import evaluation_page
@@ -30,7 +32,7 @@ from fedsyn.report.tables import latex_table, number, plus_minus
 from fedsyn.runs.directory import QUALITY_FILE, load_metrics
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import encoded_table, public_schema
-from fedsyn.runs.report import load_quality
+from fedsyn.runs.report import load_quality, write_run_page
 from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.sweep import load_results, load_sweep, run_sweep
 from fedsyn.sweep.comparison import Layout, best, is_geometric, main_axis
@@ -186,6 +188,44 @@ def test_the_page_for_publication_names_no_folder_of_this_machine(copy: Path, tm
     RunConfig(**{**config.to_dict(), "data": data}).save(copy / "config.yaml")
     page = report_folder(copy, real=False)[0].read_text(encoding="utf-8")
     assert str(tmp_path) not in page and "source: rows.csv" in page and "schema: schema.yaml" in page
+
+
+def test_neither_page_nor_saved_model_say_where_the_run_was(copy: Path, tmp_path: Path) -> None:
+    """Paths with blanks, of a home and of Windows, a holder's each; the machines of a cluster."""
+    config = load_config(copy / "config.yaml").to_dict()
+    files = ["/srv/Dr Meier/secret/a.csv", "~/Meier/secret/b.csv", "C:\\Dr Meier\\secret\\c.csv", "secret Meier/d.csv"]
+    data = {**config["data"], "source": files[0], "holders": files, "schema": "../Dr Meier/secret/s.yaml"}
+    places = {"operator": "/keys of/Meier", "superlink": "Meier", "ray": {"address": "ray.meier.example:6379"}}
+    mechanism = {**config["mechanism"], "name": "meine.klasse:Strategie"}
+    changed = {**config, "data": data, "runtime": {**config["runtime"], **places}, "mechanism": mechanism}
+    RunConfig(**changed).save(copy / "config.yaml")
+    write_run_page(copy, config=RunConfig(**changed), public=True)
+    page = (copy / "report.html").read_text(encoding="utf-8")
+    save_release(tmp_path / "m.fedsyn", read_release(copy))
+    with zipfile.ZipFile(tmp_path / "m.fedsyn") as archive:
+        saved = {name: archive.read(name).decode("latin-1") for name in archive.namelist()}
+    for text in (page, *saved.values()):
+        assert not re.search(r"Meier|meier|secret|srv", text)
+    for text in (page, saved["config.yaml"]):
+        assert "meine.klasse:Strategie" in text and "c.csv" in text and "schema: s.yaml" in text
+    assert read_release(tmp_path / "m.fedsyn").config.data.holders == ("a.csv", "b.csv", "c.csv", "d.csv")
+
+
+def test_what_must_not_leave_with_the_page_is_listed(copy: Path) -> None:
+    report_folder(copy)
+    (copy / "figures").mkdir(exist_ok=True)
+    (copy / "figures" / "age.svg").write_text("<svg/>", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "fedsyn.cli", "report", str(copy), "--no-real"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    last = done.stdout.strip().splitlines()[-1]
+    assert last == (
+        "not for publication: quality.json, metrics.json, metrics.csv, metrics.tex, measured.jsonl, "
+        "figures/age.svg (of real rows)"
+    )
 
 
 def test_report_writes_exact_tables(copy: Path) -> None:
