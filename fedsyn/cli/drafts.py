@@ -16,10 +16,10 @@ from fedsyn.schema.guess import FEW_ROWS, Guess
 _WIDEST_NAME = 22
 
 
-def show_draft(console: Console, guesses: Mapping[str, Guess], notes: Sequence[str], rows: int) -> None:
-    """Prints one line a column, and below what to look at."""
+def show_draft(console: Console, guesses: Mapping[str, Guess], notes: Sequence[str], rows: int, file: str = "") -> None:
+    """Prints one line a column, and below what to look at; `file` stands before notes that do not name theirs."""
     for note in notes:
-        console.print(Text(f"the file: {note}"))
+        console.print(Text(f"{file}: {note}" if file else note))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
     table.add_column("column", max_width=_WIDEST_NAME, overflow="fold")
     table.add_column("kind", no_wrap=True)

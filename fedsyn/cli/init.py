@@ -55,7 +55,7 @@ def init(
     for path, content in ((described, schema.dumps()), (config, text)):
         with writing(path):
             path.write_text(content, encoding="utf-8")
-    show_draft(out_console, guesses, cells.notes, len(cells.frame))
+    show_draft(out_console, guesses, cells.notes, len(cells.frame), files[0] if len(files) == 1 else "")
     data = " ".join(f"--data {file}" for file in files)
     out_console.print(
         f"run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
@@ -120,6 +120,8 @@ def config_text(files: Sequence[str], options: dict[str, Any]) -> str:
             parts.append("\n".join(comments[1:]))
         elif node == "federation" and alone:
             parts.append(f"# {why}\n{_ALONE}\n" + _indented("\n".join(comments[1:])))
+        elif node == "synthesis" and all(file.lower().endswith(".parquet") for file in files):
+            parts.append(f"# {why}\n{_PARQUET}")
         else:
             parts.append(f"# {why}\n" + "\n".join(comments))
     own = f"{_HEAD}{data}\n{_indented(parts[0])}\n{_BUDGET}"
@@ -143,6 +145,10 @@ delta: {_DELTA}"""
 _ALONE = """\
 federation:
   clients: 1 # one file is one holder, who adds the noise; 10, say, would be a simulation of ten"""
+_PARQUET = """\
+synthesis:
+  format: parquet # as the table came, with its types
+  # rows: null"""
 #: Groups of keys, in the order of a file, with what they are for.
 _NODES = {
     "data": "",

@@ -122,6 +122,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.evaluation import all_metrics
     from fedsyn.report.html import read_facts
     from fedsyn.runs.directory import synthetic_file
+    from fedsyn.runs.report import run_alarms
 
     ledger = read_facts(folder / "ledger.json")
     _say("synthetic table", str(synthetic_file(folder)))
@@ -131,6 +132,8 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     else:
         reasons = "; ".join(ledger["not_private_because"])
         _say("privacy", f"do not release this table ({reasons})", "yellow")
+    for title, text in run_alarms(folder, config):
+        _say("warning", f"{title} {text}", "yellow")
     good = _how_good(folder)
     if good:
         _say("quality", good)

@@ -60,12 +60,12 @@ def draft_command(
     options = file_options(separator, encoding, decimal, sheet)
     cells, guesses, schema = drafted(file, options, bins, label, keep or ())
     if out is None:
-        show_draft(err_console, guesses, cells.notes, len(cells.frame))
+        show_draft(err_console, guesses, cells.notes, len(cells.frame), file)
         sys.stdout.write(schema.dumps())
         return
     with writing(out):
         schema.save(out)
-    show_draft(out_console, guesses, cells.notes, len(cells.frame))
+    show_draft(out_console, guesses, cells.notes, len(cells.frame), file)
     out_console.print(
         f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:\n"
         f"  fedsyn schema review {out} --data {file}",

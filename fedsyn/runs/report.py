@@ -21,7 +21,7 @@ from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.loading import load_config
 from fedsyn.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.report.html import read_facts, read_rounds
-from fedsyn.report.run_page import RunFacts, run_page
+from fedsyn.report.run_page import RunFacts, alarms, run_page
 from fedsyn.report.tables import latex_table, number
 from fedsyn.runs.directory import QUALITY_FILE, load_model, synthetic_file, write_json
 from fedsyn.runs.open_tables import encoded_by
@@ -136,6 +136,33 @@ def write_run_page(
     )
     page = run_page(facts, draw=draw)
     return [page.write(out / "report.html"), *page.save_figures(out / "figures", tuple(formats))]
+
+
+def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
+    """What the page of a run warns of (`fedsyn.report.run_page.alarms`), to be said aloud, too."""
+    if not (out / "model.npz").is_file():
+        return []
+    model, found = load_model(out / "model.npz"), load_quality(out)
+    facts = RunFacts(
+        source=_source(config),
+        config="",
+        mechanism=config.mechanism.name,
+        clients=config.federation.clients,
+        ledger=read_facts(out / "ledger.json"),
+        metrics={},
+        rounds=[],
+        rows=None,
+        domain=dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
+        total=model.total,
+        edges=None,
+        marginals=[],
+        links=(),
+        quality=None if found is None else found[0],
+        scales={},
+        notes=[],
+        public=False,
+    )
+    return alarms(facts)
 
 
 def _measure(config: RunConfig, out: Path) -> str:

@@ -46,6 +46,10 @@ def draft_columns(
         ConfigError: `bins` out of range, or a name in `keep` that is none of a column.
         DataError: no rows or columns, doubled column names, or `label` is not a column.
     """
+    if not hasattr(frame, "columns"):
+        raise DataError(f"cannot draft a schema: expected a DataFrame, found {type(frame).__name__}")
+    if type(bins) is not int:
+        raise ConfigError(f"bins must be a whole number, found {type(bins).__name__}")
     names = [str(name) for name in frame.columns]
     if len(frame) == 0 or not names:
         raise DataError("cannot draft a schema: the table has no rows or no columns")

@@ -27,6 +27,8 @@ _DATES = (
 _HOURS = r"\d{1,2}"
 _CLOCKS = (
     (r"\d{1,2}:[0-5]\d", "%H:%M", "minute"),
+    (r"(0\d|1[0-2]):[0-5]\d [AP]M", "%I:%M %p", "minute"),
+    (r"(0\d|1[0-2]):[0-5]\d:[0-5]\d [AP]M", "%I:%M:%S %p", "second"),
     (r"\d{1,2}:[0-5]\d:[0-5]\d", "%H:%M:%S", "second"),
     (r"\d{1,2}:[0-5]\d:[0-5]\d\.\d{1,3}", "%H:%M:%S.%f", "millisecond"),
     (r"\d{1,2}:[0-5]\d:[0-5]\d\.\d{1,6}", "%H:%M:%S.%f", "microsecond"),
@@ -110,10 +112,10 @@ def _datetime(profile: Profile, written: str, zone: str | None, step: str) -> Mo
 
 def _times(profile: Profile) -> Moments | None:
     for pattern, written, step in _CLOCKS:
-        if not profile.all_match(rf"^([01]?\d|2[0-3]){pattern.removeprefix(_HOURS)}$"):
+        if not profile.all_match(f"^{pattern.replace(_HOURS, '([01]?[0-9]|2[0-3])', 1)}$"):
             continue
         keys: dict[str, Any] = {"step": step} if step != "second" else {}
-        keys |= {} if profile.all_match(r"^\d\d:") else {"format": written}
+        keys |= {} if profile.all_match(r"^\d\d:") and "%p" not in written else {"format": written}
         return Moments("time", keys, f"times of day to the {step}")
     return None
 

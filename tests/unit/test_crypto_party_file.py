@@ -44,7 +44,7 @@ def one_sentence(error: pytest.ExceptionInfo[ConfigError]) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("role: crypto", "role: crpto", "role: input should be 'compute' or 'crypto'"),
+        ("role: crypto", "role: crpto", "role: must be 'compute' or 'crypto'"),
         ("role: crypto\n", "", r"role 'compute' needs the cards of the other two parties, found 0; .* role: crypto"),
         ("role: crypto", "role: crypto\nparties: [a.yaml, b.yaml]", "role 'crypto' has no other parties; leave it out"),
         ("[study/certificate.pem]", "study/certificate.pem", r"operators: expected a list: \[study/certificate.pem\]"),
