@@ -144,7 +144,7 @@ def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
         return []
     model, found = load_model(out / "model.npz"), load_quality(out)
     facts = RunFacts(
-        source=_source(config),
+        source=published_config(config)["data"]["source"],
         config="",
         mechanism=config.mechanism.name,
         clients=config.federation.clients,
