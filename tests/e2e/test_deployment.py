@@ -33,6 +33,7 @@ runtime: {engine: deployment, superlink: loopback}
 """
 RUN_FILES = (
     "config.yaml",
+    "schema.yaml",
     "synthetic.csv",
     "model.npz",
     "ledger.json",

@@ -137,7 +137,7 @@ def test_the_baselines_are_one_gaussian_mechanism(name: str) -> None:
     mu = sqrt(sum(r.count / r.sigma**2 for r in ledger.releases))
     assert mu == pytest.approx(PrivacyBudget(1.0, 1e-5).mu, rel=1e-8)
     assert gaussian_epsilon(mu, 1e-5) <= 1.0
-    with pytest.raises(ConfigError, match=r"rounds.*integer"):  # annealed scales would need a filter
+    with pytest.raises(ConfigError, match=r"rounds.*whole number"):  # annealed scales would need a filter
         config(name, rounds=None)
 
 

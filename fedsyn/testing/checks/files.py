@@ -24,7 +24,7 @@ from fedsyn.testing.checks.replay import neighbours
 from fedsyn.testing.harness import Draw, Federation, Tape, watched_grid, watched_server
 
 #: What the README calls public (`synthetic.csv` and `model.npz` if the run is private).
-PUBLIC = ("synthetic.csv", "model.npz", "ledger.json", "rounds.jsonl", "config.yaml")
+PUBLIC = ("synthetic.csv", "model.npz", "schema.yaml", "ledger.json", "rounds.jsonl", "config.yaml")
 
 
 def check_run_directory(bench: Bench) -> None:
