@@ -178,7 +178,7 @@ class FhAimContract(AimContract):
     central = False
 
     @classmethod
-    def default_aggregation(cls) -> dict[str, str]:
+    def default_aggregation(cls, *, alone: bool = False) -> dict[str, str]:
         return {"protocol": "fhe", "noise": "distributed"}
 
 

@@ -97,7 +97,9 @@ def protected(document: dict[str, Any]) -> dict[str, Any]:
     chosen = given.get("name", DEFAULT_MECHANISM) if isinstance(given, dict) else given
     if not isinstance(chosen, str):
         return document  # the model says what is wrong
-    defaults = contract_class(chosen).default_aggregation()
+    federation = document.get("federation")
+    alone = isinstance(federation, dict) and federation.get("clients") == 1
+    defaults = contract_class(chosen).default_aggregation(alone=alone)
     return {**document, "aggregation": {**defaults, **{key: value for key, value in node.items() if key != "protocol"}}}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from fedsyn.runs.directory import default_out, record_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared, deployed, prepare
 from fedsyn.runs.run_config import config_of, store_of
-from fedsyn.runs.serve import serve
+from fedsyn.runs.serve import serve, told_what_was_spent
 from fedsyn.schema import Schema
 
 app = ServerApp()
@@ -28,6 +29,7 @@ def main(grid: Grid, context: Context) -> None:
     started = time.perf_counter()
     run_config = context.run_config
     out = Path(str(run_config["out"])) if run_config.get("out") else None
+    made: Path | None = None  # a folder of this run alone, with its rows
     try:
         config = config_of(run_config, len(list(grid.get_node_ids())))
         out = (out or default_out(config)).resolve()
@@ -37,12 +39,15 @@ def main(grid: Grid, context: Context) -> None:
         elif run_config.get("schema"):
             config.save(out / "config.yaml")
             schema = Schema.loads(str(run_config["schema"]), "the run's schema")
-            prepared = deployed(config, schema, Path(tempfile.mkdtemp(prefix="fedsyn-")))
+            made = Path(tempfile.mkdtemp(prefix="fedsyn-"))
+            prepared = deployed(config, schema, made)
         else:
             config.save(out / "config.yaml")
-            prepared = prepare(config, store_of(run_config))
+            made = store_of(run_config)
+            prepared = prepare(config, made)
         strategy = serve(config, prepared, grid, out, None)
-        metrics = finish(config, prepared, strategy, out, started)
+        with told_what_was_spent(lambda: strategy.ledger, out):
+            metrics = finish(config, prepared, strategy, out, started)
         print(f"fedsyn: {out}")
         for name, value in metrics.items():
             print(f"fedsyn: {name} = {value:.6g}")
@@ -50,3 +55,6 @@ def main(grid: Grid, context: Context) -> None:
         if out is not None:
             record_error(out, error)
         raise
+    finally:
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)

@@ -1,7 +1,7 @@
 """The command line, `fedsyn COMMAND`: one module for each group of commands, put together here.
 
-Exit codes: 0 success, 1 the run failed, 2 bad configuration or bad data, 70 a bug, 130 interrupted; each with one
-message and no traceback (`fedsyn.cli.ending`).
+Exit codes: 0 success, 1 the run failed, 2 bad configuration or bad data, 70 a bug, 130 interrupted, 143 told to end;
+each with one message and no traceback (`fedsyn.cli.ending`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from fedsyn.version import __version__
 
 #: Asks for the traceback of what went wrong.
 DEBUG = "FEDSYN_DEBUG"
-OK, FAILED, BAD_INPUT, BUG, INTERRUPTED = 0, 1, 2, 70, 130
+OK, FAILED, BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 0, 1, 2, 70, 130, 143
 
 
 def ended(command: Callable[[], Any]) -> int:
@@ -31,7 +31,7 @@ def ended(command: Callable[[], Any]) -> int:
         command: returns an exit code, or something else for success.
 
     Returns:
-        0 success; 1 the run failed; 2 bad input; 70 a bug of fedsyn; 130 interrupted.
+        0 success; 1 the run failed; 2 bad input; 70 a bug of fedsyn; 130 interrupted; 143 told to end (SIGTERM).
     """
     try:
         code = command()
@@ -60,7 +60,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return "interrupted", INTERRUPTED
     if isinstance(error, SystemExit):
-        return "", error.code if type(error.code) is int else FAILED
+        return "terminated" * (error.code == TERMINATED), error.code if type(error.code) is int else FAILED
     if isinstance(error, BrokenPipeError):  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return "", FAILED

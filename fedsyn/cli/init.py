@@ -106,29 +106,31 @@ def config_text(files: Sequence[str], options: dict[str, Any]) -> str:
     written |= {"options": options} if options else {}
     data = yamlio.dumps({"data": written}).rstrip()
     needed: dict[str, Any] = {"data": written["source"], "epsilon": 1.0, "delta": float(_DELTA)}
-    defaults = parse_config(needed).to_dict()
+    alone = len(files) == 1
+    defaults = parse_config(needed | ({"federation": {"clients": 1}} if alone else {})).to_dict()
     known = {"data": ("source", "schema", "holders", "options"), "privacy": ("epsilon", "delta")}
-    if len(files) > 1:
-        known["federation"] = ("clients", "partition")
+    known["federation"] = ("clients",) if alone else ("clients", "partition")
     parts = []
     for node, why in _NODES.items():
         value = defaults[node]
         if isinstance(value, dict):
             value = {key: inner for key, inner in value.items() if key not in known.get(node, ())}
-        body = yamlio.dumps({node: value}).rstrip()
-        commented = "\n".join(f"# {line}" for line in body.splitlines())
-        if node == "synthesis" and all(file.lower().endswith(".parquet") for file in files):
-            commented = "synthesis:\n  format: parquet  # as the table came, with its types\n  # rows: null"
-        parts.append(
-            f"# {why}\n{commented}" if node != "data" else "\n".join(f"# {line}" for line in body.splitlines()[1:])
-        )
+        comments = [f"# {line}" for line in yamlio.dumps({node: value}).rstrip().splitlines()]
+        if node == "data":
+            parts.append("\n".join(comments[1:]))
+        elif node == "federation" and alone:
+            parts.append(f"# {why}\n{_ALONE}\n" + _indented("\n".join(comments[1:])))
+        elif node == "synthesis" and all(file.lower().endswith(".parquet") for file in files):
+            parts.append(f"# {why}\n{_PARQUET}")
+        else:
+            parts.append(f"# {why}\n" + "\n".join(comments))
     own = f"{_HEAD}{data}\n{_indented(parts[0])}\n{_BUDGET}"
     return own + "\n\n" + "\n\n".join(parts[1:]) + "\n"
 
 
 def _indented(comments: str) -> str:
     """Comments that stand inside the mapping above them: `#   key: value` becomes `  # key: value`."""
-    return "\n".join(f"  # {line.removeprefix('# ').strip()}" for line in comments.splitlines())
+    return "\n".join(f"  # {line.removeprefix('#   ')}" for line in comments.splitlines())
 
 
 _HEAD = """\
@@ -140,6 +142,13 @@ _BUDGET = f"""\
 epsilon: 1.0
 # Well below 1 / the number of rows; choose it by public knowledge of how many there are, not by counting.
 delta: {_DELTA}"""
+_ALONE = """\
+federation:
+  clients: 1 # one file is one holder, who adds the noise; 10, say, would be a simulation of ten"""
+_PARQUET = """\
+synthesis:
+  format: parquet # as the table came, with its types
+  # rows: null"""
 #: Groups of keys, in the order of a file, with what they are for.
 _NODES = {
     "data": "",

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fedsyn.finding.grid import divisible, grid, tree
+from fedsyn.finding.grid import allot, divisible, grid, tree
 from fedsyn.finding.prefixes import FOLLOWED, is_word
 from fedsyn.finding.universe import Floats, universe
 from fedsyn.inference.hierarchy import Hierarchy
 from fedsyn.schema import BinnedColumn, Schema
 from fedsyn.schema.open import OpenCategories, OpenRange
+from fedsyn.schema.rules import named_categories
 
 Cells = Sequence[Sequence[int]]
 _DIGITS = set("0123456789abcdef")
@@ -143,6 +144,38 @@ class Finding:
             found[column.name] = [float(x) for x in (edges[list(chosen)] if chosen else edges[[0, -1]])]
         found |= {column.name: list(own) for column, own in zip(self.texts, categories, strict=True)}
         return self.schema.closed(found)
+
+    def largest(self) -> Schema:
+        """A schema that may be found, with as many bins and categories as there may be, and no two columns' bins equal.
+
+        It is what the limits of a run are tried on before anything is spent. Categories that constraints name are in
+        it, because those of others are forgotten.
+
+        Raises:
+            SchemaError: the constraints cannot hold for so many.
+        """
+        cells = [
+            allot(column.edges, np.zeros(len(column.edges) - 1), 0, len(column.edges) - 2, column.whole)
+            for column in self.ranges
+        ]
+        cuts: list[list[int]] = []
+        for i, (column, own) in enumerate(zip(self.ranges, cells, strict=True)):
+            total, most = sum(own), min(column.wanted.bins or 0, sum(own))
+            shift = min(i, total - most)
+            inner = np.linspace(1, total - 1 - shift, most - 1).astype(int) + shift if most else ()
+            cuts.append([0, *map(int, inner), total] if most else [])
+        named = dict(named_categories(self.schema.constraints))
+        return self.closed(cells, cuts, [self._words(column, named.get(column.name, ())) for column in self.texts])
+
+    def _words(self, column: TextColumn, named: Iterable[str]) -> list[str]:
+        """As many words as may be found in a column, beginning with those that constraints name."""
+        pairs = map("".join, itertools.product("abcdefghijklmnopqrstuvwxyz0123456789", repeat=2))
+        fitting = (
+            word
+            for word in dict.fromkeys([*named, *pairs])
+            if is_word(word, self.schema.missing_text) and len(word.encode()) <= column.wanted.length
+        )
+        return list(itertools.islice(fitting, column.wanted.most))
 
 
 def _public(column: BinnedColumn, wanted: OpenRange) -> tuple[float | None, float | None]:

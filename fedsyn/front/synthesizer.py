@@ -197,9 +197,6 @@ class Synthesizer:
             | dict(nodes.get("federation", {})),
             "runtime": {"seed": self.seed, **nodes.get("runtime", {})},
         }
-        if (holders or 1) == 1 and not contract.store:
-            # Nobody else takes part: the holder adds the noise. Several holders have the default, secure sums.
-            document["aggregation"] = {"protocol": "plain", "noise": "local"} | dict(nodes.get("aggregation", {}))
         unknown = [name for name in options if name not in contract.Options.model_fields]
         if unknown:
             known = [*_OWN, *_NODES, *contract.Options.model_fields]

@@ -114,12 +114,12 @@ class Contract:
         return _options(cls.Options, config.mechanism.name, json.dumps(config.mechanism.options, sort_keys=True))
 
     @classmethod
-    def default_aggregation(cls) -> dict[str, str]:
+    def default_aggregation(cls, *, alone: bool = False) -> dict[str, str]:
         """`protocol` and `noise` where a configuration names no protocol: what trusts nobody with exact counts.
 
-        One holder of everything has nobody to hide among; it draws its own noise where it can.
+        One holder of everything (`alone`) has nobody to hide among; it draws its own noise where it can.
         """
-        if cls.central:
+        if cls.central or (alone and not cls.store):
             return {"protocol": "plain", "noise": "server" if cls.store else "local"}
         return {"protocol": "mpc" if cls.store else "secagg", "noise": "distributed"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -46,6 +47,19 @@ def not_for_publication(out: Path, published: Sequence[Path] = ()) -> list[Path]
     """
     files = [out / name for name in _OF_REAL_ROWS] + sorted((out / "figures").glob("*.*"))
     return [file for file in files if file.is_file() and file not in published]
+
+
+def keep_ledger(out: Path) -> None:
+    """Renames the ledger of an earlier run to ledger-1.json, ledger-2.json, ... unless nothing was spent."""
+    file = out / "ledger.json"
+    if not file.is_file():
+        return
+    try:
+        spent = bool(json.loads(file.read_text(encoding="utf-8"))["releases"])
+    except (OSError, ValueError, KeyError, TypeError):
+        spent = True  # damaged: nobody knows
+    if spent:
+        file.rename(next(kept for n in count(1) if not (kept := out / f"ledger-{n}.json").exists()))
 
 
 def default_out(config: RunConfig, root: Path = Path("runs")) -> Path:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -19,11 +17,12 @@ from fedsyn.flower.launch import app_folder, run_on_superlink
 from fedsyn.nodes import RayNode
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.registry import contract_class
-from fedsyn.runs.directory import RESULTS, load_metrics, raise_recorded_error
+from fedsyn.runs.directory import RESULTS, keep_ledger, load_metrics, raise_recorded_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared, prepare
 from fedsyn.runs.run_config import run_config_of
-from fedsyn.runs.serve import Progress, serve
+from fedsyn.runs.serve import Progress, serve, told_what_was_spent
+from fedsyn.runs.stores import run_store
 from fedsyn.runs.synthesis import require_room
 
 if TYPE_CHECKING:
@@ -67,23 +66,23 @@ def run(
     except OSError as error:
         why = "it is a file" if out.is_file() else error.strerror
         raise ConfigError(f"the run directory {out} cannot be made: {why}; name another with --out") from None
-    store = Path(tempfile.mkdtemp(prefix=".store-", dir=out))
     try:
-        _spare_schemas(config, out)
-        prepared = prepare(config, store, table, schema)
-        _require_possible(config, prepared, out)
-        if config.runtime.engine == "deployment":
-            _clear(config, out)
-            return _run_elsewhere(config, prepared, out, progress)
-        log.info("%s, holders: %d, into %s", config.mechanism.name, prepared.clients, out)
-        with _grid(config, prepared) as grid:
-            _clear(config, out)
-            strategy = serve(config, prepared, grid, out, _logged(progress))
-        metrics = finish(config, prepared, strategy, out, started, full_page=full_page)
-        log.info("finished: epsilon %.6g at delta %g", strategy.ledger.epsilon(), strategy.ledger.budget.delta)
-        return metrics
+        with run_store(out) as store:
+            _spare_schemas(config, out)
+            prepared = prepare(config, store, table, schema)
+            _require_possible(config, prepared, out)
+            if config.runtime.engine == "deployment":
+                _clear(config, out)
+                return _run_elsewhere(config, prepared, out, progress)
+            log.info("%s, holders: %d, into %s", config.mechanism.name, prepared.clients, out)
+            with _grid(config, prepared) as grid:
+                _clear(config, out)
+                strategy = serve(config, prepared, grid, out, _logged(progress))
+            with told_what_was_spent(lambda: strategy.ledger, out):
+                metrics = finish(config, prepared, strategy, out, started, full_page=full_page)
+            log.info("finished: epsilon %.6g at delta %g", strategy.ledger.epsilon(), strategy.ledger.budget.delta)
+            return metrics
     finally:
-        shutil.rmtree(store, ignore_errors=True)
         if not any(out.iterdir()):
             out.rmdir()
 
@@ -118,7 +117,12 @@ def _spare_schemas(config: RunConfig, out: Path) -> None:
 
 
 def _clear(config: RunConfig, out: Path) -> None:
-    """Makes the run directory this run's. Not before it starts: a typo must not cost an earlier run its results."""
+    """Makes the run directory this run's. Not before it starts: a typo must not cost an earlier run its results.
+
+    The ledger of an earlier run that released anything is kept, as ledger-1.json and so on: what was spent on the rows
+    stays spent, whatever becomes of its table.
+    """
+    keep_ledger(out)
     for name in RESULTS:
         (out / name).unlink(missing_ok=True)
     for figure in (out / "figures").glob("*.*"):

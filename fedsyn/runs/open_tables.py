@@ -15,11 +15,37 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError, SchemaError
+from fedsyn.finding.facts import Finding
+from fedsyn.inference.capacity import require_room
+from fedsyn.protocol.contract import check_open
 from fedsyn.schema import Schema
 from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
 
 Codes = npt.NDArray[np.integer]
+
+
+def check_opening(config: RunConfig, schema: Schema) -> None:
+    """What can be known of a run on an open schema before anything is spent: also that whatever is found has room.
+
+    Raises:
+        ConfigError: its constraints do not fit into the model, or its private values cannot be found.
+        SchemaError: its constraints cannot hold for as many bins and categories as may be found.
+    """
+    check_open(config, schema)
+    if not schema.open or not schema.constraints:
+        return
+    try:
+        domain = Finding(schema).largest().domain
+    except SchemaError as error:
+        why = str(error).removeprefix("the schema that was found: ")
+        raise SchemaError(f"with as many bins and categories as may be found: {why}") from None
+    try:
+        require_room(domain, config.inference)
+    except ConfigError as error:
+        raise ConfigError(f"with as many bins and categories as may be found: {error}") from None
 
 
 def write_own(
@@ -29,8 +55,8 @@ def write_own(
     if not schema.open:
         return
     rows = np.concatenate([np.zeros(0, np.int64), *parts])
-    _write(folder, "own", own.taken(rows))
-    _write(folder, "test_own", test_own)
+    _write(folder, "own", own.taken(rows).pruned())
+    _write(folder, "test_own", test_own.pruned())
 
 
 def _write(folder: Path, what: str, own: OwnRows) -> None:
@@ -38,6 +64,14 @@ def _write(folder: Path, what: str, own: OwnRows) -> None:
     (folder / f"{what}.json").write_text(json.dumps(facts), encoding="utf-8")
     for place, values in enumerate([*own.numbers.values(), *own.index.values()]):
         np.save(folder / f"{what}-{place}.npy", values, allow_pickle=False)
+
+
+def close_to_others(folder: Path) -> None:
+    """Nobody but their owner reads the files of a folder of rows."""
+    folder.chmod(0o700)
+    for file in folder.iterdir():
+        if file.is_file():
+            file.chmod(0o600)
 
 
 def read_own(folder: Path, what: str = "own") -> OwnRows:

@@ -20,10 +20,9 @@ from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.evaluation import column_ranges, label_values, raw_numbers, validate_metrics
 from fedsyn.loading import require_files
-from fedsyn.protocol.contract import check_open
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, partitioner
-from fedsyn.runs.open_tables import forget_found, found_in, with_label, write_found, write_own
+from fedsyn.runs import open_tables
 from fedsyn.schema import Schema
 from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, own_rows
 
@@ -50,8 +49,8 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
         InputError: bad configuration, schema or data.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # encoded rows are rows
-    forget_found(folder)
+    open_tables.close_to_others(folder)  # encoded rows are rows
+    open_tables.forget_found(folder)
     if config.runtime.engine == "deployment":
         return _prepare_deployment(config, folder)
     from fedsyn.data import write_encoded
@@ -59,9 +58,9 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
 
     tables = split_tables(config, table, schema)
     _check_evaluation(config, tables.schema, len(tables.test))
-    check_open(config, tables.schema)
+    open_tables.check_opening(config, tables.schema)
     write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
-    write_own(folder, tables.schema, tables.own, tables.parts, tables.test_own)
+    open_tables.write_own(folder, tables.schema, tables.own, tables.parts, tables.test_own)
     np.save(folder / "test.npy", tables.test, allow_pickle=False)
     np.save(folder / "test_numbers.npy", tables.test_numbers, allow_pickle=False)
     for rows in (tables.train, tables.test, tables.test_numbers):
@@ -96,22 +95,23 @@ class Prepared:
     @property
     def closed(self) -> Prepared:
         """The same by the schema that the run has found; itself where nothing was to be found."""
-        if not self.schema.open or not found_in(self.folder).is_dir():
+        if not self.schema.open or not open_tables.found_in(self.folder).is_dir():
             return self
-        return Prepared.load(found_in(self.folder))
+        return Prepared.load(open_tables.found_in(self.folder))
 
     def close(self, schema: Schema) -> Prepared:
         """Encodes the tables by the schema that was found, beside those that the clients have open."""
         if self.simulated:
-            write_found(self.folder, schema)
+            open_tables.write_found(self.folder, schema)
         else:
-            found_in(self.folder).mkdir()
-        return Prepared(found_in(self.folder), schema, self.simulated, self.clients, self.name).save()
+            open_tables.found_in(self.folder).mkdir(mode=0o700)
+        return Prepared(open_tables.found_in(self.folder), schema, self.simulated, self.clients, self.name).save()
 
     def save(self) -> Prepared:
         self.schema.save(self.folder / "schema.yaml")
         facts = {"simulated": self.simulated, "clients": self.clients, "name": self.name}
         (self.folder / "prepared.json").write_text(json.dumps(facts), encoding="utf-8")
+        open_tables.close_to_others(self.folder)
         return self
 
 
@@ -128,7 +128,7 @@ def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
         schema = describe(config.data.source).schema_
     schema = schema.adjusted(config.data.bins, config.data.label)
     schema.require_approved()
-    check_open(config, schema)
+    open_tables.check_opening(config, schema)
     if config.evaluation:
         raise ConfigError(
             "evaluation: a deployment's server has no rows to evaluate on; set evaluation: [] "
@@ -230,7 +230,7 @@ def partition(
     if contract_class(config.mechanism.name).central or config.federation.columns is not None:
         return [np.arange(len(codes))]  # with columns split over holders, each opens its own columns of all rows
     node = config.federation.partition
-    table = PartitionInput(*with_label(schema, codes, own), schema.label, native)
+    table = PartitionInput(*open_tables.with_label(schema, codes, own), schema.label, native)
     chosen: Partitioner = partitioner(node.name, **node.options)
     return chosen.split(table, config.federation.clients, randomness_of(config).ordinary("partition"))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedsyn.config import RunConfig
+from fedsyn.errors import InputError, RunError
 from fedsyn.evaluation import evaluate
 from fedsyn.flower import Grid
+from fedsyn.privacy import Ledger
 from fedsyn.protocol.driving import Driver
 from fedsyn.protocol.opening import Opening
 from fedsyn.protocol.record import RoundCosts, RoundRecord
@@ -56,11 +59,30 @@ def serve(
     else:
         driver = strategy = made(config, schema.domain, schema.sha256, **drawn)
     try:
-        if strategy is None:
-            prepared = prepared.close(opening.find(grid))
-            prepared.schema.save(out / "schema.yaml")
-            strategy = made(config, prepared.schema.domain, schema.sha256, after=opening, **drawn)
-        strategy.start(grid)
+        with told_what_was_spent(lambda: driver.ledger, out):
+            if strategy is None:
+                found = opening.find(grid)
+                write_json(out / "ledger.json", driver.ledger.report())  # whatever becomes of this process
+                prepared = prepared.close(found)
+                prepared.schema.save(out / "schema.yaml")
+                strategy = made(config, prepared.schema.domain, schema.sha256, after=opening, **drawn)
+            strategy.start(grid)
     finally:
         write_json(out / "ledger.json", driver.ledger.report())
     return strategy
+
+
+@contextmanager
+def told_what_was_spent(ledger: Callable[[], Ledger], out: Path) -> Iterator[None]:
+    """Bad input that is noticed after anything was released is a failed run, and says what it has cost.
+
+    `InputError` means that nothing was spent. What can be known before is checked before (`prepare`).
+    """
+    try:
+        yield
+    except InputError as error:
+        known = ledger()
+        if not known.releases:
+            raise
+        spent = f"after epsilon {known.epsilon():.4g} at delta {known.budget.delta:g} was spent"
+        raise RunError(f"{error} ({spent}; the ledger is in {out})") from error

@@ -40,6 +40,16 @@ class OwnRows:
         numbers = {name: values[rows] for name, values in self.numbers.items()}
         return OwnRows(numbers, self.words, {name: places[rows] for name, places in self.index.items()})
 
+    def pruned(self) -> OwnRows:
+        """The same rows with the texts that they have, and no others of the table that they are of."""
+        words, index = {}, {}
+        for name, known in self.words.items():
+            used = np.unique(self.index[name][self.index[name] >= 0])
+            places = np.full(len(known) + 1, -1, np.int32)  # the last entry is that of a missing value
+            places[used] = np.arange(len(used), dtype=np.int32)
+            words[name], index[name] = [known[i] for i in used.tolist()], places[self.index[name]]
+        return OwnRows(self.numbers, words, index)
+
     def divided(self, *masks: npt.NDArray[np.bool_]) -> tuple[OwnRows, ...]:
         """The rows of each (n,) mask."""
         return tuple(self.taken(mask) for mask in masks)

@@ -13,6 +13,7 @@ Names that hold an operator stand in backticks. What constraints mean is compile
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -206,6 +207,19 @@ def of_known(rules: Iterable[AnyRule], known: Mapping[str, Collection[Any]]) -> 
                 yield rule.model_copy(update=changed)
         else:
             yield rule
+
+
+def named_categories(rules: Iterable[AnyRule]) -> dict[str, list[str]]:
+    """Column -> what rules name of its values, as text."""
+    named: dict[str, list[str]] = {}
+    for rule in rules:
+        if isinstance(rule, Determined):
+            named.setdefault(rule.determines, []).extend(map(str, rule.map))
+        elif isinstance(rule, Impossible | When):
+            for name, wanted in itertools.chain.from_iterable(_parts(rule).values()):
+                items = wanted if isinstance(wanted, tuple) else (wanted,)
+                named.setdefault(name, []).extend(str(item) for item in items if item is not None)
+    return named
 
 
 def _parts(rule: Impossible | When) -> dict[str, Any]:

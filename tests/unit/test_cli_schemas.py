@@ -228,6 +228,7 @@ def test_init_writes_two_files_that_are_ready_to_edit(fedsyn: Fedsyn, folder: Pa
                 "data": {"source": "patients.csv", "schema": "schema.yaml", "options": config.data.options},
                 "epsilon": 1,
                 "delta": 1e-6,
+                "federation": {"clients": 1},
             },
             folder=folder,
         ).to_dict()
@@ -241,8 +242,10 @@ def test_every_key_of_a_configuration_is_shown_with_its_default() -> None:
     lines = [line for line in text.splitlines() if not re.match(r"^ *# [A-Z]", line)]
     every = yamlio.loads("\n".join(re.sub(r"^( *)# ", r"\1", line) for line in lines), "run.yaml")
     assert set(every) == {*RunConfig.model_fields, "epsilon", "delta"}
-    short = parse_config({"data": {"source": "rows.csv", "schema": "schema.yaml"}, "epsilon": 1, "delta": 1e-6})
-    assert parse_config(every).to_dict() == short.to_dict()
+    short = {"data": {"source": "rows.csv", "schema": "schema.yaml"}, "epsilon": 1, "delta": 1e-6}
+    alone = parse_config({**short, "federation": {"clients": 1}})  # one file: one holder, who adds the noise
+    assert (alone.aggregation.protocol, alone.aggregation.noise) == ("plain", "local")
+    assert parse_config(every).to_dict() == alone.to_dict()
 
 
 def test_several_files_are_holders(fedsyn: Fedsyn, folder: Path) -> None:

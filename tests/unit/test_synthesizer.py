@@ -88,7 +88,8 @@ def test_rows_have_the_columns_order_and_dtypes_of_the_schema(which: str, reques
     assert list(rows.columns) == list(expected.columns) == list(synthesizer.feature_names_in_)
     assert rows.dtypes.astype(str).to_dict() == expected.dtypes.astype(str).to_dict()
     assert len(rows) == 500 and rows["ward"].isna().any() and rows["cost"].isna().any()
-    assert synthesizer.ledger.private and synthesizer.ledger.epsilon == pytest.approx(3.0, rel=0.01)
+    # Unseeded: how many marginals are worth their noise differs, so a run may end with a little of its budget unspent.
+    assert synthesizer.ledger.private and 2.0 < synthesizer.ledger.epsilon <= 3.0 * (1 + 1e-9)
     assert len(synthesizer.sample()) == pytest.approx(900, rel=0.2)
 
 

@@ -1,0 +1,231 @@
+"""What a run leaves behind when it fails or is killed: no rows, no lost ledger, and the right class of error."""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsyn
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError, InputError, RunError
+from fedsyn.finding.facts import Finding
+from fedsyn.flower.grid import InProcessGrid
+from fedsyn.loading import parse_config
+from fedsyn.runs.directory import keep_ledger
+from fedsyn.runs.engines import run
+from fedsyn.runs.holders import app
+from fedsyn.runs.open_tables import read_own
+from fedsyn.runs.prepare import deployed, prepare
+from fedsyn.runs.run_config import store_of
+from fedsyn.runs.serve import serve
+from fedsyn.schema import Schema
+
+SCHEMA = """
+columns:
+  cost: {kind: integer, lower: 0, upper: private, bins: {private: 8}}
+  paid: {kind: integer, lower: 0, upper: private, bins: {private: 8}}
+  ward: {kind: categorical, categories: {private: {length: 6}}}
+  sex: {kind: categorical, categories: [f, m]}
+"""
+
+
+def table(rows: int = 3000) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    cost = rng.integers(0, 5000, rows)
+    names = {"ward": [f"W{i}" if i % 10 == 0 else "north" for i in range(rows)], "sex": rng.choice(["f", "m"], rows)}
+    return pd.DataFrame({"cost": cost, "paid": np.minimum(cost + 7, 4000 + cost // 9), **names})
+
+
+def config(**changes: Any) -> RunConfig:
+    document: dict[str, Any] = {
+        "mechanism": {"name": "augflaim", "rounds": 2},
+        "data": {"source": "rows"},
+        "federation": {"clients": 3},
+        "privacy": {"epsilon": 20.0, "delta": 1e-5},
+        "workload": {"degree": 2, "size": None},
+        "aggregation": {"protocol": "plain", "noise": "distributed"},
+    }
+    merged = {key: {**value, **changes.get(key, {})} for key, value in document.items()}
+    return parse_config({**changes, **merged, "evaluation": []})
+
+
+# Before anything is spent --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "message"),
+    [
+        (SCHEMA.replace("8}", "200}"), {"inference": {"max_cells": 5000}}, "need a model of inference.max_cells"),
+        (SCHEMA, {"inference": {"engine": "mbi"}}, "engine 'mbi' cannot honour the schema's constraints"),
+        (
+            SCHEMA.replace("8}", "200}").replace(
+                "  ward", "  due: {kind: integer, bounds: private, bins: {private: 200}}\n  ward"
+            )
+            + "constraints: [cost <= due, due <= paid]",
+            {},
+            "hang together",
+        ),
+    ],
+    ids=["room", "engine", "too wide"],
+)
+def test_what_no_found_schema_could_honour_is_refused_before(
+    tmp_path: Path, text: str, changes: dict[str, Any], message: str
+) -> None:
+    text += "" if "constraints" in text else "constraints: [paid <= cost]"
+    frame = table().assign(due=1)
+    with pytest.raises(InputError, match=message) as caught:
+        run(config(**changes), tmp_path / "out", table=frame, schema=Schema.loads(text))
+    assert "as many bins and categories as may be found" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_largest_schema_has_as_much_as_may_be_found() -> None:
+    text = """
+columns:
+  x: {kind: integer, bounds: private, bins: {private: 200}}
+  y: {kind: decimal, places: 2, lower: 0, upper: private, bins: {private: 31}}
+  z: {kind: integer, lower: 0, upper: 4, bins: {private: 31}}
+  t: {kind: time, bins: private}
+  d: {kind: date, bounds: private, bins: 7}
+  w: {kind: code, categories: {private: {most: 1024, length: 2}}}
+constraints:
+  - impossible: {w: Q7, z: 3}
+"""
+    largest = Finding(Schema.loads(text)).largest()
+    assert not largest.open and largest.domain.shape == (200, 31, 5, 32, 7, 1025)
+    assert "Q7" in largest.columns["w"].categories and len(largest.domain.zeros) == 1  # type: ignore[union-attr]
+
+
+# After ---------------------------------------------------------------------------------------------------------------
+
+
+def test_bad_input_after_anything_was_released_is_a_failed_run(tmp_path: Path) -> None:
+    """The mechanism is made when the schema is closed; nothing about a made one can be known before."""
+
+    def make(*_: Any, **__: Any) -> Any:
+        raise ConfigError("no room")
+
+    schema, nodes = Schema.loads(SCHEMA), [{"partition-id": k, "num-partitions": 3} for k in range(3)]
+    prepared = prepare(config(), tmp_path / "store", table(), schema)
+    grid = InProcessGrid(app, nodes, {"resolved": json.dumps(config().to_dict()), "store": str(prepared.folder)})
+    with pytest.raises(RunError, match=r"no room \(after epsilon [0-9.]+ at delta 1e-05 was spent; the ledger is in"):
+        serve(config(), prepared, grid, tmp_path, None, make)
+    assert json.loads((tmp_path / "ledger.json").read_text("utf-8"))["epsilon"] > 0
+    closed = Schema.loads("columns: {sex: {kind: categorical, categories: [f, m]}, n: {kind: boolean}}")
+
+    class Refusing:
+        def __init__(self, *_: Any, **given: Any) -> None:
+            from fedsyn.privacy import Ledger, PrivacyBudget
+
+            self.ledger = Ledger(PrivacyBudget(1.0, 1e-5))
+
+        def start(self, grid: Any) -> None:
+            raise ConfigError("no room")
+
+    with pytest.raises(ConfigError, match=r"no room$"):
+        serve(config(), deployed(config(), closed, tmp_path), grid, tmp_path, None, Refusing)  # type: ignore[arg-type]
+
+
+def test_a_rerun_keeps_the_ledger_of_what_was_spent(tmp_path: Path) -> None:
+    out, texts = tmp_path / "out", []
+    for _ in range(3):
+        fedsyn.run(config(), out, table=table(600), schema=Schema.loads(SCHEMA))
+        texts.append((out / "ledger.json").read_text("utf-8"))
+    assert [(out / f"ledger-{n}.json").read_text("utf-8") for n in (1, 2)] == texts[:2]
+    assert not (out / "ledger-3.json").exists()
+    for text, kept in (('{"releases": []}', False), ("{", True), ('{"releases": [{}]}', True)):
+        (tmp_path / "ledger.json").write_text(text, encoding="utf-8")
+        keep_ledger(tmp_path)
+        assert (tmp_path / "ledger.json").exists() is not kept
+        (tmp_path / "ledger.json").unlink(missing_ok=True)
+
+
+# The rows ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_has_the_words_of_its_own_rows_and_is_closed_to_others(tmp_path: Path) -> None:
+    prepared = prepare(config(data={"test_fraction": 0.2}), tmp_path / "store", table(), Schema.loads(SCHEMA))
+    train, test = read_own(prepared.folder), read_own(prepared.folder, "test_own")
+    for own in (train, test):
+        assert sorted(set(own.index["ward"].tolist()) - {-1}) == list(range(len(own.words["ward"])))
+        assert len(own.words["ward"]) > 10
+    assert set(train.words["ward"]) & set(test.words["ward"]) == {"north"}
+    assert {*train.words["ward"], *test.words["ward"]} == set(table()["ward"])
+    assert stat.S_IMODE(prepared.folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in prepared.folder.iterdir()} == {0o600}
+    found = prepared.close(Finding(prepared.schema).largest()).folder
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in found.iterdir()} == {0o600}
+
+
+_LONG = """
+import sys, time
+sys.path.insert(0, {folder!r})
+from test_what_stays import *
+import fedsyn.runs.engines as engines
+def serve(*given):
+    print("begun", flush=True)
+    time.sleep(60)
+engines.serve = serve
+run(config(), Path({out!r}), table=table(), schema=Schema.loads(SCHEMA))
+"""
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_run_leaves_no_rows_or_its_successor_removes_them(tmp_path: Path, kind: signal.Signals) -> None:
+    out = tmp_path / "out"
+    code = _LONG.format(folder=str(Path(__file__).parent), out=str(out))
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        (store,) = out.glob(".store-*")
+        with pytest.raises(RunError, match=r"^stop$"):  # somebody else's run in the same folder, at the same time
+            other(out)
+        assert (store / "own.json").exists(), "the folder of a living run stays"
+        process.send_signal(kind)
+        assert process.wait(30) == (143 if kind == signal.SIGTERM else -signal.SIGKILL)
+    assert [folder.name for folder in out.glob(".store-*")] == ([] if kind == signal.SIGTERM else [store.name])
+    with pytest.raises(RunError, match=r"^stop$"):
+        other(out)
+    assert not list(out.glob(".store-*"))
+
+
+def other(out: Path) -> None:
+    def stop(*_: Any) -> None:
+        raise RunError("stop")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedsyn.runs.engines.serve", stop)
+        run(config(), out, table=table(300), schema=Schema.loads(SCHEMA))
+
+
+def test_sigterm_is_the_programs_own_again_after_a_run(tmp_path: Path) -> None:
+    run(config(), tmp_path / "out", table=table(300), schema=Schema.loads(SCHEMA))
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_flwr_run_removes_the_store_that_it_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    from fedsyn.server_app import app as server
+
+    monkeypatch.setenv("FEDSYN_CACHE", str(tmp_path / "cache"))
+    options = "data.options.rows=200;data.options.features=4;data.options.clients=3;mechanism.rounds=1"
+    given = {"config": "configs/flwr.yaml", "set": options, "out": str(tmp_path / "out")}
+    grid = InProcessGrid(app, [{"partition-id": k, "num-partitions": 3} for k in range(3)], given)
+    if fails:
+        monkeypatch.setattr("fedsyn.server_app.finish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            server(grid, SimpleNamespace(run_config=given))  # type: ignore[arg-type]
+    else:
+        server(grid, SimpleNamespace(run_config=given))  # type: ignore[arg-type]
+        assert (tmp_path / "out" / "synthetic.csv").is_file()
+    assert not store_of(given).exists()
