@@ -144,7 +144,7 @@ def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
         return []
     model, found = load_model(out / "model.npz"), load_quality(out)
     facts = RunFacts(
-        source=published_config(config)["data"]["source"],
+        source="",
         config="",
         mechanism=config.mechanism.name,
         clients=config.federation.clients,
@@ -155,12 +155,7 @@ def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
         domain=dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
         total=model.total,
         edges=None,
-        marginals=[],
-        links=(),
         quality=None if found is None else found[0],
-        scales={},
-        notes=[],
-        public=False,
     )
     return alarms(facts)
 
