@@ -7,15 +7,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from typed_commands import Fedsyn, Result, entry_point
 
-from fedsyn import __version__, cli
+from fedsyn import __version__
 
 SECRET = "4711-diagnosis"  # stands for a value in the reader's table: no message may quote it
 
@@ -36,29 +35,10 @@ evaluation: [workload_error]
 """
 
 
-@dataclass
-class Result:
-    code: int
-    out: str
-    err: str
-
-
-Fedsyn = Callable[..., Result]
-
-
 @pytest.fixture
 def fedsyn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Fedsyn:
     """The command's own entry point, in this process."""
-
-    def call(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["fedsyn", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capsys.readouterr()
-        return Result(int(ended.value.code or 0), printed.out, printed.err)
-
-    return call
+    return entry_point(capsys, monkeypatch)
 
 
 @pytest.fixture

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from exports import PERSONAL, hospital, write_hospital
+from typed_commands import Fedsyn, Result, entry_point
 
-from fedsyn import cli, yamlio
+from fedsyn import yamlio
 from fedsyn.cli import reviewing
 from fedsyn.cli.init import config_text
 from fedsyn.config import RunConfig
@@ -19,29 +17,10 @@ from fedsyn.loading import load_config, parse_config
 from fedsyn.schema import Schema
 
 
-@dataclass
-class Result:
-    code: int
-    out: str
-    err: str
-
-
-Fedsyn = Callable[..., Result]
-
-
 @pytest.fixture
 def fedsyn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Fedsyn:
     """The command's own entry point, in this process."""
-
-    def call(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["fedsyn", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capsys.readouterr()
-        return Result(int(ended.value.code or 0), printed.out, printed.err)
-
-    return call
+    return entry_point(capsys, monkeypatch)
 
 
 @pytest.fixture

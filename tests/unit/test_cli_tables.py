@@ -7,17 +7,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from typed_commands import Fedsyn, Result, entry_point
 
 import fedsyn
-from fedsyn import cli
 from fedsyn.loading import load_config
 
 SCHEMA = """\
@@ -29,29 +27,10 @@ label: ward
 """
 
 
-@dataclass
-class Result:
-    code: int
-    out: str
-    err: str
-
-
-Fedsyn = Callable[..., Result]
-
-
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Fedsyn:
     """The command's own entry point, in this process, as a pipe sees it: 80 columns."""
-
-    def called(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["fedsyn", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capfd.readouterr()
-        return Result(int(ended.value.code or 0), printed.out, printed.err)
-
-    return called
+    return entry_point(capfd, monkeypatch)
 
 
 def rows(n: int = 400, seed: int = 0) -> pd.DataFrame:
