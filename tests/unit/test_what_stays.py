@@ -209,8 +209,12 @@ def other(out: Path) -> None:
 
 
 def test_sigterm_is_the_programs_own_again_after_a_run(tmp_path: Path) -> None:
-    run(config(), tmp_path / "out", table=table(300), schema=Schema.loads(SCHEMA))
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # another test's Ray may have left its own
+    try:
+        run(config(), tmp_path / "out", table=table(300), schema=Schema.loads(SCHEMA))
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("fails", [False, True])
