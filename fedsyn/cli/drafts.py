@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -65,13 +64,3 @@ def _share(share: float) -> str:
     if not share:
         return "-"
     return "<0.1%" if share < 0.001 else f"{100 * share:.1f}%"
-
-
-def options_in_words(options: Mapping[str, Any]) -> str:
-    """`data.options` as a line of YAML."""
-    from fedsyn import yamlio
-
-    inner = ", ".join(
-        f"{key}: {yamlio.dumps(value).strip().removesuffix('...').strip()}" for key, value in options.items()
-    )
-    return "{" + inner + "}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -334,12 +334,10 @@ class NumericColumn(BinnedColumn):
         return float(bound)
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
-        parsed = [
+        return numbers_of(
             math.nan if isinstance(value, str) and value.strip() in missing_text else parse_number(value)
             for value in values
-        ]
-        bad = np.array([number is None for number in parsed], dtype=bool)
-        return np.array([math.nan if number is None else number for number in parsed], dtype=np.float64), bad
+        )
 
     def of_plain(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
         return numbers
@@ -349,6 +347,13 @@ class NumericColumn(BinnedColumn):
 
     def texts(self, numbers: np.ndarray) -> list[str]:
         return [f"{number:.4g}" if not self.whole else str(int(number)) for number in numbers.tolist()]
+
+
+def numbers_of(parsed: Iterable[float | None]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """What `parse_all` gives, of values that were read one by one: None where one is not of the kind."""
+    read = list(parsed)
+    bad = np.array([number is None for number in read], dtype=bool)
+    return np.array([math.nan if number is None else number for number in read], dtype=np.float64), bad
 
 
 def restored_numbers(
@@ -379,4 +384,12 @@ def as_stored(series: pd.Series, stored: str | None) -> pd.Series:
         return series
 
 
-__all__ = ["LARGEST_INTEGER", "MOST_BINS", "BinnedColumn", "NumericColumn", "as_stored", "restored_numbers"]
+__all__ = [
+    "LARGEST_INTEGER",
+    "MOST_BINS",
+    "BinnedColumn",
+    "NumericColumn",
+    "as_stored",
+    "numbers_of",
+    "restored_numbers",
+]

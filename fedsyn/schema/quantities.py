@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, StrictInt, model_validator
 
-from fedsyn.schema.binned import BinnedColumn, as_stored, restored_numbers
+from fedsyn.schema.binned import BinnedColumn, as_stored, numbers_of, restored_numbers
 from fedsyn.schema.values import parse_number
 
 if TYPE_CHECKING:
@@ -77,9 +77,7 @@ class WrittenNumber(BinnedColumn):
         return np.rint(numbers * 10.0**self.decimals) if self.decimals else numbers
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
-        parsed = [self._parsed(value, missing_text) for value in values]
-        bad = np.array([number is None for number in parsed], dtype=bool)
-        numbers = np.array([math.nan if number is None else number for number in parsed], dtype=np.float64)
+        numbers, bad = numbers_of(self._parsed(value, missing_text) for value in values)
         plain = self.of_plain(numbers)
         assert plain is not None
         return plain, bad

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
@@ -124,3 +124,16 @@ class Federation:
                     return
             time.sleep(0.2)
         raise RuntimeError(f"{name} did not listen within {patience:g} s:\n{self.log(name)}")
+
+
+@contextlib.contextmanager
+def federation_of(folder: Path, schema: str, config: str) -> Iterator[Federation]:
+    """A federation whose folder holds schema.yaml and run.yaml; afterwards all of its processes have ended."""
+    (folder / "schema.yaml").write_text(schema, encoding="utf-8")
+    (folder / "run.yaml").write_text(config, encoding="utf-8")
+    started = Federation(folder)
+    try:
+        yield started
+    finally:
+        started.close()
+        assert all(process.poll() is not None for process in started.processes.values())

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from loopback import Federation
+from loopback import Federation, federation_of
 
 from fedsyn.runs.directory import load_model
 from fedsyn.schema import Schema
@@ -36,14 +36,8 @@ runtime: {engine: deployment, superlink: loopback}
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Iterator[Federation]:
-    (tmp_path / "schema.yaml").write_text(SCHEMA, encoding="utf-8")
-    (tmp_path / "run.yaml").write_text(CONFIG, encoding="utf-8")
-    started = Federation(tmp_path)
-    try:
+    with federation_of(tmp_path, SCHEMA, CONFIG) as started:
         yield started
-    finally:
-        started.close()
-        assert all(process.poll() is not None for process in started.processes.values())
 
 
 def test_three_holders_find_what_is_private_in_their_schema(federation: Federation) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from bad_inputs import CONFIG
 from typed_commands import Fedsyn, Result, entry_point
 
 from fedsyn import __version__
@@ -24,14 +25,6 @@ columns:
   job: {kind: categorical, categories: [clerk, driver, nurse]}
   smokes: {kind: categorical, categories: ['no', 'yes']}
 label: smokes
-"""
-CONFIG = """\
-mechanism: {name: augflaim, rounds: 1}
-data: {source: rows.csv, schema: schema.yaml}
-federation: {clients: 3}
-privacy: {epsilon: 4.0, delta: 1.0e-5}
-workload: {degree: 2, size: null}
-evaluation: [workload_error]
 """
 
 
