@@ -14,7 +14,6 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedsyn.config import RunConfig
-from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement, Scales, divide
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.contract import Contract, require
@@ -22,6 +21,7 @@ from fedsyn.protocol.stored import STORE_REQUESTS
 from fedsyn.selection.scores import Penalty
 from fedsyn.selection.terms import L1, L1Polynomial, Terms
 from fedsyn.selection.views import ModelView
+from fedsyn.settings import Node
 
 #: Rows beyond the released ones that a store is laid out for, where row counts are private (`AimContract.bound`).
 _MORE_ROWS = 2**12

@@ -18,11 +18,11 @@ from fedsyn.aggregation import Contribution
 from fedsyn.aggregation.fixed_point import LARGEST, encode, encoded_moves
 from fedsyn.counting.reductions import norm
 from fedsyn.errors import ProtocolError
-from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.protocol.client import Marginals, TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.selection.scores import Penalty, l1_distances
+from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Layout, SomeCandidates, SumRequest
 

@@ -21,13 +21,13 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.fitting import estimate_config
-from fedsyn.nodes import Node
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, PrivacyStatement, Release
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.selection.scores import Penalty, expected_noise, l1_distances, penalised_cells
 from fedsyn.selection.views import ModelView, check_model_size
+from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest

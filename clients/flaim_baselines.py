@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fedsyn.nodes import Node
 from fedsyn.plugins.clients.flaim import FlaimClient, FlaimContract, FlaimOptions
 from fedsyn.privacy import PrivacyStatement, Release
 from fedsyn.protocol.client import Answer, TableClient, answers
 from fedsyn.protocol.contract import Contract
+from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import AskRequest, CandidateIndices
 

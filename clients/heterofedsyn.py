@@ -12,11 +12,11 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedsyn.aggregation import Contribution
-from fedsyn.nodes import Node
 from fedsyn.plugins.clients.privsyn import PairAblation, PairClient, PairContract, PairOptions
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import answers
 from fedsyn.selection.indif import Projection
+from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Layout, PairIndices, SumRequest
 

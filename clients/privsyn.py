@@ -20,13 +20,13 @@ from fedsyn.counting.marginals import count, count_one_way, split_one_way
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Hierarchy
-from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.selection.indif import INDIF_SENSITIVITY, INDIF_UNIT, all_pairs, indif
 from fedsyn.selection.scores import Penalty
+from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Layout, PairIndices, SumRequest
 

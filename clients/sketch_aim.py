@@ -15,13 +15,13 @@ from pydantic import Field, model_validator
 from fedsyn.aggregation import Contribution
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
-from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import Marginals, TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.selection.scores import Penalty
 from fedsyn.selection.sketches import Sketcher, make_sketcher
+from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Layout, SomeCandidates, SumRequest

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest, plainly
-from fedsyn.nodes import AggregationNode, FheNode, RayNode
-from fedsyn.nodes import InferenceNode as InferenceNode
-from fedsyn.nodes import Node as Node  # plug-ins import it from here
+from fedsyn.settings import AggregationNode, FheNode, RayNode
+from fedsyn.settings import InferenceNode as InferenceNode
+from fedsyn.settings import Node as Node  # plug-ins import it from here
 
 #: The mechanism of a configuration that names none: good over secure sums, and for one holder (docs/sketch_aim.md).
 DEFAULT_MECHANISM = "sketch_aim"

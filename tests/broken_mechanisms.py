@@ -12,11 +12,11 @@ from fedsyn.aggregation import Contribution
 from fedsyn.errors import ProtocolError
 from fedsyn.flower.messages import read_reply
 from fedsyn.inference import Measurement, estimate
-from fedsyn.nodes import Node
 from fedsyn.privacy import EXPONENTIAL, Ledger, PrivacyBudget, PrivacyStatement, Release, sigma_for_rho
 from fedsyn.protocol.client import Answer, TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
+from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Ask, AskRequest, Layout, Sum, SumRequest
 

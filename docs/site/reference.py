@@ -22,8 +22,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from fedsyn.config import DEFAULT_MECHANISM
-from fedsyn.nodes import AggregationNode
 from fedsyn.registry import contract_class
+from fedsyn.settings import AggregationNode
 
 FOLDER = Path(__file__).resolve().parents[1] / "reference"
 _NOTE = "<!-- written by `python docs/site/reference.py`: change the docstrings of the models instead -->\n\n"
@@ -161,7 +161,7 @@ def _node(field: FieldInfo) -> type[BaseModel] | None:
 def configuration() -> str:
     """Every key of a run's configuration."""
     from fedsyn.config import RunConfig
-    from fedsyn.nodes import PartyNode
+    from fedsyn.settings import PartyNode
 
     lines = ["# Every key of a configuration", "", *_intro()]
     lines += ["## At the top", "", *table(RunConfig)]

@@ -7,7 +7,7 @@ from fedsyn.aggregation.fhe import FheAggregation
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.secure import SecureAggregation
 from fedsyn.aggregation.secure_run import CommitteeAggregation
-from fedsyn.nodes import AggregationNode
+from fedsyn.settings import AggregationNode
 
 PROTOCOLS: dict[str, type[Aggregation]] = {
     "plain": PlainAggregation,

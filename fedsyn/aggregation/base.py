@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.nodes import AggregationNode
 from fedsyn.privacy import GAUSSIAN, Ledger, Release
 from fedsyn.randomness import RandomSource
+from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import Arrays, Reply, Stage, SumSpec
 from fedsyn.wire.holder import Call, Holder
 from fedsyn.wire.requests import Layout, Summed

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, ServerSum
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.nodes import AggregationNode
 from fedsyn.privacy import GAUSSIAN, Release
+from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import Arrays, SumSpec
 from fedsyn.wire.requests import Summed
 from fedsyn.wire.sparse import LARGEST, decode_sparse, encode_sparse, split_vector

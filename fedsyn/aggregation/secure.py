@@ -29,7 +29,7 @@ from fedsyn.aggregation.base import Aggregation, ClientSum, Limits, ServerSum
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.nodes import AggregationNode
+from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import Arrays, Stage, SumSpec, to_json
 from fedsyn.wire.holder import MOST_PARTITIONS
 from fedsyn.wire.requests import Summed

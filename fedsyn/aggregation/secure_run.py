@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fedsyn.aggregation.base import ClientSum, Limits, ServerSum
 from fedsyn.aggregation.secure import SecureAggregation, own_partition, read_cohort, read_place, write_cohort
 from fedsyn.errors import ProtocolError
-from fedsyn.nodes import AggregationNode
+from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import Arrays, Stage, SumSpec, to_json
 
 if TYPE_CHECKING:

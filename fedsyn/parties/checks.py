@@ -17,7 +17,6 @@ from fedsyn.counting.stored import StoredLayout
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.mpc.shared import PARTIES
-from fedsyn.nodes import PartyNode
 from fedsyn.parties.book import Book
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order
 from fedsyn.parties.policy import LimitsNode, Policy
@@ -26,6 +25,7 @@ from fedsyn.privacy.accountant import affordable
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
 from fedsyn.selection.terms import NORMS, SquaredL2
+from fedsyn.settings import PartyNode
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from fedsyn import yamlio
 from fedsyn.aggregation.secagg.primitives import KEY, KeyPair
 from fedsyn.config import parse_options
 from fedsyn.errors import ConfigError
-from fedsyn.nodes import PartyNode
 from fedsyn.parties.policy import load_card
+from fedsyn.settings import PartyNode
 
 TLS_KEY, CERTIFICATE, SEAL_KEY, CARD = "tls.key", "certificate.pem", "seal.key", "card.yaml"
 _YEARS = 10

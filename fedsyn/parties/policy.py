@@ -13,9 +13,9 @@ from pydantic import Field, field_validator
 from fedsyn import yamlio
 from fedsyn.config import parse_options
 from fedsyn.errors import ConfigError, nearest
-from fedsyn.nodes import Node, PartyNode
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import contract_class, mechanisms
+from fedsyn.settings import Node, PartyNode
 
 
 class LimitsNode(Node):

@@ -20,7 +20,6 @@ import numpy.typing as npt
 from fedsyn.errors import FedsynError, ProtocolError, RunError
 from fedsyn.mpc.dealing import reconstruct
 from fedsyn.mpc.shared import PARTIES
-from fedsyn.nodes import PartyNode
 from fedsyn.parties import messages
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, SealedDeal
 from fedsyn.parties.keys import load_credentials
@@ -28,6 +27,7 @@ from fedsyn.parties.lines import TAG, cut
 from fedsyn.parties.sealing import DealPart
 from fedsyn.parties.serving import METHOD
 from fedsyn.parties.tls import channel_to, trouble_with
+from fedsyn.settings import PartyNode
 
 _CHUNK = 8 << 20  # bytes of deals in one message, unless one client's alone are more
 _CONNECT = 10.0  # seconds

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from fedsyn.errors import FedsynError, RunError
 from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import PublicKeys
-from fedsyn.nodes import PartyNode
 from fedsyn.parties import messages
 from fedsyn.parties.crypto import Begun
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, TotalOrder
@@ -23,6 +22,7 @@ from fedsyn.parties.lines import TAG, cut
 from fedsyn.parties.questions import asked_blobs, sums_blobs
 from fedsyn.parties.serving import METHOD
 from fedsyn.parties.tls import channel_to, trouble_with
+from fedsyn.settings import PartyNode
 
 _CONNECT = 10.0  # seconds
 

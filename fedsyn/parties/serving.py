@@ -21,13 +21,13 @@ import grpc
 
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolError
 from fedsyn.mpc.network import PartyGone
-from fedsyn.nodes import PartyNode
 from fedsyn.parties import messages
 from fedsyn.parties.book import Book
 from fedsyn.parties.interface import PartyCost
 from fedsyn.parties.lines import FRAME, LINE, TAG, joined
 from fedsyn.parties.policy import PartyFile
 from fedsyn.parties.tls import peer_of, server_credentials, server_options
+from fedsyn.settings import PartyNode
 
 METHOD = "/fedsyn.Party/"
 OPERATOR = "operator"

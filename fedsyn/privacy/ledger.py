@@ -8,7 +8,7 @@ entries.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
@@ -38,6 +38,8 @@ class Ledger:
         statement: the mechanism's privacy statement.
         assumptions: what the guarantee rests on, by name, for ledger.json ("client_sizes": "public", ...).
         noise_by: name of the party that keeps this ledger and draws its noise ("server", "client", ...).
+        record: called with each release once it is found affordable, before it is entered and before its noise is
+            drawn: whoever keeps an account over runs writes it down, or raises BudgetExceeded and nothing happens.
 
     Raises:
         ValueError: if the accountant's capacity would exceed the budget.
@@ -51,12 +53,14 @@ class Ledger:
         *,
         assumptions: Mapping[str, str | bool | int | float] | None = None,
         noise_by: str = "self",
+        record: Callable[[Release], None] | None = None,
     ) -> None:
         self.budget = budget
         self.accountant: Accountant = ZcdpAccountant.of(budget) if accountant is None else accountant
         self.statement = statement
         self.assumptions = dict(assumptions or {})
         self.noise_by = noise_by
+        self._record = record
         self._releases: list[Release] = []
         self._costs: list[float] = []
         self._caveats: list[str] = []
@@ -117,9 +121,18 @@ class Ledger:
             BudgetExceeded: if the sum would exceed the budget; nothing is entered then.
             ValueError: if the accountant does not cover this kind of release.
         """
-        self._enter(release, ROUNDING_ROOM)
+        self._enter(release, ROUNDING_ROOM, self._record)
 
-    def _enter(self, release: Release, room: float) -> None:
+    def reenter(self, releases: Iterable[Release]) -> None:
+        """Enters what was charged before, by an earlier process of the same run: it is not recorded again.
+
+        Raises:
+            BudgetExceeded: they exceed the budget.
+        """
+        for release in releases:
+            self._enter(release, REREADING_ROOM)
+
+    def _enter(self, release: Release, room: float, record: Callable[[Release], None] | None = None) -> None:
         cost = self.accountant.cost(release)
         if not affordable(math.fsum([*self._costs, cost]), self.accountant.capacity, room):
             raise BudgetExceeded(
@@ -127,6 +140,8 @@ class Ledger:
                 f"but only {self.remaining:.6g} of {self.accountant.capacity:.6g} is left for epsilon = "
                 f"{self.budget.epsilon:g} at delta = {self.budget.delta:g}; nothing was released"
             )
+        if record is not None:
+            record(release)
         self._releases.append(release)
         self._costs.append(cost)
 
@@ -472,8 +487,7 @@ class Ledger:
         )
         for reason in state["caveats"]:
             ledger.not_private(reason)
-        for entry in state["releases"]:
-            ledger._enter(Release.from_dict(entry), REREADING_ROOM)
+        ledger.reenter(map(Release.from_dict, state["releases"]))
         return ledger
 
     def report(self) -> dict[str, Any]:

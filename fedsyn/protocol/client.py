@@ -25,7 +25,11 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, NodeError, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
-from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
+from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
+from fedsyn.protocol.common import Join as Join
+from fedsyn.protocol.common import Marginals as Marginals
+from fedsyn.protocol.common import OneWay as OneWay
+from fedsyn.protocol.common import Sizes as Sizes
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.stored import Answers, unused_requests
 from fedsyn.selection.views import ModelView
@@ -33,66 +37,13 @@ from fedsyn.store import ClientDeal, make_store
 from fedsyn.store.crypto import CryptoKey
 from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, to_json
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, Request, SumRequest
+from fedsyn.wire.requests import Layout, Request
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Answer = tuple[Arrays, dict[str, Any]]
 _log = logging.getLogger("fedsyn")
 _LARGEST_SIZE = 2.0**32
 _ANSWERED = {"ask": "by an ask", "sum": "in a sum", "deal": "into a store"}
-
-
-# Requests that every mechanism understands ---------------------------------------------------------------------------
-
-
-class Join(AskRequest):
-    """Who are you, and do you know this schema?"""
-
-    name = "join"
-    leaves = "its partition id; its row count where sizes are public"
-    costs = "nothing: no reply depends on a row, beyond a count that is public"
-
-    schema_hash: str
-
-    def releases(self, contract: BaseContract) -> tuple[Release, ...]:
-        return ()
-
-
-class Sizes(AskRequest):
-    """The client's row count with Gaussian noise, once in a run (`client_sizes: private`)."""
-
-    name = "sizes"
-    leaves = "its row count with Gaussian noise, once"
-    costs = "rho 1/(2 sigma^2), mu^2 twice that: one row changes the count by exactly 1"
-
-    sigma: Positive
-
-    def releases(self, contract: BaseContract) -> tuple[Release, ...]:
-        return (Release(self.name, 0, GAUSSIAN, 1.0, sigma=self.sigma, noise_by="each client", replaced=0.0),)
-
-
-class OneWay(SumRequest):
-    """All one-way marginals."""
-
-    name = "one-way"
-    leaves = "the counts of every attribute, in a sum"
-    costs = "d marginals of sensitivity 1: rho d/(2 sigma^2), mu^2 twice that"
-
-    def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        return Layout.of_marginals(contract.domain, [(name,) for name in contract.domain])
-
-
-class Marginals(SumRequest):
-    """The marginals of some candidates."""
-
-    name = "measure"
-    leaves = "the counts of the chosen cliques, in a sum"
-    costs = "each marginal has sensitivity 1: rho 1/(2 sigma^2), mu^2 twice that"
-
-    cliques: CandidateIndices
-
-    def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        return Layout.of_marginals(contract.domain, [contract.candidates.cliques[i] for i in self.cliques])
 
 
 def answers(request: type[Request]) -> Callable[[Method], Method]:
@@ -138,16 +89,22 @@ class TableClient(NumPyClient):
         self.domain = holder.domain
         self.codes = holder.codes
         self.candidates = self.contract.candidates
-        budget = holder.budget or PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-        state = holder.state.get("ledger")
-        if state is None:
-            self.ledger = Ledger(budget, accountant_for(self.contract.accountant, budget), noise_by="client")
-        else:
-            self.ledger = Ledger.from_dict(state)
+        self.ledger = self._ledger(holder)
 
     def agreed(self, config: RunConfig, holder: Holder) -> BaseContract:
         """The contract that this client works under."""
         return shared_contract(self.Contract, config, holder.domain)
+
+    def _ledger(self, holder: Holder) -> Ledger:
+        """What this holder has spent in this run: by its own account if it keeps one, else by the run's state."""
+        privacy, account = self.config.privacy, holder.account
+        if account is None and "ledger" in holder.state:
+            return Ledger.from_dict(holder.state["ledger"])
+        budget = holder.budget or PrivacyBudget(privacy.epsilon, privacy.delta)
+        accountant = accountant_for(self.contract.accountant, budget)
+        ledger = Ledger(budget, accountant, noise_by="client", record=None if account is None else account.charge)
+        ledger.reenter(() if account is None else account.releases)
+        return ledger
 
     @property
     def size(self) -> float:
@@ -195,7 +152,7 @@ class TableClient(NumPyClient):
         except Exception as error:
             arrays, reply = [], {"ok": False, **_told(error)}
         # What was charged stays charged, whether or not the request could be answered in the end.
-        if self.ledger.releases:
+        if self.ledger.releases and self.holder.account is None:
             self.holder.state["ledger"] = self.ledger.to_dict(compact=True)
         if self.holder.state:
             self.holder.save(self.holder.state)

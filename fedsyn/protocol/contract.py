@@ -17,10 +17,10 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.finding.facts import Finding
 from fedsyn.inference.capacity import require_room
-from fedsyn.nodes import Node
 from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, accountant_for
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
+from fedsyn.settings import Node
 from fedsyn.store import Store, make_store
 from fedsyn.wire.requests import Request
 

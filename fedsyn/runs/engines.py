@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -14,7 +15,6 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.launch import app_folder, run_on_superlink
-from fedsyn.nodes import RayNode
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.registry import contract_class
 from fedsyn.runs.directory import RESULTS, keep_ledger, load_metrics, raise_recorded_error
@@ -24,6 +24,7 @@ from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve, told_what_was_spent
 from fedsyn.runs.stores import run_store
 from fedsyn.runs.synthesis import require_room
+from fedsyn.settings import RayNode
 
 if TYPE_CHECKING:
     from fedsyn.runs.prepare import Table
@@ -180,7 +181,7 @@ def _run_elsewhere(config: RunConfig, prepared: Prepared, out: Path, progress: P
         if config.runtime.superlink is None:
             raise ConfigError("runtime.superlink: a deployment needs the name of a SuperLink connection of Flower")
         # The SuperLink may be another machine: what its ServerApp needs travels with the run, not by path.
-        overrides = run_config_of(config, schema=prepared.schema, out=out)
+        overrides = run_config_of(config, schema=prepared.schema, out=out, run=secrets.token_hex(16))
         log = run_on_superlink(app, overrides, superlink=config.runtime.superlink, poll=watch)
     watch()
     raise_recorded_error(out)

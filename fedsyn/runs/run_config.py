@@ -26,7 +26,13 @@ APP_DIR = Path(__file__).resolve().parents[2]
 
 
 def run_config_of(
-    config: RunConfig, *, store: Path | None = None, schema: Schema | None = None, out: Path | None = None
+    config: RunConfig,
+    *,
+    store: Path | None = None,
+    schema: Schema | None = None,
+    out: Path | None = None,
+    run: str = "",
+    order: str = "",
 ) -> dict[str, str]:
     """The Flower run configuration of a run that was prepared: the resolved configuration itself, and what it needs.
 
@@ -35,12 +41,16 @@ def run_config_of(
         store: folder of a simulation's prepared tables.
         schema: a deployment's schema.
         out: run directory.
+        run: a deployment's own name of the run, the same when it is resumed.
+        order: the operator's signature under the run.
     """
     return {
         "resolved": json.dumps(config.to_dict(), separators=(",", ":")),
         "store": "" if store is None else str(store),
         "schema": "" if schema is None else schema.dumps(),
         "out": "" if out is None else str(out),
+        "run": run,
+        "order": order,
     }
 
 

@@ -24,9 +24,9 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.counting.stored import StoredLayout
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.nodes import FheNode
 from fedsyn.privacy.distributed import pool_share
 from fedsyn.privacy.release import CLIENTS
+from fedsyn.settings import FheNode
 from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.store.crypto import CryptoKey, pack
 from fedsyn.wire.envelope import Arrays

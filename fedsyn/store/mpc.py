@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.nodes import AggregationNode
 from fedsyn.privacy.release import PARTIES
+from fedsyn.settings import AggregationNode
 from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.wire.envelope import Arrays, Reply
 from fedsyn.wire.requests import Choose, Layout, Open, Summed

@@ -25,8 +25,8 @@ from typing import Any, Protocol
 from fedsyn.config import FORMAT, RunConfig
 from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
 from fedsyn.flower.ray_cluster import Cluster, Lost, Needs
-from fedsyn.nodes import RayNode
 from fedsyn.registry import contract_class, partitioner
+from fedsyn.settings import RayNode
 from fedsyn.sweep.results import CELL_FILE, SWEEP_FILE, Facts, read_cell
 from fedsyn.sweep.spec import Cell, Sweep
 from fedsyn.version import __version__

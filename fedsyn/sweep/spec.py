@@ -19,7 +19,7 @@ from fedsyn import yamlio
 from fedsyn.config import RunConfig, explain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.loading import anchor_files, assign, names_file, parse_config, require_files
-from fedsyn.nodes import Node
+from fedsyn.settings import Node
 
 Combination = dict[str, Any]  # dotted key -> value
 

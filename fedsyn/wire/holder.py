@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.privacy import PrivacyBudget
+from fedsyn.privacy import PrivacyBudget, Release
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.schema import Schema
 from fedsyn.schema.own_rows import OwnRows
@@ -23,6 +23,22 @@ from fedsyn.wire.requests import Request
 R = TypeVar("R", bound=Request)
 #: Partition ids stay below this: no client can make a list of clients long by the id that it claims.
 MOST_PARTITIONS = 2**20
+
+
+class Account(Protocol):
+    """What a holder has let out in one run, kept on its own disk beyond every process: part of its ledger for life."""
+
+    @property
+    def releases(self) -> Sequence[Release]:
+        """Charged in this run so far, in order."""
+
+    def charge(self, release: Release) -> None:
+        """Writes a release down before its noise is drawn; on the disk when this returns.
+
+        Raises:
+            BudgetExceeded: it would exceed a limit of the holder's, and nothing is written.
+            RunError: it cannot be written, and nothing may be released.
+        """
 
 
 @dataclass
@@ -42,6 +58,7 @@ class Holder:
         open_schema: the schema that says what is to be found; None from when it is closed, or was never open.
         identities: this holder's signing key, and the public key of every client by partition, as the holder pinned
             them; needed by secure sums under the malicious threat model.
+        account: what it has let out in this run, on its own disk; None where the run's state is all that is kept.
         save: called with `state` after every request, answered or refused, once there is something to remember.
     """
 
@@ -52,6 +69,7 @@ class Holder:
     randomness: Randomness
     state: dict[str, Any] = field(default_factory=dict)
     budget: PrivacyBudget | None = None
+    account: Account | None = None
     save: Callable[[dict[str, Any]], None] = lambda state: None
     pooled: Callable[[], MarginalView] | None = None
     own: OwnRows | None = None

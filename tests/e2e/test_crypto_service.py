@@ -37,7 +37,6 @@ from fedsyn.fhe.products import Columns
 from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import Encryptor, SecretKeys, added, ring_of, sealapi
 from fedsyn.fhe.slots import NoiseRanges
-from fedsyn.nodes import PartyNode
 from fedsyn.parties import connect, messages
 from fedsyn.parties.book import Reading, read_book
 from fedsyn.parties.crypto import Begun
@@ -54,6 +53,7 @@ from fedsyn.privacy import PrivacyBudget
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import Terms
+from fedsyn.settings import PartyNode
 from fedsyn.store.crypto import CryptoKey
 from fedsyn.testing.bench import equal_arrays
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished

@@ -27,7 +27,6 @@ from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count
 from fedsyn.counting.stored import StoredLayout
 from fedsyn.errors import RunError
-from fedsyn.nodes import PartyNode
 from fedsyn.parties import messages
 from fedsyn.parties.book import Reading, read_book
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
@@ -41,6 +40,7 @@ from fedsyn.parties.tls import channel_to
 from fedsyn.privacy import DistributedNoise, PrivacyBudget
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import Terms
+from fedsyn.settings import PartyNode
 from fedsyn.testing.harness import config_of
 from fedsyn.testing.schemas import awkward_table
 

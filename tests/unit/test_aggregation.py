@@ -14,11 +14,11 @@ from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.flower import Message
 from fedsyn.flower.messages import array_record, pack, read_reply
-from fedsyn.nodes import AggregationNode
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget
 from fedsyn.protocol.client import TableClient
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
+from fedsyn.settings import AggregationNode
 from fedsyn.testing.bench import equal_arrays
 from fedsyn.testing.harness import Federation, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table

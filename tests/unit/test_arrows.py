@@ -21,7 +21,8 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.cli", "fedsyn.server_app", "fedsyn.client_app"),  # the doors
     ("fedsyn",),  # the public face: fedsyn/__init__.py alone
     ("fedsyn.testing", "fedsyn.front"),
-    ("fedsyn.sweep",),
+    ("fedsyn.deploy",),
+    ("fedsyn.sweep", "fedsyn.node"),
     ("fedsyn.runs",),
     ("fedsyn.report", "fedsyn.loading"),
     ("fedsyn.plugins.strategies", "fedsyn.plugins.partitioners"),
@@ -37,7 +38,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.data",),
     ("fedsyn.schema",),
     ("fedsyn.config", "fedsyn.domain", "fedsyn.mpc", "fedsyn.randomness", "fedsyn.registry"),
-    ("fedsyn.nodes", "fedsyn.yamlio"),
+    ("fedsyn.settings", "fedsyn.yamlio"),
     ("fedsyn.errors", "fedsyn.version", "fedsyn.plugins"),
 )
 

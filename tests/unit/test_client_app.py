@@ -17,13 +17,13 @@ from fedsyn.flower import Context, RecordDict
 from fedsyn.flower.grid import InProcessGrid, new_message
 from fedsyn.flower.messages import array_record, pack, read_reply
 from fedsyn.loading import parse_config
-from fedsyn.nodes import AggregationNode
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.randomness import OS_LABEL
 from fedsyn.runs import run_config as run_config_module
 from fedsyn.runs.holders import _real_holder, app, client_fn
 from fedsyn.runs.run_config import config_of
 from fedsyn.schema import Schema
+from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import ANSWER, Envelope
 
 ROOT = Path(__file__).resolve().parents[2]

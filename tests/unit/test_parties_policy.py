@@ -15,12 +15,12 @@ from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolError, RunError
-from fedsyn.nodes import PartyNode
 from fedsyn.parties.checks import Host, check_announcement, plan_choice
 from fedsyn.parties.interface import Announcement
 from fedsyn.parties.keys import load_party, new_operator, new_party
 from fedsyn.parties.policy import LimitsNode, Policy, load_party_file
 from fedsyn.randomness import Randomness
+from fedsyn.settings import PartyNode
 
 GOOD = """\
 role: compute

@@ -23,12 +23,12 @@ from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.messages import array_record
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
-from fedsyn.nodes import Node
 from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, PrivacyStatement, Release
 from fedsyn.protocol.client import TableClient, answers, indices
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.randomness import Randomness
+from fedsyn.settings import Node
 from fedsyn.wire.envelope import ANSWER, ENVELOPE, Envelope, Reply, SumSpec
 from fedsyn.wire.holder import Call, Holder
 from fedsyn.wire.requests import Ask, AskRequest, Layout, Positive, Sum, Summed, SumRequest

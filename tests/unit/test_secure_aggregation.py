@@ -24,12 +24,12 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.flower import Message
 from fedsyn.flower.messages import array_record, pack
-from fedsyn.nodes import AggregationNode
 from fedsyn.protocol.client import answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, strategy_class
+from fedsyn.settings import AggregationNode
 from fedsyn.testing.harness import Exchange, Fault, Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
 from fedsyn.wire.envelope import ANSWER, SumSpec, to_json

@@ -14,7 +14,7 @@ from fedsyn.aggregation.secure import write_cohort
 from fedsyn.aggregation.secure_run import STATE
 from fedsyn.errors import ConfigError
 from fedsyn.flower import Message
-from fedsyn.nodes import AggregationNode
+from fedsyn.settings import AggregationNode
 from fedsyn.testing.harness import Exchange, Fault, Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
 

@@ -22,13 +22,13 @@ from fedsyn.domain import Domain
 from fedsyn.flower import ConfigRecord, Context
 from fedsyn.inference import Measurement
 from fedsyn.loading import parse_config
-from fedsyn.nodes import Node
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.protocol.client import TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.registry import MECHANISMS, register
+from fedsyn.settings import Node
 from fedsyn.wire.holder import Call, Holder
 from fedsyn.wire.requests import Layout, Sum, Summed, SumRequest
 

@@ -1,0 +1,62 @@
+"""Requests that every mechanism understands: the records of `fedsyn.protocol.client`'s own answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from fedsyn.privacy import GAUSSIAN, Release
+from fedsyn.protocol.contract import Contract as BaseContract
+from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
+
+
+class Join(AskRequest):
+    """Who are you, and do you know this schema?"""
+
+    name = "join"
+    leaves = "its partition id; its row count where sizes are public"
+    costs = "nothing: no reply depends on a row, beyond a count that is public"
+
+    schema_hash: str
+
+    def releases(self, contract: BaseContract) -> tuple[Release, ...]:
+        return ()
+
+
+class Sizes(AskRequest):
+    """The client's row count with Gaussian noise, once in a run (`client_sizes: private`)."""
+
+    name = "sizes"
+    leaves = "its row count with Gaussian noise, once"
+    costs = "rho 1/(2 sigma^2), mu^2 twice that: one row changes the count by exactly 1"
+
+    sigma: Positive
+
+    def releases(self, contract: BaseContract) -> tuple[Release, ...]:
+        return (Release(self.name, 0, GAUSSIAN, 1.0, sigma=self.sigma, noise_by="each client", replaced=0.0),)
+
+
+class OneWay(SumRequest):
+    """All one-way marginals."""
+
+    name = "one-way"
+    leaves = "the counts of every attribute, in a sum"
+    costs = "d marginals of sensitivity 1: rho d/(2 sigma^2), mu^2 twice that"
+
+    def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        return Layout.of_marginals(contract.domain, [(name,) for name in contract.domain])
+
+
+class Marginals(SumRequest):
+    """The marginals of some candidates."""
+
+    name = "measure"
+    leaves = "the counts of the chosen cliques, in a sum"
+    costs = "each marginal has sensitivity 1: rho 1/(2 sigma^2), mu^2 twice that"
+
+    cliques: CandidateIndices
+
+    def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        return Layout.of_marginals(contract.domain, [contract.candidates.cliques[i] for i in self.cliques])
