@@ -8,7 +8,11 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="A data holder's node: serve it, look at it.", no_args_is_help=True)
+from fedsyn.cli.node_approvals import approve, pending, reject
+
+app = typer.Typer(
+    help="A data holder's node: serve it, look at it, say which runs it takes part in.", no_args_is_help=True
+)
 
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="NODE.yaml")]
 
@@ -46,3 +50,7 @@ def status(
     sys.stdout.write((json.dumps(facts, indent=1) if as_json else said(facts)) + "\n")
     if not facts["ready"]:
         raise typer.Exit(1)
+
+
+for _command in (pending, approve, reject):
+    app.command()(_command)
