@@ -83,5 +83,5 @@ def test_a_holder_who_says_nothing_is_left_out_in_the_end(monkeypatch: pytest.Mo
     notes = strategy.records[0].notes
     assert f"not joined: waits: {WAITS}" in notes and any("does not want" in note for note in notes)
     strategy, grid, _ = federated(decided, direct=True, patience=0.05, minimum=4)
-    with pytest.raises(RunError, match="only 2 of 4 clients joined.*waits for its holder"):
+    with pytest.raises(RunError, match=r"only 2 of 4 clients joined.*waits for its holder"):
         strategy.start(grid)
