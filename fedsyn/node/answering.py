@@ -24,7 +24,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-
 from fedsyn.aggregation.identities import load_identities
 from fedsyn.config import RunConfig
 from fedsyn.errors import NodeError, ProtocolError

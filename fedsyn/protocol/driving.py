@@ -16,6 +16,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
 from fedsyn.flower.loop import OwnLoop
+from fedsyn.flower.patient import PatientGrid
 from fedsyn.privacy import Ledger, PrivacyBudget, Release, accountant_for, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join, Sizes
@@ -283,6 +284,10 @@ class Driver(OwnLoop):
         self.clients = joining.provisional(nodes)
         replies = self.answer(Ask(list(self.clients), Join(schema_hash=self.schema_hash)), grid, timeout)
         assert isinstance(replies, dict)
+        if isinstance(grid, PatientGrid):
+            for key, reply in replies.items():
+                if reply.params.get("again") is True:
+                    grid.answers_again(self.clients[key].node)
         reasons = [reason for _, reason in sorted(self.record.dropped.items(), reverse=True)]  # node by node
         self.record.dropped = {}  # under provisional ids
         self.clients, refused = joining.joined(self.clients, replies, public)
