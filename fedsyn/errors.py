@@ -31,6 +31,10 @@ class NodeError(ConfigError):
     """
 
 
+class WaitsForHolder(NodeError):
+    """A node whose holder has not said yet whether it takes part in a run: a server asks it again."""
+
+
 class SchemaError(InputError):
     """A schema that is malformed, not approved, or does not match a table."""
 

@@ -243,7 +243,8 @@ class TableClient(NumPyClient):
         if call.request.schema_hash != self.holder.schema_hash:
             raise ProtocolError("the server's schema is not the one this client approved (their hashes differ)")
         rows = len(self.codes) if self.config.privacy.client_sizes == "public" else None
-        return [], {"partition": self.holder.partition, "rows": rows}
+        again = {"again": True} if self.holder.again else {}
+        return [], {"partition": self.holder.partition, "rows": rows, **again}
 
     @answers(Sizes)
     def sizes(self, call: Call[Sizes]) -> Answer:
