@@ -16,6 +16,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
 from fedsyn.flower.loop import OwnLoop
+from fedsyn.flower.patient import PatientGrid
 from fedsyn.privacy import Ledger, PrivacyBudget, Release, accountant_for, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join, Sizes
@@ -344,6 +345,7 @@ class Driver(OwnLoop):
         self.clients = joining.provisional(nodes)
         self.record.cohort = sorted(self.clients)
         replies = self._ask(Ask(list(self.clients), Join(schema_hash=self.schema_hash)), grid, timeout)
+        _told_again(grid, {k: client.node for k, client in self.clients.items()}, replies)
         reasons = [reason for _, reason in sorted(self.record.dropped.items(), reverse=True)]  # node by node
         self.record.dropped = {}  # under provisional ids
         self.clients, refused = joining.joined(self.clients, replies, public)
@@ -357,7 +359,9 @@ class Driver(OwnLoop):
         request, why = Join(schema_hash=self.schema_hash), list[str]()
         envelope = Envelope(request.name, request.kind, 0, self.config.sha256, request.model_dump())
         exchange = Exchange(grid, nodes, envelope, timeout, self.costs[-1], lambda _, reason: why.append(reason))
-        return exchange([]), why
+        replies = exchange([])
+        _told_again(grid, nodes, replies)
+        return replies, why
 
     def announce(self, share: float) -> None:
         """Agrees on the run, and on what of the budget remains after a share, with whoever keeps something for it."""
@@ -375,6 +379,14 @@ class Driver(OwnLoop):
         self.clients = joining.with_released_sizes(self.clients, replies, self.drop)
         if len(self.clients) < max(1, self.config.federation.minimum_cohort):
             raise RunError("too few clients released their size")
+
+
+def _told_again(grid: Grid, nodes: Mapping[int, int], replies: Mapping[int, Reply]) -> None:
+    """Tells a Grid that cares which nodes answer an identical request as before, and pay once."""
+    if isinstance(grid, PatientGrid):
+        for key, reply in replies.items():
+            if reply.params.get(joining.AGAIN) is True:
+                grid.answers_again(nodes[key])
 
 
 __all__ = ["Driver", "Steps"]
