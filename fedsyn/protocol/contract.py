@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
@@ -17,7 +18,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.finding.facts import Finding
 from fedsyn.inference.capacity import require_room
-from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, accountant_for
+from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, Release, accountant_for
 from fedsyn.protocol.plan import Planned
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
@@ -229,8 +230,16 @@ class Contract:
             f"{filled.cost}",
         )
 
-    def new_ledger(self, aggregation: Aggregation | Store, randomness: Randomness) -> Ledger:
-        """The run's ledger at its server: the whole budget, the statement, and what the guarantee rests on."""
+    def new_ledger(
+        self,
+        aggregation: Aggregation | Store,
+        randomness: Randomness,
+        record: Callable[[Release], None] | None = None,
+    ) -> Ledger:
+        """The run's ledger at its server: the whole budget, the statement, and what the guarantee rests on.
+
+        `record` is told of each release before it is entered.
+        """
         node = self.config.privacy
         budget = PrivacyBudget(node.epsilon, node.delta)
         ledger = Ledger(
@@ -244,6 +253,7 @@ class Contract:
                 **aggregation.assumptions(),
             },
             noise_by="server",
+            record=record,
         )
         if randomness.seeded:
             ledger.not_private(randomness.label)

@@ -17,8 +17,11 @@ from fedsyn.wire.envelope import WAITS, Reply
 from fedsyn.wire.holder import MOST_PARTITIONS
 
 #: Seconds after which a node that waits for its holder is asked again.
-AGAIN = 5.0
+PAUSE = 5.0
 _log = logging.getLogger("fedsyn.run")
+#: Parameter of the answer to `join`: true where the node keeps its memory of the run on its own disk, and answers a
+#: request that it has answered already with the same bytes, and is charged once.
+AGAIN = "again"
 _LARGEST = 2**53  # of a row count that a client may claim: what a float holds exactly
 
 
@@ -64,10 +67,10 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float
             _log.warning(
                 "%d of %d nodes wait for their holders to approve the run: %s; they are asked again every %g s for "
                 "%.0f s more (federation.connect_timeout)",
-                *(len(waiting), len(exchange.nodes), nodes, AGAIN, left),
+                *(len(waiting), len(exchange.nodes), nodes, PAUSE, left),
             )
             told = set(waiting)
-        time.sleep(min(AGAIN, left))
+        time.sleep(min(PAUSE, left))
         for k in waiting:
             del dropped[k]
         replies |= exchange.among(waiting)([])
@@ -90,7 +93,7 @@ def joined(
     unnamed, reasons = [], []
     for key, reply in sorted(replies.items(), key=lambda item: -item[0]):
         try:
-            partition, rows = _read_join(reply, public)
+            partition, rows = read_join(reply, public)
         except ProtocolError as error:
             reasons.append(str(error))
             continue
@@ -130,7 +133,8 @@ def with_released_sizes(
     return known
 
 
-def _read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:
+def read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:
+    """The partition and the public row count that a node names; ProtocolError if they cannot be."""
     partition, rows = reply.params.get("partition"), reply.params.get("rows")
     if partition is not None and not _whole(partition, MOST_PARTITIONS):
         raise ProtocolError(f"the partition id is not an integer from 0 to {MOST_PARTITIONS - 1}")

@@ -51,7 +51,7 @@ def federated(
 def test_nodes_that_wait_are_asked_again_until_their_holders_say_yes(
     direct: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(joining, "AGAIN", 0.001)
+    monkeypatch.setattr(joining, "PAUSE", 0.001)
 
     def decided(partition: int, often: int) -> None:
         if partition in (1, 2) and often <= 3 * partition:
@@ -69,7 +69,7 @@ def test_nodes_that_wait_are_asked_again_until_their_holders_say_yes(
 
 
 def test_a_holder_who_says_nothing_is_left_out_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "AGAIN", 0.01)
+    monkeypatch.setattr(joining, "PAUSE", 0.01)
 
     def decided(partition: int, often: int) -> None:
         if partition == 0:
