@@ -20,7 +20,7 @@ _log = logging.getLogger("fedsyn")
 def bridge(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
     """Client mod: presents a message-based train request to a `NumPyClient.fit`, and its result as a reply.
 
-    Flower 1.41's message API has the records `arrays` and `config`; the client API behind `NumPyClient` names the
+    Flower's message API has the records `arrays` and `config`; the client API behind `NumPyClient` names the
     same two records `fitins.*` on the way in and `fitres.*` on the way out.
     """
     try:

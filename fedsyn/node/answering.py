@@ -38,6 +38,7 @@ from fedsyn.node.memory import Memory, RunMemory
 from fedsyn.node.tables import Encoding, NotRead, Tables
 from fedsyn.node.task import Reply, Task, refused, reply_bytes, reply_of
 from fedsyn.privacy import PrivacyBudget
+from fedsyn.protocol.common import Join
 from fedsyn.protocol.finding import FOUND, FindingClient
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
@@ -106,7 +107,9 @@ class Answering:
         before = self.book.spent
         self.audit.write(event="asked", **facts)
         reply = self._ask(config, holder, task)
-        self._keep(name, memory, holder.state, account, reply, task.digest)
+        if admitted.asked.request != Join.name:
+            # A server that is resumed asks who this is in between: that takes the place of no stored reply.
+            self._keep(name, memory, holder.state, account, reply, task.digest)
         told = from_json(reply.scalars.get(ANSWER), "answer")
         self.audit.write(
             event="answered" if told.get("ok") is True else "refused",
