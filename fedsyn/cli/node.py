@@ -52,5 +52,17 @@ def status(
         raise typer.Exit(1)
 
 
+@app.command("init-ledger")
+def init_ledger(file: FileArgument) -> None:
+    """Make the ledger of a table that has given nothing away yet; once in its life, and never over another."""
+    from fedsyn.node.book import init_book
+    from fedsyn.node.file import load_node_file
+
+    loaded = load_node_file(file)
+    loaded.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    init_book(loaded.ledger_file)
+    sys.stdout.write(f"made {loaded.ledger_file}; back it up with its .seen file, and never put an old copy in place\n")
+
+
 for _command in (pending, approve, reject):
     app.command()(_command)
