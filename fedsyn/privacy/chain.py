@@ -342,7 +342,10 @@ class Chain(Generic[L]):
         self.require(self._known)
         self._known, self._reread = self.lines.where, False
         if self.lines.torn:
-            self.append(self.lines.mended())
+            try:
+                self.append(self.lines.mended())
+            except ValueError:  # a torn first line: there is nothing that it could follow
+                raise damaged(self.path, self.lines.number + 1, self.words.advice) from None
 
 
 def create(path: Path, entry: Mapping[str, Any]) -> Head:
