@@ -91,7 +91,7 @@ def test_costs_are_those_of_the_releases() -> None:
     assert 2 * Cost(gaussian.rho, True).under("gaussian") == gaussian.mu2
 
 
-# A choice as a Gaussian mechanism: steps 2 to 4 of the argument, by brute force ----------------------------------------
+# A choice as a Gaussian mechanism: steps 2 to 4 of the argument, by brute force --------------------------------------
 
 
 def test_the_slope_of_probits_against_logits_is_largest_at_a_half() -> None:
