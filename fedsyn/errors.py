@@ -31,6 +31,10 @@ class NodeError(ConfigError):
     """
 
 
+class WaitsForHolder(NodeError):
+    """A node whose holder has not said yet whether it takes part in a run: a server asks it again."""
+
+
 class LedgerDamaged(ConfigError):
     """A ledger for life of which a line was changed, lost or moved, or that is older than what was seen of it.
 
