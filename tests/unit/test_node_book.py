@@ -523,7 +523,8 @@ def whole_ledger(book: Callable[..., NodeBook], path: Path) -> list[bytes]:
 def test_a_line_torn_anywhere_counts_as_what_it_says_or_at_its_worst(
     book: Callable[..., NodeBook], path: Path, step: int
 ) -> None:
-    """Every line, cut at every byte (every 13th by default): never less than what was charged, and exactly that where the line can be read."""
+    """Every line, cut at every byte (every 13th by default): never less than its charge,
+    and exactly that where the line can be read."""
     lines = whole_ledger(book, path)
     kinds = [json.loads(line)["entry"] for line in lines]
     assert set(kinds) == {"open", "begin", "charge", "again", "answered", "end"}
