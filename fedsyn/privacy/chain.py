@@ -229,6 +229,9 @@ class Chain(Generic[L]):
                 sync_folder(path.parent)
             self._refresh()
             os.fsync(self._file)  # what a process wrote that was killed before it could wait for the disk
+        except OSError as error:
+            self.close()
+            raise ConfigError(f"ledger: cannot write {path} ({error.strerror})") from None
         except BaseException:
             self.close()
             raise
