@@ -24,7 +24,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-
 from fedsyn.aggregation.identities import load_identities
 from fedsyn.config import RunConfig
 from fedsyn.errors import NodeError, ProtocolError
@@ -33,11 +32,12 @@ from fedsyn.node.file import NodeFile
 from fedsyn.node.tables import Encoding, NotRead, Tables
 from fedsyn.node.task import Reply, Task, read_array, written
 from fedsyn.privacy import PrivacyBudget
+from fedsyn.protocol.common import Join
 from fedsyn.protocol.finding import FOUND, FindingClient
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.runs.run_config import config_of, is_resolved
-from fedsyn.wire.envelope import ANSWER, from_json
+from fedsyn.wire.envelope import ANSWER, Envelope, from_json
 from fedsyn.wire.holder import Holder
 
 _compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
@@ -88,6 +88,8 @@ class Answering:
             return stored
         holder = self._holder(config, memory.client)
         reply = self._ask(config, holder, task)
+        if is_join(task.scalars):
+            return reply  # it is free and says nothing of the rows: a server that is resumed asks it in between
         memory.client = holder.state
         memory.keep(digest, reply)
         return reply
@@ -126,6 +128,14 @@ class Answering:
         if own is None:
             return PrivacyBudget(asked.epsilon, asked.delta)
         return PrivacyBudget(min(asked.epsilon, own.epsilon), min(asked.delta, own.delta))
+
+
+def is_join(scalars: Mapping[str, Any]) -> bool:
+    """Whether a request asks who this is, and nothing else. It does not take the place of the last one's reply."""
+    try:
+        return Envelope.from_scalars(scalars).request == Join.name
+    except ProtocolError:
+        return False
 
 
 class _Memory:

@@ -1,4 +1,4 @@
-"""The process that speaks with the SuperLink. It has the node's key and no row; what it receives it hands to the worker.
+"""The process that speaks with the SuperLink: it has the node's key and no row, and asks the worker.
 
 python -m fedsyn.node.link NODE.yaml PARENT SECONDS MEGABYTES
 """
@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.errors import FedsynError, InputError
-from fedsyn.flower.fleet import Contact, Fleet, Incoming, Outgoing, Place
+from fedsyn.flower.fleet import Fleet
+from fedsyn.flower.fleet_client import Contact, Place
+from fedsyn.flower.fleet_messages import Incoming, Outgoing
 from fedsyn.node.file import NodeFile, load_node_file
 from fedsyn.node.health import Budget, Figures, Health, listen
 from fedsyn.node.processes import Bounds, end_with_parent, one_thread_each
@@ -48,7 +50,7 @@ class WorkerProcess:
         self.closing = False
 
     def start(self) -> None:
-        """Starts it and waits until it has read the table; RunError never: a worker that dies is started again later."""
+        """Starts it and waits until it has read the table; one that dies of it is started again later."""
         self.close()
         ours, theirs = socket.socketpair()
         arguments = [self._path, theirs.fileno(), os.getpid(), self._bounds.seconds, self._bounds.megabytes]

@@ -34,6 +34,6 @@ def end_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
 
 
 def one_thread_each() -> dict[str, str]:
-    """This process' environment, in which libraries of linear algebra start no threads: they would not survive a fork."""
+    """This process' environment, in which linear algebra starts no threads: they would not survive a fork."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
     return {**os.environ, **dict.fromkeys(names, "1")}

@@ -1,4 +1,4 @@
-"""A holder's table in memory, encoded as runs ask for it: read by the process that is forked, so that no task reads it."""
+"""A holder's table in memory, encoded as runs ask for it, in the process that is forked: no task reads it."""
 
 from __future__ import annotations
 

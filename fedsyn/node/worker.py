@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fedsyn.node.answering import Answering
@@ -179,8 +180,7 @@ def _why(status: int) -> str:
 def _address_space() -> int:
     """Bytes of this process' address space."""
     try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[0]) * resource.getpagesize()
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     except OSError:
         return 2**33
 
