@@ -2,7 +2,8 @@
 
 They are counted, not looked up: each run is a whole one over the in-process Grid, which counts what it hands to each
 client. Runs of 2, 3 and 4 rounds give a + b T; where the third does not lie on the line of the first two, all three
-counts are printed. Row counts are private, which is one message (`sizes`) more than public ones. Nobody drops out.
+counts are printed. Row counts are private, which is one message (`sizes`) more than public ones; *: of a mechanism that
+needs public ones by this protocol. Nobody drops out.
 
     python benchmarks/bench_messages.py [--clients 4] [--only sketch_aim ...] [--page docs/messages.md]
 """
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.flower.direct import Answered, Asked
 from fedsyn.flower.grid import InProcessGrid
@@ -56,27 +58,35 @@ class CountingGrid(InProcessGrid):
         return super().ask(counted(), timeout)
 
 
-def counts(mechanism: str, aggregation: dict[str, Any], clients: int, rounds: int) -> Counter[int] | None:
-    """Messages by node of one run; None where the mechanism does not run by this protocol."""
+def configured(mechanism: str, aggregation: dict[str, Any], clients: int, rounds: int) -> tuple[RunConfig, bool] | None:
+    """A run, and whether its row counts are private; None where the mechanism does not run by this protocol."""
     named: dict[str, Any] = {"name": mechanism}
-    if "rounds" in contract_class(mechanism).Options.model_fields:
+    fields = contract_class(mechanism).Options.model_fields
+    if "rounds" in fields:
         named["rounds"] = rounds
-    document = {
-        "mechanism": named,
-        "data": {"source": "synthfs", "options": {"rows": 800, "features": 4, "clients": clients}},
-        "federation": {"clients": clients},
-        "privacy": {"epsilon": 50.0, "delta": 1e-5, "client_sizes": "private"},
-        "workload": {"degree": 2, "size": None},
-        "aggregation": aggregation,
-        "evaluation": [],
-        "runtime": {"seed": 0},
-    }
-    with tempfile.TemporaryDirectory() as folder:
+    squared = {"score": "squared_l2"} if "score" in fields else {}
+    for sizes, score in (("private", {}), ("public", {}), ("public", squared)):
+        document = {
+            "mechanism": {**named, **score},
+            "data": {"source": "synthfs", "options": {"rows": 800, "features": 4, "clients": clients}},
+            "federation": {"clients": clients},
+            "privacy": {"epsilon": 50.0, "delta": 1e-5, "client_sizes": sizes},
+            "workload": {"degree": 2, "size": None},
+            "aggregation": aggregation,
+            "evaluation": [],
+            "runtime": {"seed": 0},
+        }
         try:
-            config = parse_config(document, "bench_messages")
-            prepared = prepare(config, Path(folder) / "store")
+            return parse_config(document, "bench_messages"), sizes == "private"
         except ConfigError:
-            return None
+            continue
+    return None
+
+
+def counts(config: RunConfig) -> Counter[int]:
+    """Messages by node of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = prepare(config, Path(folder) / "store")
         nodes = [{"partition-id": k, "num-partitions": prepared.clients} for k in range(prepared.clients)]
         grid = CountingGrid(app, nodes, run_config_of(config, store=prepared.folder))
         grid.counted = Counter()
@@ -98,11 +108,14 @@ def line(found: list[int]) -> str:
 
 def cell(mechanism: str, aggregation: dict[str, Any], clients: int) -> str:
     """Of the client with the most messages, and of the one with the fewest where that is another number."""
-    found = [counts(mechanism, aggregation, clients, rounds) for rounds in ROUNDS]
-    if any(each is None for each in found):
+    made = [configured(mechanism, aggregation, clients, rounds) for rounds in ROUNDS]
+    runs = [each for each in made if each is not None]
+    if len(runs) < len(ROUNDS):
         return "-"
-    most, fewest = ([pick(each.values()) for each in found if each is not None] for pick in (max, min))
-    return line(most) if most == fewest else f"{line(most)}; least {line(fewest)}"
+    found = [counts(config) for config, _ in runs]
+    most, fewest = ([pick(each.values()) for each in found] for pick in (max, min))
+    text = line(most) if most == fewest else f"{line(most)}; least {line(fewest)}"
+    return text if runs[0][1] else f"{text} *"
 
 
 def table(mechanisms: list[str], clients: int) -> str:
