@@ -28,7 +28,7 @@ def run(
     """Run a configuration and leave the synthetic table, the model, the ledger and the metrics in a directory."""
     from fedsyn.loading import load_config
 
-    _run(load_config(config, set_ or ()), out, force)
+    carry_out(load_config(config, set_ or ()), out, force)
 
 
 def demo(
@@ -41,7 +41,7 @@ def demo(
 
     from fedsyn.loading import load_config
 
-    folder = _run(load_config(_shipped("demo.yaml")), out, force)
+    folder = carry_out(load_config(_shipped("demo.yaml")), out, force)
     page = (folder / "report.html").resolve()
     if open_ and not webbrowser.open(page.as_uri()):
         err_console.print(f"no browser was found; open {page}", soft_wrap=True, highlight=False)
@@ -53,7 +53,8 @@ def _shipped(name: str) -> Path:
     return next(file for folder in (package / "app", package.parent) if (file := folder / "configs" / name).is_file())
 
 
-def _run(config: RunConfig, out: Path | None, force: bool) -> Path:
+def carry_out(config: RunConfig, out: Path | None, force: bool) -> Path:
+    """Runs a configuration, shows how far it is and what came out; the run directory."""
     from fedsyn.front.bars import planned_rounds
     from fedsyn.runs.directory import default_out
     from fedsyn.runs.engines import run as run_config
