@@ -10,7 +10,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: setup demo check test test-all lint format docs bench clean
+.PHONY: setup demo check test test-all test-flower lint format docs bench clean
 
 setup: $(STAMP)
 
@@ -33,8 +33,12 @@ check: lint
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test-all: setup
+test-all: setup test-flower
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'slow or not slow'
+
+# The tests that touch Flower, on each minor of it that is allowed. FLOWER_WHEELS=DIR: a folder of wheels, without an index.
+test-flower: setup
+	$(BIN)/python tests/flower_minors.py $(if $(FLOWER_WHEELS),--find-links $(FLOWER_WHEELS)) -n 2 --dist loadgroup
 
 lint: setup
 	$(BIN)/ruff check .

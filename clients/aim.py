@@ -17,11 +17,13 @@ from fedsyn.config import RunConfig
 from fedsyn.privacy import PrivacyStatement, Scales, divide
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.contract import Contract, require
-from fedsyn.protocol.stored import STORE_REQUESTS
+from fedsyn.protocol.plan import Planned
+from fedsyn.protocol.stored import STORE_REQUESTS, Answers
 from fedsyn.selection.scores import Penalty
 from fedsyn.selection.terms import L1, L1Polynomial, Terms
 from fedsyn.selection.views import ModelView
 from fedsyn.settings import Node
+from fedsyn.wire.requests import Layout, Request
 
 #: Rows beyond the released ones that a store is laid out for, where row counts are private (`AimContract.bound`).
 _MORE_ROWS = 2**12
@@ -158,6 +160,10 @@ class AimContract(Contract):
         if options.rounds is None:
             return annealing_start(rho, d, options.ratio, as_printed=options.ablation.printed_start)
         return fixed_scales(rho, options.rounds, d, options.ratio)
+
+    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+        """All that the store may release, entered once, when a client deals; the store's keepers do the rest."""
+        return Planned(self.plan_rho, self.plan_rho) if isinstance(request, Answers) else None
 
     def least_sigma(self, rho: float) -> float | None:
         """The noise of every marginal if the rounds are fixed, which a party demands; None: its ledger alone limits."""

@@ -7,6 +7,7 @@ Protocols 1 and 2. The server half is `strategies/distributed_aim.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
 
@@ -18,13 +19,14 @@ from fedsyn.aggregation import Contribution
 from fedsyn.aggregation.fixed_point import LARGEST, encode, encoded_moves
 from fedsyn.counting.reductions import norm
 from fedsyn.errors import ProtocolError
-from fedsyn.privacy import PrivacyStatement
-from fedsyn.protocol.client import Marginals, TableClient, answers
+from fedsyn.privacy import PrivacyStatement, gaussian_rho, sigma_for_rho
+from fedsyn.protocol.client import Marginals, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.plan import Planned
 from fedsyn.selection.scores import Penalty, l1_distances
 from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, SomeCandidates, SumRequest
+from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
 
 
 class DistributedAimAblation(Node):
@@ -69,6 +71,27 @@ class DistributedAimOptions(Node):
     ablation: DistributedAimAblation = Field(default_factory=DistributedAimAblation)
 
 
+@dataclass(frozen=True)
+class Sigmas:
+    """Noise scales, fixed before the first request.
+
+    Attributes:
+        marginal: standard deviation of every measured marginal, in records.
+        per_sensitivity: standard deviation of a round's scores, in multiples of their L2 sensitivity.
+    """
+
+    marginal: float
+    per_sensitivity: float
+
+    @classmethod
+    def of(cls, rho: float, options: DistributedAimOptions, attributes: int) -> Sigmas:
+        """Divides rho (for Gaussian noise mu^2 = 2 rho): `ratio` to k marginals a round and the one-way ones."""
+        measured = options.rounds * options.top + (attributes if options.ablation.initial == "one_way" else 0)
+        return cls(
+            sigma_for_rho(options.ratio * rho / measured), sigma_for_rho((1.0 - options.ratio) * rho / options.rounds)
+        )
+
+
 class DistributedAimContract(Contract):
     Options = DistributedAimOptions
     accountant = "gaussian"
@@ -82,6 +105,18 @@ class DistributedAimContract(Contract):
         "drawn by {noise}",
         sampler="{sampler}",
     )
+
+    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+        """One-way marginals once (if at all); a round's scores, and k marginals, in each of T rounds."""
+        options, d = self.options, len(self.domain)
+        sigmas = Sigmas.of(self.plan_rho, options, d)
+        marginal, scores = gaussian_rho(sigmas.marginal), gaussian_rho(sigmas.per_sensitivity)
+        if isinstance(request, OneWay):
+            all_of_them = d * marginal if options.ablation.initial == "one_way" else 0.0
+            return Planned(all_of_them, all_of_them)
+        if isinstance(request, Scores):
+            return Planned(scores, options.rounds * scores)
+        return Planned(options.top * marginal, options.rounds * options.top * marginal)
 
     def score_moves(self, eligible: Sequence[int]) -> npt.NDArray[np.float64]:
         """(m,) how far one row moves each encoded score: N_r = `encoded_moves(w_r)`.

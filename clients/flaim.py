@@ -7,6 +7,7 @@ The server half is `strategies/flaim.py`; Table 1's baselines are in `flaim_base
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -21,16 +22,26 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.fitting import estimate_config
-from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, PrivacyStatement, Release
+from fedsyn.plugins.clients.flaim_scales import lemma_4_1, most_of_one
+from fedsyn.privacy import (
+    EXPONENTIAL,
+    GAUSSIAN,
+    PrivacyStatement,
+    Release,
+    Scales,
+    exponential_rho,
+    gaussian_rho,
+)
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
+from fedsyn.protocol.plan import Planned
 from fedsyn.selection.scores import Penalty, expected_noise, l1_distances, penalised_cells
 from fedsyn.selection.views import ModelView, check_model_size
 from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
+from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, Request, SumRequest
 
 # A client fits what a server sent together with its own: within these, no square of a quotient leaves the doubles.
 _LARGEST = 2.0**64
@@ -109,6 +120,37 @@ class FlaimContract(Contract):
         if not eligible:
             raise ProtocolError("parameter 'eligible' names no clique")
         return self.moves_per_row * float(self.candidates.weights[list(eligible)].max())
+
+    # The plan ---------------------------------------------------------------------------------------------------------
+
+    def first_scales(self, rho: float) -> Scales:
+        """Lemma 4.1, with every local release charged (see `lemma_4_1`), for T or 8 d rounds."""
+        d, s, rounds = len(self.domain), self.options.local_rounds, self.options.rounds
+        rounds = 8 * d if rounds is None else rounds
+        often = rounds if self.one_way_every_round else 1
+        return lemma_4_1(rho, rounds, s, d * often, self.options.ratio)
+
+    @property
+    def per_round(self) -> tuple[int, int]:
+        """Gaussian releases, and choices, that one row takes part in per round."""
+        s = self.options.local_rounds
+        return 2 * s - 1 + (len(self.domain) if self.one_way_every_round else 0), s
+
+    @cached_property
+    def _most(self) -> tuple[float, float]:
+        """rho of one Gaussian release, and of one choice, at most."""
+        scales, options = self.first_scales(self.plan_rho), self.options
+        if options.rounds is None:
+            return most_of_one(scales, self.per_round, self.plan_rho, options.ratio)
+        return gaussian_rho(scales.sigma), exponential_rho(scales.epsilon)
+
+    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+        """Fixed rounds: exactly the scales of `first_scales`; annealed ones: the most that annealing can come to."""
+        gaussian, choice = self._most
+        if layout is not None:
+            return Planned(layout.count * gaussian)
+        s = self.options.local_rounds
+        return Planned(s * choice + (s - 1) * gaussian) if isinstance(request, Select) else None
 
     def words(self) -> dict[str, object]:
         s = self.options.local_rounds

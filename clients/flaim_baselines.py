@@ -9,12 +9,13 @@ from __future__ import annotations
 from pydantic import Field
 
 from fedsyn.plugins.clients.flaim import FlaimClient, FlaimContract, FlaimOptions
-from fedsyn.privacy import PrivacyStatement, Release
+from fedsyn.privacy import PrivacyStatement, Release, Scales, gaussian_rho, sigma_for_rho
 from fedsyn.protocol.client import Answer, TableClient, answers
 from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.plan import Planned
 from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AskRequest, CandidateIndices
+from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Request
 
 
 class FlaimRandomOptions(FlaimOptions):
@@ -35,6 +36,12 @@ class FlaimRandomContract(FlaimContract):
         "noise drawn by {noise}",
         sampler="{sampler}",
     )
+
+    def first_scales(self, rho: float) -> Scales:
+        """All of the budget on T s chosen and the one-way marginals; nothing is measured locally."""
+        often = self.options.rounds if self.one_way_every_round else 1
+        count = self.options.rounds * self.options.local_rounds + len(self.domain) * often
+        return Scales(sigma_for_rho(rho / count), 1.0, count, 0)
 
 
 class Draw(AskRequest):
@@ -90,6 +97,13 @@ class FedNaiveBayesContract(Contract):
         cost="per round and row {d} one-way marginals, each mu^2 = 1/sigma^2; noise drawn by {noise}",
         sampler="{sampler}",
     )
+
+    def sigma(self, rho: float) -> float:
+        """The noise of every marginal: d of them in each of T rounds."""
+        return sigma_for_rho(rho / (self.options.rounds * len(self.domain)))
+
+    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+        return None if layout is None else Planned(layout.count * gaussian_rho(self.sigma(self.plan_rho)))
 
     def words(self) -> dict[str, object]:
         return {"d": len(self.domain)}

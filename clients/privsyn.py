@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -24,11 +25,12 @@ from fedsyn.privacy import PrivacyStatement
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import TableClient, answers
 from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.plan import Planned
 from fedsyn.selection.indif import INDIF_SENSITIVITY, INDIF_UNIT, all_pairs, indif
 from fedsyn.selection.scores import Penalty
 from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, PairIndices, SumRequest
+from fedsyn.wire.requests import Layout, PairIndices, Request, SumRequest
 
 #: At most so large, so that a weighted count stays far below 2^53.
 Weight = Annotated[int, Field(ge=1, le=1 << 16)]
@@ -93,6 +95,30 @@ class PairOptions(Node):
         return self.ablation.select not in ("all", "random")
 
 
+@dataclass(frozen=True)
+class Budget:
+    """rho of each kind of release, fixed before the first request (Algorithm 5 of HeteroFedSyn).
+
+    Attributes:
+        one_way: for the one-way marginals; everything where there are no pairs.
+        scores: for the dependency scores; nothing for baselines that release none.
+        pairs: for all selected pairs together.
+    """
+
+    one_way: float
+    scores: float
+    pairs: float
+
+    @classmethod
+    def of(cls, rho: float, options: Any, pairs: bool) -> Budget:
+        if not pairs:
+            return cls(rho, 0.0, 0.0)
+        score_share = options.score_share if options.scored else 0.0
+        return cls(
+            rho * options.one_way_share, options.score_share * rho, (1.0 - options.one_way_share - score_share) * rho
+        )
+
+
 class PairContract(Contract):
     """Only Gaussian noise, each time on ONE vector of a known norm per row.
 
@@ -121,6 +147,22 @@ class PairContract(Contract):
     def pairs(self) -> tuple[Clique, ...]:
         """Every pair of attributes."""
         return all_pairs(self.domain)
+
+    @cached_property
+    def measurable(self) -> tuple[int, ...]:
+        """Positions of the pairs that may be measured: one of more cells than a model may have never is."""
+        most = self.config.inference.max_cells
+        return tuple(i for i, q in enumerate(self.pairs) if self.domain.size(q) <= most)
+
+    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+        """Shares of the budget, each in one sum or more; the pairs' also for the one-way marginals, where none is
+        selected."""
+        budget, options = Budget.of(self.plan_rho, self.options, bool(self.measurable)), self.options
+        if isinstance(request, Resolutions):
+            again = budget.pairs if options.ablation.rest == "remeasure" else 0.0
+            return Planned(max(budget.one_way, again), budget.one_way + again)
+        most = budget.pairs if isinstance(request, WeightedPairs) else budget.scores
+        return Planned(most, most)
 
     def words(self) -> dict[str, object]:
         options = self.options

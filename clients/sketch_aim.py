@@ -5,7 +5,11 @@ The server half is `strategies/sketch_aim.py`; docs/sketch_aim.md describes the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
 from typing import Any, Literal
 
 import numpy as np
@@ -15,16 +19,18 @@ from pydantic import Field, model_validator
 from fedsyn.aggregation import Contribution
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
-from fedsyn.privacy import PrivacyStatement
+from fedsyn.inference.capacity import Capacity
+from fedsyn.privacy import PrivacyStatement, gaussian_rho
 from fedsyn.privacy.release import COUNTS, TWICE
-from fedsyn.protocol.client import Marginals, TableClient, answers
+from fedsyn.protocol.client import Marginals, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.plan import Planned
 from fedsyn.selection.scores import Penalty
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, SomeCandidates, SumRequest
+from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
 
 # So many marginals carried what 5,000 to 50,000 rows have to say at epsilon = 1 on most tables (docs/sketch_aim.md).
 _MARGINALS = 20
@@ -103,6 +109,36 @@ class SketchAimOptions(Node):
         return self.ablation.weights[position] if 0 <= position < len(self.ablation.weights) else 0
 
 
+@dataclass(frozen=True)
+class Sigmas:
+    """Noise scales, fixed before the first request; standard deviations on what is summed.
+
+    Attributes:
+        one_way: of the one-way marginals, in records.
+        per_sensitivity: of the sketches, in multiples of their joint L2 sensitivity.
+        marginal: of a chosen marginal, in records.
+    """
+
+    one_way: float
+    per_sensitivity: float
+    marginal: float
+
+    @classmethod
+    def of(cls, mu2: float, options: SketchAimOptions, attributes: int, choice: bool = True) -> Sigmas:
+        """Divides mu^2: d one-way marginals, one vector of sketches, M chosen marginals, each kind by its share.
+
+        Where there is nothing to choose from, the one-way marginals get all of it.
+        """
+        if not choice:
+            return cls(sqrt(attributes / mu2), math.inf, math.inf)
+        left = 1.0 - options.one_way_share - options.sketch_share
+        return cls(
+            sqrt(attributes / (options.one_way_share * mu2)),
+            1.0 / sqrt(options.sketch_share * mu2),
+            sqrt(options.planned / (left * mu2)),
+        )
+
+
 class SketchAimContract(Contract):
     Options = SketchAimOptions
     accountant = "gaussian"
@@ -120,6 +156,25 @@ class SketchAimContract(Contract):
 
     def words(self) -> dict[str, object]:
         return {"d": len(self.domain), "m": self.options.planned}
+
+    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+        """One-way marginals and sketches once, M chosen marginals in T sums, each at its own noise."""
+        mu2, options, d = 2.0 * self.plan_rho, self.options, len(self.domain)
+        sigmas = Sigmas.of(mu2, options, d, self.has_choice)
+        if isinstance(request, OneWay):
+            return Planned(d * gaussian_rho(sigmas.one_way), d * gaussian_rho(sigmas.one_way))
+        if not self.has_choice:
+            return Planned(0.0)
+        if isinstance(request, Sketches):
+            return Planned(gaussian_rho(sigmas.per_sensitivity), gaussian_rho(sigmas.per_sensitivity))
+        one = gaussian_rho(sigmas.marginal)
+        return Planned(options.in_round(1) * one, options.planned * one)
+
+    @cached_property
+    def has_choice(self) -> bool:
+        """Whether any candidate is sketched, a public fact: one with a weight that the model can take by itself."""
+        fits = Capacity(self.domain, self.config.inference).test()
+        return any(fits(q) for q in self.candidates.cliques if self.options.weight_of(q))
 
     def sketcher(self, cliques: Sequence[Clique], arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Sketcher:
         """The sketches of some cliques, the same on server and clients.

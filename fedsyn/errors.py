@@ -31,6 +31,22 @@ class NodeError(ConfigError):
     """
 
 
+class WaitsForHolder(NodeError):
+    """A node whose holder has not said yet whether it takes part in a run: a server asks it again."""
+
+
+class LedgerDamaged(ConfigError):
+    """A ledger for life of which a line was changed, lost or moved, or that is older than what was seen of it.
+
+    Attributes:
+        line: number of the first line that does not follow, counted from 1.
+    """
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
 class SchemaError(InputError):
     """A schema that is malformed, not approved, or does not match a table."""
 

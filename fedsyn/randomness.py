@@ -6,7 +6,8 @@ Two kinds of randomness meet in a run and must not be confused.
   `OsRandom`, whose every bit is read from `os.urandom`; with a seed a NumPy generator, whose output anyone
   who knows the seed can subtract again. A seeded run is a simulation and says so (`Randomness.label`).
 * Everything else (partitions, cohorts, rows of the synthetic table). `Randomness.ordinary(*key)` gives a
-  NumPy generator in both cases. Nothing that it decides is protected by its secrecy.
+  NumPy generator in both cases. Nothing that it decides is protected by its secrecy. Without a seed it can be
+  keyed by a secret of the run (`keyed`), so that a run that is resumed decides as before; noise never is.
 
 Streams are keyed by (seed, *key), for instance `generator(round, partition, "measure")`, never by arrival
 order: the same run gives the same numbers however its work is spread over processes and machines.
@@ -54,12 +55,13 @@ class Randomness:
         seed: a non-negative integer for a simulation that can be repeated bit for bit, or None to draw noise
             from the operating system.
         path: key prefix of every source; `child` extends it.
+        secret: without a seed, what ordinary streams (and no noise) are keyed by.
 
     Raises:
         ConfigError: for a seed that is not a non-negative integer.
     """
 
-    def __init__(self, seed: int | None = None, path: tuple[int | str, ...] = ()) -> None:
+    def __init__(self, seed: int | None = None, path: tuple[int | str, ...] = (), secret: bytes | None = None) -> None:
         if seed is not None:
             try:
                 seed = operator.index(seed)
@@ -69,6 +71,7 @@ class Randomness:
                 raise ConfigError("seed must be a non-negative integer, or null for real noise")
         self._seed = seed
         self._path = tuple(_key_part(part) for part in path)
+        self._secret = secret if seed is None else None
 
     @property
     def seeded(self) -> bool:
@@ -87,18 +90,25 @@ class Randomness:
     def ordinary(self, *key: int | str) -> np.random.Generator:
         """A NumPy generator for choices that carry no privacy; its stream is unrelated to `generator(*key)`.
 
-        Without a seed it starts from operating-system entropy.
+        Without a seed it starts from operating-system entropy, or is keyed by the secret of `keyed`.
         """
-        return np.random.default_rng() if self._seed is None else self._stream("ordinary", key)
+        if self._seed is None and self._secret is None:
+            return np.random.default_rng()
+        return self._stream("ordinary", key)
+
+    def keyed(self, secret: bytes) -> Randomness:
+        """The same, with ordinary streams that whoever knows this secret can repeat; noise stays as it is."""
+        return Randomness(self._seed, self._path, secret)
 
     def child(self, *key: int | str) -> Randomness:
         """The same randomness with `key` put before every later key."""
-        return Randomness(self._seed, (*self._path, *key))
+        return Randomness(self._seed, (*self._path, *key), self._secret)
 
     def _stream(self, purpose: str, key: tuple[int | str, ...]) -> np.random.Generator:
         # JSON keeps 1 and "1", and ("a", "b") and ("ab",), apart; SHA-256 does not change between processes
         # and Python versions as hash() does.
-        name = json.dumps([self._seed, purpose, *self._path, *(_key_part(part) for part in key)])
+        root = self._seed if self._secret is None else self._secret.hex()
+        name = json.dumps([root, purpose, *self._path, *(_key_part(part) for part in key)])
         digest = hashlib.sha256(name.encode("utf-8")).digest()
         return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int.from_bytes(digest, "big"))))
 

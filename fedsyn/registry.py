@@ -213,6 +213,8 @@ def load(path: str, where: str) -> Any:
                 "PYTHONPATH"
             ) from None
         raise ConfigError(f"{where}: importing '{module}' failed: it needs the module '{error.name}'") from None
+    except ConfigError:  # a sentence already: of an installation that cannot be used
+        raise
     except Exception as error:  # the author's own, at import
         raise ConfigError(f"{where}: importing '{module}' failed: {type(error).__name__}: {error}") from error
     if not hasattr(loaded, attribute):

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from fedsyn.flower import Context, Grid, ServerApp
+from fedsyn.flower.patient import patient
 from fedsyn.runs.directory import default_out, record_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared, deployed, prepare
@@ -27,6 +28,7 @@ def main(grid: Grid, context: Context) -> None:
     store, or with a deployment's schema (as `fedsyn run` does).
     """
     started = time.perf_counter()
+    grid = patient(grid)
     run_config = context.run_config
     out = Path(str(run_config["out"])) if run_config.get("out") else None
     made: Path | None = None  # a folder of this run alone, with its rows

@@ -7,7 +7,6 @@ Protocol 1 (Gaussian top-k) and Protocol 2 (Distributed AIM).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
 
@@ -20,36 +19,14 @@ from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.plugins.clients.distributed_aim import (
     DistributedAimClient,
     DistributedAimContract,
-    DistributedAimOptions,
     Scores,
+    Sigmas,
 )
-from fedsyn.privacy import sigma_for_rho
 from fedsyn.protocol.client import Marginals, OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.scores import contained_in, expected_noise, penalised_cells
 from fedsyn.selection.views import ModelView, pack_model
 from fedsyn.wire.requests import Sum, Summed
-
-
-@dataclass(frozen=True)
-class Sigmas:
-    """Noise scales, fixed before the first request.
-
-    Attributes:
-        marginal: standard deviation of every measured marginal, in records.
-        per_sensitivity: standard deviation of a round's scores, in multiples of their L2 sensitivity.
-    """
-
-    marginal: float
-    per_sensitivity: float
-
-    @classmethod
-    def of(cls, rho: float, options: DistributedAimOptions, attributes: int) -> Sigmas:
-        """Divides rho (for Gaussian noise mu^2 = 2 rho): `ratio` to k marginals a round and the one-way ones."""
-        measured = options.rounds * options.top + (attributes if options.ablation.initial == "one_way" else 0)
-        return cls(
-            sigma_for_rho(options.ratio * rho / measured), sigma_for_rho((1.0 - options.ratio) * rho / options.rounds)
-        )
 
 
 class DistributedAim(MechanismStrategy):

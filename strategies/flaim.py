@@ -23,7 +23,7 @@ from fedsyn.plugins.clients.flaim import (
     Measure,
     Select,
 )
-from fedsyn.privacy import Scales, divide
+from fedsyn.privacy import Scales
 from fedsyn.protocol.client import OneWay, indices
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.annealing import annealed, is_settled
@@ -86,24 +86,19 @@ class Flaim(MechanismStrategy):
         return self.options.rounds is None
 
     def first_scales(self) -> Scales:
-        """Lemma 4.1, with every local release charged (see `lemma_4_1`), for T or 8 d rounds."""
-        d, s = len(self.domain), self.options.local_rounds
-        rounds = 8 * d if self.anneals else self.options.rounds
-        often = rounds if self.contract.one_way_every_round else 1
-        return lemma_4_1(self.ledger.remaining_rho, rounds, s, d * often, self.options.ratio)
+        """The contract's, for what is left of the budget."""
+        return self.contract.first_scales(self.ledger.remaining_rho)
 
     def next_scales(self, scales: Scales, settled: bool, t: int) -> tuple[Scales, bool]:
         """This round's scales, and whether it is the last: fixed for T rounds, or annealed (appendix B.4)."""
         if not self.anneals:
             return scales, t == self.options.rounds
-        d, s = len(self.domain), self.options.local_rounds
-        gaussians = 2 * s - 1 + (d if self.contract.one_way_every_round else 0)
-        per_round = Scales(scales.sigma, scales.epsilon, gaussians, s)
+        per_round = Scales(scales.sigma, scales.epsilon, *self.contract.per_round)
         if t == 1:
             return per_round, False
         scales, last = annealed(per_round, settled, self.ledger.remaining_rho, self.options.ratio)
         # Rounds in which nobody answers cost little, so the budget alone would not soon end a run without clients.
-        return scales, last or t >= 16 * d
+        return scales, last or t >= 16 * len(self.domain)
 
     # Selection: lines 3-10 --------------------------------------------------------------------------------------------
 
@@ -229,35 +224,3 @@ class AugFlaim(Flaim):
     """
 
     Client = AugFlaimClient
-
-
-def lemma_4_1(
-    rho: float, rounds: int, local_rounds: int, one_way: int, ratio: float = 0.9, *, as_printed: bool = False
-) -> Scales:
-    """FLAIM's sigma_t and epsilon_t (Maddock et al. 2024, Lemma 4.1), corrected for more than one local round.
-
-    A row sits at one client, so only that client's choices and the sums it joins touch the row: parallel
-    composition over clients, no factor for their number. Of a client that is asked in all T rounds these are
-
-    * T s choices by the exponential mechanism, `epsilon_t = sqrt(8 (1 - r) rho / (T s))`;
-    * the server's noisy sums: T s of chosen marginals, and those of the one-way marginals;
-    * T (s - 1) local noisy measurements (Algorithm 1, line 9). Each steers the client's next choice, and the
-      choice is sent to the server, so its noise is no post-processing of the server's later noise on the same
-      marginal: it is a release of its own. The last local step of a round has none, because nothing reads the
-      local model after it.
-
-    Lemma 4.1 prints s for 2s - 1: the same for s = 1, an UNDER-CHARGE for s > 1, where it leaves the local
-    measurements unpaid.
-
-    Args:
-        rho: zCDP budget.
-        rounds: T.
-        local_rounds: s.
-        one_way: one-way marginals that a row takes part in: d if they are measured once, T d if in every round.
-        ratio: r, the share of rho for measuring.
-        as_printed: use s in place of 2s - 1. For showing the difference only: with s > 1 a ledger that charges what is
-            released refuses such a run.
-    """
-    steps = rounds * local_rounds
-    measured = steps if as_printed else rounds * (2 * local_rounds - 1)
-    return divide(rho, measured + one_way, steps, ratio)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedsyn.inference import Measurement
-from fedsyn.plugins.clients.flaim_baselines import Draw, FedNaiveBayesClient, FlaimRandomClient
+from fedsyn.plugins.clients.flaim_baselines import Draw, FedNaiveBayesClient, FedNaiveBayesContract, FlaimRandomClient
 from fedsyn.plugins.strategies.flaim import Flaim
-from fedsyn.privacy import Scales, sigma_for_rho
+from fedsyn.privacy import Scales
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.wire.requests import AskRequest, Sum
@@ -22,12 +22,6 @@ class FlaimRandom(Flaim):
     """FLAIM (Random): clients choose cliques uniformly, so that the whole budget measures."""
 
     Client = FlaimRandomClient
-
-    def first_scales(self) -> Scales:
-        """All of the budget on T s chosen and the one-way marginals; nothing is measured locally."""
-        often = self.options.rounds if self.contract.one_way_every_round else 1
-        count = self.options.rounds * self.options.local_rounds + len(self.domain) * often
-        return Scales(sigma_for_rho(self.ledger.remaining_rho / count), 1.0, count, 0)
 
     def choice(
         self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]
@@ -40,10 +34,11 @@ class FedNaiveBayes(MechanismStrategy):
     """FedNaiveBayes: the workload restricted to one-way marginals, measured in every round."""
 
     Client = FedNaiveBayesClient
+    contract: FedNaiveBayesContract
 
     def protocol(self) -> Protocol:
         rounds, ones = self.options.rounds, [(name,) for name in self.domain]
-        sigma = sigma_for_rho(self.ledger.remaining_rho / (rounds * len(ones)))
+        sigma = self.contract.sigma(self.ledger.remaining_rho)
         measurements: list[Measurement] = []
         for t in range(1, rounds + 1):
             self.begin_round(t)

@@ -16,7 +16,15 @@ import numpy.typing as npt
 
 from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, Hierarchy, Measurement, consistent, least_squares
 from fedsyn.inference.gum import GumConfig, synthesize
-from fedsyn.plugins.clients.privsyn import InDifs, PairContract, PrivSynClient, Resolution, Resolutions, WeightedPairs
+from fedsyn.plugins.clients.privsyn import (
+    Budget,
+    InDifs,
+    PairContract,
+    PrivSynClient,
+    Resolution,
+    Resolutions,
+    WeightedPairs,
+)
 from fedsyn.privacy import sigma_for_rho
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
 from fedsyn.selection.indif import INDIF_UNIT, expected_l1
@@ -31,30 +39,6 @@ _MOST_UPDATES = 20_000
 _FEWEST_ITERATIONS = 10
 
 
-@dataclass(frozen=True)
-class Budget:
-    """rho of each kind of release, fixed before the first request (Algorithm 5 of HeteroFedSyn).
-
-    Attributes:
-        one_way: for the one-way marginals; everything where there are no pairs.
-        scores: for the dependency scores; nothing for baselines that release none.
-        pairs: for all selected pairs together.
-    """
-
-    one_way: float
-    scores: float
-    pairs: float
-
-    @classmethod
-    def of(cls, rho: float, options: Any, pairs: bool) -> Budget:
-        if not pairs:
-            return cls(rho, 0.0, 0.0)
-        score_share = options.score_share if options.scored else 0.0
-        return cls(
-            rho * options.one_way_share, options.score_share * rho, (1.0 - options.one_way_share - score_share) * rho
-        )
-
-
 # What all mechanisms that measure pairs share -----------------------------------------------------------------------
 
 
@@ -66,8 +50,7 @@ class PairSynthesis(MechanismStrategy):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         every = self.contract.pairs
-        # A pair of more cells than a model may have is never a candidate.
-        self.numbers = [i for i, q in enumerate(every) if self.domain.size(q) <= self.config.inference.max_cells]
+        self.numbers = list(self.contract.measurable)
         self.pairs = [every[i] for i in self.numbers]
         self.cells = np.array([float(self.domain.size(pair)) for pair in self.pairs])
         self.one_way: list[HierarchicalMeasurement] = []

@@ -7,7 +7,6 @@ docs/sketch_aim.md: the algorithm, the proof of its privacy, the estimator's mea
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model
-from fedsyn.plugins.clients.sketch_aim import SketchAimClient, SketchAimContract, SketchAimOptions, Sketches
+from fedsyn.plugins.clients.sketch_aim import Sigmas, SketchAimClient, SketchAimContract, Sketches
 from fedsyn.protocol.client import Marginals, OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.scores import contained_in, expected_noise, penalised_cells
@@ -27,36 +26,6 @@ from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.wire.requests import Sum, Summed
 
 Precision = Mapping[Clique, float]  # sum of 1/sigma^2 over the measurements of each clique
-
-
-@dataclass(frozen=True)
-class Sigmas:
-    """Noise scales, fixed before the first request; standard deviations on what is summed.
-
-    Attributes:
-        one_way: of the one-way marginals, in records.
-        per_sensitivity: of the sketches, in multiples of their joint L2 sensitivity.
-        marginal: of a chosen marginal, in records.
-    """
-
-    one_way: float
-    per_sensitivity: float
-    marginal: float
-
-    @classmethod
-    def of(cls, mu2: float, options: SketchAimOptions, attributes: int, choice: bool = True) -> Sigmas:
-        """Divides mu^2: d one-way marginals, one vector of sketches, M chosen marginals, each kind by its share.
-
-        Where there is nothing to choose from, the one-way marginals get all of it.
-        """
-        if not choice:
-            return cls(sqrt(attributes / mu2), math.inf, math.inf)
-        left = 1.0 - options.one_way_share - options.sketch_share
-        return cls(
-            sqrt(attributes / (options.one_way_share * mu2)),
-            1.0 / sqrt(options.sketch_share * mu2),
-            sqrt(options.planned / (left * mu2)),
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -317,6 +317,29 @@ class Aggregation(ABC):
     def run(self, whole: ServerSum) -> Summed:
         """Forms the sum; with too few contributors nothing is opened and no noise of the server drawn."""
 
+    # What a server may write down, so that another process can go on (fedsyn.protocol.recorder) ----------------------
+
+    def may_rest(self, stage: Stage) -> bool:
+        """Whether the replies to a stage may lie on the server's disk while their sum is under way.
+
+        Never where they would give an exact total, or one client's vector with a part of the noise only.
+        """
+        return False
+
+    def memory(self, known: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """What the server remembers between two sums, as JSON values and arrays.
+
+        Args:
+            known: number of the setup that is written down already; None: none is.
+
+        Returns:
+            What changes with every sum, and the present setup with its `number`, or None where it is known.
+        """
+        return {}, None
+
+    def remember(self, memory: Mapping[str, Any], setup: Mapping[str, Any] | None) -> None:  # noqa: B027 - by default nothing
+        """Takes over what an earlier process's `memory` gave, and the last setup that it gave."""
+
     @abstractmethod
     def who_sees_what(self) -> dict[str, str]:
         """The `server`, `trust` and `noise` words of the privacy statement."""

@@ -41,6 +41,7 @@ STATE = "secure_sum"  # of the sum that is under way, in the holder's state
 LAST = "secure_sums"  # number of the last sum that this client took part in
 UNMASK = "unmask"
 MASKED = "masked"
+_UNMASKING = (UNMASK, "recover")
 
 
 class SecureAggregation(Aggregation):
@@ -187,6 +188,20 @@ class SecureAggregation(Aggregation):
             )
             server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
         return server.result()
+
+    def may_rest(self, stage: Stage) -> bool:
+        """All stages, but where the server draws the noise those that take the masks off: they give the exact total.
+
+        Masked vectors alone are uniform to whoever reads them. With the unmasking they give the total, and where the
+        clients have drawn the noise that is what is released.
+        """
+        return self.node.noise != "server" or stage.name not in _UNMASKING
+
+    def memory(self, known: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        return {"run": self._run}, None
+
+    def remember(self, memory: Mapping[str, Any], setup: Mapping[str, Any] | None) -> None:
+        self._run = str(memory["run"])
 
     def server_roster(self) -> Mapping[int, bytes] | None:
         """Public keys by which the server finds out whose signature is bad; clients trust their own rosters only."""

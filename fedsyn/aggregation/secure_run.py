@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fedsyn.aggregation.base import ClientSum, Limits, ServerSum
 from fedsyn.aggregation.secure import SecureAggregation, own_partition, read_cohort, read_place, write_cohort
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ProtocolError, RunError
 from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import Arrays, Stage, SumSpec, to_json
 
@@ -178,6 +178,28 @@ class CommitteeAggregation(SecureAggregation):
                 return server.established
             everyone = tuple(k for k in everyone if k not in missing)
         raise SecureSumAborted("no committee could be set up: its members do not deal keys")
+
+    def memory(self, known: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        kept, number = self._established, None
+        if kept is not None:
+            number = kept.committee.setup.number
+        small = {"run": self._run, "setups": self._setups, "served": self._served, "missed": sorted(self._missed)}
+        small |= {"setup": number, **({} if kept is None else kept.progress())}
+        whole = None if kept is None or number == known else kept.to_entry()
+        return small, whole
+
+    def remember(self, memory: Mapping[str, Any], setup: Mapping[str, Any] | None) -> None:
+        from fedsyn.aggregation.committee import Established
+
+        super().remember(memory, setup)
+        self._setups, self._served = int(memory["setups"]), int(memory["served"])
+        self._missed, self._established = set(memory["missed"]), None
+        if memory["setup"] is not None:
+            if setup is None or setup["number"] != memory["setup"]:
+                raise RunError("the journal lacks the setup of the run's secure sums")
+            made = self._setup(tuple(setup["invited"]), int(setup["number"]), self._run, "")
+            made = replace(made, identifier=bytes.fromhex(setup["identifier"]))
+            self._established = Established.read(made, setup, memory)
 
     # Both ------------------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from fedsyn.cli.deploy import app as deploy_app
 from fedsyn.cli.ending import ended
 from fedsyn.cli.init import init
 from fedsyn.cli.lists import datasets, identity, mechanisms
+from fedsyn.cli.node import app as node_app
 from fedsyn.cli.party import app as party_app
 from fedsyn.cli.runs import demo, explain, partition, run
 from fedsyn.cli.schemas import app as schema_app
@@ -51,6 +52,7 @@ for command in (
 app.add_typer(schema_app, name="schema")
 app.add_typer(party_app, name="party")
 app.add_typer(deploy_app, name="deploy")
+app.add_typer(node_app, name="node")
 
 
 @app.callback(invoke_without_command=True)

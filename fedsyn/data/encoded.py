@@ -13,13 +13,15 @@ because every mapping costs an open file and a process may have few of those.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import numpy as np
 
+from fedsyn.data.row_files import RowFiles
 from fedsyn.domain import Domain
 from fedsyn.errors import DataError
 
@@ -88,7 +90,11 @@ class EncodedTable:
 
 
 def write_encoded(
-    folder: str | Path, codes: np.ndarray, domain: Domain, partition: Sequence[np.ndarray]
+    folder: str | Path,
+    codes: np.ndarray,
+    domain: Domain,
+    partition: Sequence[np.ndarray],
+    files: RowFiles | None = None,
 ) -> EncodedTable:
     """Writes a table once for all clients.
 
@@ -98,6 +104,7 @@ def write_encoded(
         codes: (n, d) integer codes.
         domain: the attributes of `codes`.
         partition: row indices of each client. Clients may be empty; rows of no client are not written.
+        files: keeps the rows in files without a name, as long as it is there; None: they stay.
 
     Returns:
         The table, open for reading.
@@ -112,8 +119,10 @@ def write_encoded(
     folder.mkdir(parents=True, exist_ok=True)
     parts = [np.asarray(rows, dtype=np.int64) for rows in partition]
     offsets = np.cumsum([0, *(len(rows) for rows in parts)], dtype=np.int64)
-    _replace(folder / "codes.npy", codes, parts)
-    _replace(folder / "offsets.npy", offsets)
+    with _written(folder / "codes.npy", files) as file:
+        _write_rows(file, codes, parts)
+    with _written(folder / "offsets.npy", files) as file:  # how many rows each client has may be private too
+        np.save(file, offsets, allow_pickle=False)
     header = {"version": _VERSION, **domain.describe()}
     text = folder / "table.json.part"
     text.write_text(json.dumps(header), encoding="utf-8")
@@ -142,20 +151,24 @@ def _opened(folder: str, modified: int, inode: int) -> EncodedTable:
     return EncodedTable(folder)
 
 
-def _replace(path: Path, array: np.ndarray, parts: Sequence[np.ndarray] | None = None) -> None:
-    """Writes beside and renames, so that a process that has the old file mapped keeps it.
-
-    Of `parts`, the rows of the array that they name, block by block: the whole is never in memory.
-    """
+@contextmanager
+def _written(path: Path, files: RowFiles | None) -> Iterator[IO[bytes]]:
+    """Writes beside and renames, so that a process that has the old file mapped keeps it."""
+    if files is not None:
+        with files.create(path) as file:
+            yield file
+        return
     part = path.with_name(path.name + ".part")
     with part.open("wb") as file:
-        if parts is None:
-            np.save(file, array, allow_pickle=False)
-        else:
-            shape = (sum(len(rows) for rows in parts), *array.shape[1:])
-            described = np.lib.format.header_data_from_array_1_0(array[:0])
-            np.lib.format.write_array_header_1_0(file, described | {"shape": shape, "fortran_order": False})
-            for rows in parts:
-                for start in range(0, len(rows), _BLOCK):
-                    file.write(np.ascontiguousarray(array[rows[start : start + _BLOCK]]).data)
+        yield file
     part.replace(path)
+
+
+def _write_rows(file: IO[bytes], array: np.ndarray, parts: Sequence[np.ndarray]) -> None:
+    """The rows that `parts` name, in NumPy's format, block by block: the whole is never in memory."""
+    shape = (sum(len(rows) for rows in parts), *array.shape[1:])
+    described = np.lib.format.header_data_from_array_1_0(array[:0])
+    np.lib.format.write_array_header_1_0(file, described | {"shape": shape, "fortran_order": False})
+    for rows in parts:
+        for start in range(0, len(rows), _BLOCK):
+            file.write(np.ascontiguousarray(array[rows[start : start + _BLOCK]]).data)

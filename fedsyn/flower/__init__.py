@@ -10,6 +10,10 @@ from __future__ import annotations
 
 import os
 
+from fedsyn.flower.minors import require_known
+
+require_known()  # before anything of Flower's is imported, which may not be where another minor has it
+
 # Flower reads these when it is first imported; a framework for private data does not phone home.
 for _name, _value in (
     ("FLWR_TELEMETRY_ENABLED", "0"),

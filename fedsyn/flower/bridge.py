@@ -11,8 +11,8 @@ from flwr.compat.client.numpy_client import NumPyClient
 from flwr.compat.common.parameter import ndarrays_to_parameters, parameters_to_ndarrays
 from flwr.compat.common.typing import Code, FitIns, FitRes, Status
 
-from fedsyn.errors import ConfigError, NodeError
-from fedsyn.wire.envelope import ANSWER, to_json
+from fedsyn.errors import ConfigError, NodeError, WaitsForHolder
+from fedsyn.wire.envelope import ANSWER, WAITS, to_json
 
 _log = logging.getLogger("fedsyn")
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("fedsyn")
 def bridge(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
     """Client mod: presents a message-based train request to a `NumPyClient.fit`, and its result as a reply.
 
-    Flower 1.41's message API has the records `arrays` and `config`; the client API behind `NumPyClient` names the
+    Flower's message API has the records `arrays` and `config`; the client API behind `NumPyClient` names the
     same two records `fitins.*` on the way in and `fitres.*` on the way out.
     """
     try:
@@ -37,6 +37,8 @@ def bridge(message: Message, context: Context, call_next: Callable[[Message, Con
 
 def refusal(error: Exception) -> dict[str, str]:
     """Scalars of the reply of a node that could not answer."""
+    if isinstance(error, WaitsForHolder):
+        return {ANSWER: to_json({"ok": False, "error": WAITS, "message": str(error)})}
     # Flower would send the exception's text to the server, and that of a reader or parser may quote a value.
     _log.error("fedsyn: this node could not answer; the server is told the kind of error only", exc_info=error)
     return {ANSWER: to_json({"ok": False, "error": "client", "message": _told(error)})}

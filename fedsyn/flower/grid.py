@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -308,8 +310,25 @@ def _start_worker(app_path: str) -> None:
     import importlib
 
     global _worker_app
+    _end_with_parent()
     module, _, attribute = app_path.partition(":")
     _worker_app = getattr(importlib.import_module(module), attribute)
+
+
+def _end_with_parent() -> None:
+    """A worker whose run was killed has nothing to wait for, and would keep the rows that it has mapped for ever."""
+    import multiprocessing
+    from multiprocessing.connection import wait
+
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _work(message: Message, context: Context) -> tuple[Message, State, float]:

@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from fedsyn.errors import ProtocolError
 
 EMPTY = "_empty"  # the key by which Flower's legacy conversion marks "no arrays"
+_LOST = (3, 4, 5)  # Flower's errors of a SuperLink that has no reply and expects none
 NUMERIC = "uifb"  # kinds of NumPy types that a reply may hold
 
 
@@ -34,6 +35,8 @@ def extended(record: ArrayRecord, arrays: Sequence[npt.NDArray[Any]]) -> ArrayRe
 def read_reply(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Any]]:
     """Arrays and scalars of a reply; ProtocolError if it is an error or does not decode."""
     if message.has_error():
+        if message.error.code in _LOST:
+            raise ProtocolError("offline: the SuperLink does not reach the client's node")
         # The reason is free text made by the other side: it is not repeated, because it may quote anything.
         raise ProtocolError(f"the client's node answered with error code {message.error.code}")
     try:

@@ -9,6 +9,7 @@ error leaves the client as a kind and a sentence about columns and counts, never
 from __future__ import annotations
 
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -25,12 +26,13 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, NodeError, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
-from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
+from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for, gaussian_rho
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
 from fedsyn.protocol.common import Sizes as Sizes
 from fedsyn.protocol.contract import Contract as BaseContract
+from fedsyn.protocol.plan import Planned, require_planned
 from fedsyn.protocol.stored import Answers, unused_requests
 from fedsyn.selection.views import ModelView
 from fedsyn.store import ClientDeal, make_store
@@ -179,12 +181,22 @@ class TableClient(NumPyClient):
         if envelope.kind == "sum":
             return self._sum(method, call, envelope), {}
         if envelope.kind == "deal":
+            self._require_planned(call.request, None, call.request.rho)
             return self._deal(method, call), {}
+        releases = call.request.releases(self.contract)
+        if releases:
+            self._require_planned(call.request, None, math.fsum(release.rho for release in releases))
         answer = method(call)
         if isinstance(answer, Contribution):
             raise ProtocolError(f"'{name}' is answered in a sum only")
         arrays, params = answer
         return arrays, params
+
+    def _require_planned(self, request: Request, layout: Layout | None, rho: float) -> None:
+        """ProtocolError if a request costs one row more than the run's plan says; before anything is charged."""
+        planned = self.contract.planned(request, layout)
+        if planned is not None:
+            require_planned(planned, request.name, rho, self.ledger)
 
     @property
     def _place(self) -> int:
@@ -200,10 +212,17 @@ class TableClient(NumPyClient):
             key = ("share", self._place, envelope.round, envelope.request, envelope.sum.number)
             call = replace(call, make_source=lambda: self.holder.randomness.generator(*key))
 
+        spec = envelope.sum
+
         def contribution(arrays: Arrays) -> Contribution:
-            part = method(replace(call, arrays=arrays))
+            own = replace(call, arrays=arrays)
+            part = method(own)
             if not isinstance(part, Contribution):
                 raise ProtocolError(f"'{envelope.request[:40]}' is not a sum")
+            # By this client's own layout: what a server claims of the sum is checked, and charged, afterwards.
+            self._require_planned(
+                own.request, part.layout, part.layout.count * gaussian_rho(spec.sigma, part.layout.sensitivity)
+            )
             return part
 
         part = ClientSum(
@@ -243,7 +262,8 @@ class TableClient(NumPyClient):
         if call.request.schema_hash != self.holder.schema_hash:
             raise ProtocolError("the server's schema is not the one this client approved (their hashes differ)")
         rows = len(self.codes) if self.config.privacy.client_sizes == "public" else None
-        return [], {"partition": self.holder.partition, "rows": rows}
+        again = {"again": True} if self.holder.again else {}
+        return [], {"partition": self.holder.partition, "rows": rows, **again}
 
     @answers(Sizes)
     def sizes(self, call: Call[Sizes]) -> Answer:
@@ -256,6 +276,8 @@ class TableClient(NumPyClient):
             raise ProtocolError("row counts are public in this run: nobody releases them with noise")
         if "size" not in self.holder.state:
             (release,) = call.request.releases(self.contract)
+            planned = Planned(self.config.privacy.size_share * self.contract.whole_rho)
+            require_planned(planned, release.name, release.rho, self.ledger)
             noisy = self.ledger.gaussian(
                 np.array([len(self.codes)]),
                 sigma=call.request.sigma,

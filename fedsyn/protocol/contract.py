@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
@@ -17,12 +18,13 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.finding.facts import Finding
 from fedsyn.inference.capacity import require_room
-from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, accountant_for
+from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, Release, accountant_for
+from fedsyn.protocol.plan import Planned
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
 from fedsyn.settings import Node
 from fedsyn.store import Store, make_store
-from fedsyn.wire.requests import Request
+from fedsyn.wire.requests import Layout, Request
 
 
 class Contract:
@@ -84,6 +86,32 @@ class Contract:
             return 0.0
         given = self.config.privacy.schema_share
         return min(0.1 * math.sqrt(len(self.finding.schema.open)), 1 / 3) if given is None else given
+
+    # The plan ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def whole_rho(self) -> float:
+        """The run's budget as zCDP of Gaussian releases, as its accountant reckons."""
+        budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
+        return Ledger(budget, accountant_for(self.accountant, budget)).remaining_rho
+
+    @property
+    def plan_rho(self) -> float:
+        """The most that the mechanism has: all but what private sizes cost. Finding a schema leaves it less."""
+        privacy = self.config.privacy
+        return self.whole_rho * (1.0 if privacy.client_sizes == "public" else 1.0 - privacy.size_share)
+
+    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+        """The most that the run's plan has one row pay for a request; a client refuses more.
+
+        Args:
+            request: one of the mechanism's, as it was read.
+            layout: of a sum, by the client's own reckoning; None for an `Ask`, or a `Deal`.
+
+        Returns:
+            None where the budget alone limits it: what a family says that does not define this.
+        """
+        return None
 
     @cached_property
     def candidates(self) -> Candidates:
@@ -202,8 +230,16 @@ class Contract:
             f"{filled.cost}",
         )
 
-    def new_ledger(self, aggregation: Aggregation | Store, randomness: Randomness) -> Ledger:
-        """The run's ledger at its server: the whole budget, the statement, and what the guarantee rests on."""
+    def new_ledger(
+        self,
+        aggregation: Aggregation | Store,
+        randomness: Randomness,
+        record: Callable[[Release], None] | None = None,
+    ) -> Ledger:
+        """The run's ledger at its server: the whole budget, the statement, and what the guarantee rests on.
+
+        `record` is told of each release before it is entered.
+        """
         node = self.config.privacy
         budget = PrivacyBudget(node.epsilon, node.delta)
         ledger = Ledger(
@@ -217,6 +253,7 @@ class Contract:
                 **aggregation.assumptions(),
             },
             noise_by="server",
+            record=record,
         )
         if randomness.seeded:
             ledger.not_private(randomness.label)

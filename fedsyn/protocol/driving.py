@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from fedsyn.aggregation import Aggregation, ServerSum
@@ -16,6 +16,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
 from fedsyn.flower.loop import OwnLoop
+from fedsyn.flower.patient import PatientGrid
 from fedsyn.privacy import Ledger, PrivacyBudget, Release, accountant_for, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join, Sizes
@@ -23,6 +24,8 @@ from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord, Timer
+from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round, written_round
+from fedsyn.protocol.returning import ABSENT, GONE, Returning
 from fedsyn.protocol.stored import Keeper
 from fedsyn.randomness import Randomness
 from fedsyn.store import Store
@@ -47,6 +50,8 @@ class Driver(OwnLoop):
         randomness: the server's source of randomness.
         observer: called with record and costs of each finished round.
         after: who drove the run until now, with its clients, ledger and records; None at its beginning.
+        journal: where everything is written down by which another process can go on, and where what an earlier
+            one has done is read (`fedsyn.protocol.recorder`); with `after` it is that one's.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class Driver(OwnLoop):
         randomness: Randomness,
         observer: Observer | None,
         after: Driver | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.contract, self.aggregation, self.schema_hash = contract, aggregation, schema_hash
         self.config: RunConfig = contract.config
@@ -69,9 +75,13 @@ class Driver(OwnLoop):
         self.clients: dict[int, Participant] = {}
         self.records: list[RoundRecord] = [RoundRecord(0)]
         self.costs: list[RoundCosts] = [RoundCosts(0)]
+        self._returning: Returning | None = None  # of a run that is resumed
         if after is None:
-            self.ledger = contract.new_ledger(contract.trusted(self.config), randomness)
+            self.recorder = Recorder(journal)
+            record = self.recorder.charged if self.recorder.is_on else None
+            self.ledger = contract.new_ledger(contract.trusted(self.config), randomness, record)
             return
+        self.recorder, self._returning = after.recorder, after._returning
         self.ledger, self.clients, self.records, self.costs = after.ledger, after.clients, after.records, after.costs
         self._requests, self._sums = after._requests, after._sums
         if type(aggregation) is type(after.aggregation):  # with what it has set up
@@ -188,9 +198,32 @@ class Driver(OwnLoop):
         if isinstance(yielded, Deal | Choose | Open):
             return self._stored(yielded, grid, timeout)
         self.record.cohort = sorted({*self.record.cohort, *yielded.cohort})
+        number, sums = self._requests, self._sums
+        self._sums += isinstance(yielded, Sum)
+        past = self.recorder.answered(number, yielded)
+        if past is not None:
+            self.ledger.reenter(map(Release.from_dict, past["releases"]))
+            read_round(past, self.record, self.costs[-1])
+            return read_answer(past["answer"])
+        self.recorder.begin(number, lambda: self._memory(None)[0], self._remember)
+        before = len(self.ledger.releases)
+        answer: Summed | dict[int, Reply]
         if isinstance(yielded, Sum):
-            return self._sum(yielded, grid, timeout)
-        return self._ask(yielded, grid, timeout)
+            answer = self._sum(yielded, sums, grid, timeout)
+        else:
+            answer = self._ask(yielded, grid, timeout)
+        self.ledger.reenter(self.recorder.unneeded())
+        entered = self.ledger.releases[before:]
+        self.recorder.end(number, answer, entered, self.record, self.costs[-1], self._memory(self.recorder.known))
+        return answer
+
+    def _memory(self, known: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """What is to be written down of the aggregation."""
+        return self.aggregation.memory(known) if isinstance(self.aggregation, Aggregation) else ({}, None)
+
+    def _remember(self, memory: Mapping[str, Any], setup: Mapping[str, Any] | None) -> None:
+        if isinstance(self.aggregation, Aggregation):
+            self.aggregation.remember(memory, setup)
 
     def _stored(self, asked: Deal | Choose | Open, grid: Grid, timeout: float) -> Any:
         if self.keeper is None:
@@ -214,8 +247,9 @@ class Driver(OwnLoop):
         known = replace(release, sampler=self.randomness.label) if self.randomness.seeded else release
         self.ledger.promise(known)
 
-    def _sum(self, asked: Sum, grid: Grid, timeout: float) -> Summed:
-        number, self._sums = self._sums, self._sums + 1
+    def _sum(self, asked: Sum, number: int, grid: Grid, timeout: float) -> Summed:
+        aggregation = self.aggregation
+        assert isinstance(aggregation, Aggregation)
         layout = asked.request.layout(self.contract, asked.arrays)
         spec = layout.spec(asked.sigma, len(asked.cohort), number)
         name = asked.request.name
@@ -230,14 +264,18 @@ class Driver(OwnLoop):
             exact: bool = True,
         ) -> dict[int, Reply]:
             message = replace(envelope, stage=stage, params=envelope.params if exact else {})
-            return self._exchange(grid, timeout, cohort, message)(arrays, each)
+            return self.recorder.carried(
+                lambda: self._exchange(grid, timeout, cohort, message)(arrays, each),
+                self.record,
+                self.costs[-1],
+                may_rest=stage is not None and aggregation.may_rest(stage),
+            )
 
         def stream(cohort: Sequence[int], arrays: Arrays) -> Iterator[Reply]:
             return self._exchange(grid, timeout, cohort, envelope).stream(arrays)
 
         public = self.config.privacy.client_sizes == "public"
-        assert isinstance(self.aggregation, Aggregation)
-        return self.aggregation.run(
+        return aggregation.run(
             ServerSum(
                 name,
                 tuple(asked.cohort),
@@ -263,7 +301,11 @@ class Driver(OwnLoop):
         return Envelope(request.name, request.kind, self.round, self.config.sha256, params, self._requests)
 
     def _exchange(self, grid: Grid, timeout: float, cohort: Sequence[int], envelope: Envelope) -> Exchange:
-        nodes = {k: self.clients[k].node for k in cohort}
+        if self._returning is not None and any(client.node == ABSENT for client in self.clients.values()):
+            self._returning.find(grid, self.clients, self.config.federation.minimum_cohort)
+            for partition in (k for k in cohort if self.clients[k].node == ABSENT):
+                self.drop(partition, GONE)
+        nodes = {k: self.clients[k].node for k in cohort if self.clients[k].node != ABSENT}
         return Exchange(grid, nodes, envelope, timeout, self.costs[-1], self.drop)
 
     def _close_round(self) -> None:
@@ -276,13 +318,34 @@ class Driver(OwnLoop):
     # Joining ----------------------------------------------------------------------------------------------------------
 
     def join(self, grid: Grid, timeout: float) -> None:
-        """Asks every node who it is. Afterwards `self.clients` maps partition ids to nodes and row counts."""
-        federation, public = self.config.federation, self.config.privacy.client_sizes == "public"
+        """Asks every node who it is. Afterwards `self.clients` maps partition ids to nodes and row counts.
+
+        Of a run that is resumed the clients are those that had joined; their nodes are found when one is needed.
+        """
+        public = self.config.privacy.client_sizes == "public"
+        self._requests += 1
+        past = self.recorder.past("joined")
+        if past is None:
+            self._join(grid, timeout, public)
+            clients = [[k, client.rows] for k, client in self.clients.items()]
+            self.recorder.add("joined", clients=clients, **written_round(self.record, self.costs[-1]))
+        else:
+            read_round(past, self.record, self.costs[-1])
+            self.clients = {int(k): Participant(int(k), ABSENT, rows) for k, rows in past["clients"]}
+            who = partial(self._who, grid)
+            self._returning = Returning(who, self.config.federation.connect_timeout, public)
+        self.announce(0.0 if public else self.config.privacy.size_share)
+        if not public:
+            self._release_sizes(grid, timeout)
+
+    def _join(self, grid: Grid, timeout: float, public: bool) -> None:
+        federation = self.config.federation
         wanted = 1 if self.contract.central else federation.clients
         nodes = joining.wait_for_nodes(grid, wanted, federation.connect_timeout)
         self.clients = joining.provisional(nodes)
-        replies = self.answer(Ask(list(self.clients), Join(schema_hash=self.schema_hash)), grid, timeout)
-        assert isinstance(replies, dict)
+        self.record.cohort = sorted(self.clients)
+        replies = self._ask(Ask(list(self.clients), Join(schema_hash=self.schema_hash)), grid, timeout)
+        _told_again(grid, {k: client.node for k, client in self.clients.items()}, replies)
         reasons = [reason for _, reason in sorted(self.record.dropped.items(), reverse=True)]  # node by node
         self.record.dropped = {}  # under provisional ids
         self.clients, refused = joining.joined(self.clients, replies, public)
@@ -290,9 +353,15 @@ class Driver(OwnLoop):
         self.record.notes += [f"not joined: {reason}" for reason in reasons]
         joining.require_enough(self.clients, len(nodes), federation, reasons)
         self.record.cohort = list(self.clients)
-        self.announce(0.0 if public else self.config.privacy.size_share)
-        if not public:
-            self._release_sizes(grid, timeout)
+
+    def _who(self, grid: Grid, nodes: Mapping[int, int], timeout: float) -> tuple[dict[int, Reply], list[str]]:
+        """Who these nodes say they are, and why others say nothing; outside the run's requests, which are numbered."""
+        request, why = Join(schema_hash=self.schema_hash), list[str]()
+        envelope = Envelope(request.name, request.kind, 0, self.config.sha256, request.model_dump())
+        exchange = Exchange(grid, nodes, envelope, timeout, self.costs[-1], lambda _, reason: why.append(reason))
+        replies = exchange([])
+        _told_again(grid, nodes, replies)
+        return replies, why
 
     def announce(self, share: float) -> None:
         """Agrees on the run, and on what of the budget remains after a share, with whoever keeps something for it."""
@@ -310,6 +379,14 @@ class Driver(OwnLoop):
         self.clients = joining.with_released_sizes(self.clients, replies, self.drop)
         if len(self.clients) < max(1, self.config.federation.minimum_cohort):
             raise RunError("too few clients released their size")
+
+
+def _told_again(grid: Grid, nodes: Mapping[int, int], replies: Mapping[int, Reply]) -> None:
+    """Tells a Grid that cares which nodes answer an identical request as before, and pay once."""
+    if isinstance(grid, PatientGrid):
+        for key, reply in replies.items():
+            if reply.params.get(joining.AGAIN) is True:
+                grid.answers_again(nodes[key])
 
 
 __all__ = ["Driver", "Steps"]

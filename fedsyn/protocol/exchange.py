@@ -13,6 +13,7 @@ from fedsyn.flower import Grid, Message
 from fedsyn.flower.direct import Asked, DirectGrid, chunks
 from fedsyn.flower.grid import InProcessGrid, new_message
 from fedsyn.flower.messages import array_record, content_bytes, extended, pack, read_reply
+from fedsyn.flower.patient import PatientGrid
 from fedsyn.protocol.record import RoundCosts
 from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, Reply, from_json
 
@@ -152,7 +153,10 @@ class Exchange:
             return None
 
     def _late(self, partition: int) -> None:
-        self.drop(partition, f"no reply to '{self.envelope.request}' within {self.timeout:g} s")
+        why = f"no reply to '{self.envelope.request}' within {self.timeout:g} s"
+        if isinstance(self.grid, PatientGrid):
+            why = self.grid.why(self.nodes[partition], self.envelope.request, self.timeout)
+        self.drop(partition, why)
 
 
 def _checked(partition: int, name: str, arrays: Arrays, scalars: Mapping[str, Any]) -> Reply:

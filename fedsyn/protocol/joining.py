@@ -14,6 +14,9 @@ from fedsyn.flower import Grid
 from fedsyn.wire.envelope import Reply
 from fedsyn.wire.holder import MOST_PARTITIONS
 
+#: Parameter of the answer to `join`: true where the node keeps its memory of the run on its own disk, and answers a
+#: request that it has answered already with the same bytes, and is charged once.
+AGAIN = "again"
 _LARGEST = 2**53  # of a row count that a client may claim: what a float holds exactly
 
 
@@ -56,7 +59,7 @@ def joined(
     unnamed, reasons = [], []
     for key, reply in sorted(replies.items(), key=lambda item: -item[0]):
         try:
-            partition, rows = _read_join(reply, public)
+            partition, rows = read_join(reply, public)
         except ProtocolError as error:
             reasons.append(str(error))
             continue
@@ -96,7 +99,8 @@ def with_released_sizes(
     return known
 
 
-def _read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:
+def read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:
+    """The partition and the public row count that a node names; ProtocolError if they cannot be."""
     partition, rows = reply.params.get("partition"), reply.params.get("rows")
     if partition is not None and not _whole(partition, MOST_PARTITIONS):
         raise ProtocolError(f"the partition id is not an integer from 0 to {MOST_PARTITIONS - 1}")

@@ -30,6 +30,7 @@ from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.driving import Driver
 from fedsyn.protocol.finding import Close, FindBins, FindCategories, FindRanges, finding_of
 from fedsyn.protocol.record import Observer
+from fedsyn.protocol.recorder import Journal
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
 from fedsyn.wire.requests import Ask, Sum, Summed, SumRequest, Yielded
@@ -47,7 +48,7 @@ class Opening(Driver):
         config: the run's configuration.
         schema: an open one.
         family: the mechanism's contract.
-        randomness, observer: as for a strategy.
+        randomness, observer, journal: as for a strategy.
 
     Attributes:
         schema: the closed schema, once it is found.
@@ -61,12 +62,13 @@ class Opening(Driver):
         *,
         randomness: Randomness,
         observer: Observer | None = None,
+        journal: Journal | None = None,
     ) -> None:
         contract = family(config, schema.domain).opened(schema)
         trusted = contract.trusted(config)
         if not isinstance(trusted, Aggregation):  # a plain store is trusted with as much as a plain sum
             trusted = make_aggregation(config.aggregation, config.federation.minimum_cohort)
-        super().__init__(contract, trusted, schema.sha256, randomness, observer)
+        super().__init__(contract, trusted, schema.sha256, randomness, observer, journal=journal)
         self.finding = finding_of(contract)
         self.schema = schema
 

@@ -23,6 +23,7 @@ from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.driving import Driver, Steps
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
+from fedsyn.protocol.recorder import Journal
 from fedsyn.randomness import Randomness
 from fedsyn.wire.requests import Summed, Yielded
 
@@ -42,6 +43,7 @@ class MechanismStrategy(Driver):
         randomness: the server's source of randomness.
         observer: called with record and costs of each finished round.
         after: who found what was private in the schema, and has joined the clients.
+        journal: see `Driver`.
     """
 
     Client: ClassVar[type[TableClient]]
@@ -55,9 +57,10 @@ class MechanismStrategy(Driver):
         randomness: Randomness,
         observer: Observer | None = None,
         after: Driver | None = None,
+        journal: Journal | None = None,
     ) -> None:
         contract = self.Client.Contract(config, domain)
-        super().__init__(contract, contract.trusted(config), schema_hash, randomness, observer, after)
+        super().__init__(contract, contract.trusted(config), schema_hash, randomness, observer, after, journal)
         self.workload = contract.workload
         self.candidates = contract.candidates
         self.capacity = Capacity(domain, config.inference)
@@ -104,6 +107,10 @@ class MechanismStrategy(Driver):
         name = "final_iterations" if last else "iterations"
         iterations = getattr(node, name) or getattr(own, name, EstimateConfig.iterations)
         with self.timed("estimate"):
+            fitted = self.recorder.past("model")
+            if fitted is not None:
+                self.model = Model.from_arrays(self.domain, fitted["arrays"])
+                return
             self.model = estimate(
                 self.domain,
                 measurements,
@@ -111,6 +118,8 @@ class MechanismStrategy(Driver):
                 config=estimate_config(node, iterations),
                 warm_start=self.model,
             )
+        if self.recorder.is_on:
+            self.recorder.add("model", arrays=self.model.to_arrays())
 
     # Driving ----------------------------------------------------------------------------------------------------------
 

@@ -103,12 +103,12 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
 
 def own_columns(config: RunConfig, table: EncodedTable, partition: int) -> npt.NDArray[np.integer]:
     """(n, d) codes of a holder of some columns: -1 in every column that is another's."""
-    own = _own_of(config, partition) or ()
+    own = own_of(config, partition) or ()
     held = [place for place, name in enumerate(table.domain) if name in own]
     return _spread(table.pooled()[:, held], held, len(table.domain))
 
 
-def _own_of(config: RunConfig, partition: int | None) -> tuple[str, ...] | None:
+def own_of(config: RunConfig, partition: int | None) -> tuple[str, ...] | None:
     """The columns that a node holds; None where every node holds all of them."""
     columns = config.federation.columns
     if columns is None:
@@ -218,9 +218,9 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
         raise NodeError("a node with 'data' needs the schema that its holder approved, as 'schema'")
     partition, budget = _partition(node), _budget(config, node)
     files = (str(node["data"]), str(node["schema"]))
-    rows = _load_rows(*files, config.data.bins, config.data.label, _own_of(config, partition))
+    rows = load_rows(*files, config.data.bins, config.data.label, own_of(config, partition))
     if rows.schema.open and FOUND in state:
-        rows = _close_rows(rows, _compact(state[FOUND]))
+        rows = close_rows(rows, _compact(state[FOUND]))
     holder = Holder(partition, rows.codes, rows.domain, rows.schema_hash, Randomness(None), state, budget)
     if rows.schema.open:
         holder.own, holder.open_schema = rows.own, rows.schema
@@ -292,14 +292,14 @@ class LoadedRows:
 
 
 @lru_cache(maxsize=2)
-def _close_rows(rows: LoadedRows, found: str) -> LoadedRows:
+def close_rows(rows: LoadedRows, found: str) -> LoadedRows:
     """The same rows, encoded by what this holder keeps of what was found."""
     schema = Finding(rows.schema).closed(**json.loads(found))
     return LoadedRows(closed_codes(schema, rows.codes, rows.own), schema.domain, rows.schema_hash, schema)
 
 
 @lru_cache(maxsize=2)
-def _load_rows(
+def load_rows(
     data: str, schema_file: str, bins: int | None, label: str | None, own: tuple[str, ...] | None
 ) -> LoadedRows:
     """The holder's own rows, encoded by its own schema; read once per process. `own`: the only columns that it has."""

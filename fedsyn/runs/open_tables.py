@@ -10,7 +10,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from fedsyn.inference.capacity import require_room
 from fedsyn.protocol.contract import check_open
 from fedsyn.schema import Schema
 from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
+
+if TYPE_CHECKING:
+    from fedsyn.data.row_files import RowFiles
 
 Codes = npt.NDArray[np.integer]
 
@@ -49,21 +52,26 @@ def check_opening(config: RunConfig, schema: Schema) -> None:
 
 
 def write_own(
-    folder: Path, schema: Schema, own: OwnRows, parts: Sequence[npt.NDArray[np.int64]], test_own: OwnRows
+    folder: Path,
+    schema: Schema,
+    own: OwnRows,
+    parts: Sequence[npt.NDArray[np.int64]],
+    test_own: OwnRows,
+    files: RowFiles,
 ) -> None:
     """Keeps the rows' own values in the open columns, client after client; nothing for a closed schema."""
     if not schema.open:
         return
     rows = np.concatenate([np.zeros(0, np.int64), *parts])
-    _write(folder, "own", own.taken(rows).pruned())
-    _write(folder, "test_own", test_own.pruned())
+    _write(folder, "own", own.taken(rows).pruned(), files)
+    _write(folder, "test_own", test_own.pruned(), files)
 
 
-def _write(folder: Path, what: str, own: OwnRows) -> None:
+def _write(folder: Path, what: str, own: OwnRows, files: RowFiles) -> None:
     facts = {"numbers": list(own.numbers), "words": {name: list(words) for name, words in own.words.items()}}
-    (folder / f"{what}.json").write_text(json.dumps(facts), encoding="utf-8")
+    files.write_text(folder / f"{what}.json", json.dumps(facts))
     for place, values in enumerate([*own.numbers.values(), *own.index.values()]):
-        np.save(folder / f"{what}-{place}.npy", values, allow_pickle=False)
+        files.save(folder / f"{what}-{place}.npy", values)
 
 
 def close_to_others(folder: Path) -> None:
@@ -107,17 +115,17 @@ def forget_found(folder: Path) -> None:
             file.unlink()
 
 
-def write_found(folder: Path, schema: Schema) -> None:
+def write_found(folder: Path, schema: Schema, files: RowFiles) -> None:
     """The tables of a folder, encoded by the schema that was found."""
     from fedsyn.data import EncodedTable, write_encoded
 
     table, found = EncodedTable(folder), found_in(folder)
     codes = closed_codes(schema, table.pooled(), read_own(folder))
     parts = [np.arange(a, b) for a, b in zip(table.offsets, table.offsets[1:], strict=False)]
-    write_encoded(found, codes, schema.domain, parts)
+    write_encoded(found, codes, schema.domain, parts, files)
     test: Codes = np.load(folder / "test.npy", allow_pickle=False)
-    np.save(found / "test.npy", closed_codes(schema, test, read_own(folder, "test_own")), allow_pickle=False)
-    shutil.copyfile(folder / "test_numbers.npy", found / "test_numbers.npy")
+    files.save(found / "test.npy", closed_codes(schema, test, read_own(folder, "test_own")))
+    files.save(found / "test_numbers.npy", np.load(folder / "test_numbers.npy", allow_pickle=False))
 
 
 def encoded_by(found: Schema, schema: Schema, codes: Codes, own: OwnRows) -> Codes:

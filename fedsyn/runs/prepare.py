@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,6 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
+from fedsyn.data.encoded import write_encoded
+from fedsyn.data.row_files import RowFiles
+from fedsyn.data.spool import RowSpool, forget, taken
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.evaluation import column_ranges, label_values, raw_numbers, validate_metrics
 from fedsyn.loading import require_files
@@ -53,20 +56,18 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
     open_tables.forget_found(folder)
     if config.runtime.engine == "deployment":
         return _prepare_deployment(config, folder)
-    from fedsyn.data import write_encoded
-    from fedsyn.data.spool import forget
-
     tables = split_tables(config, table, schema)
     _check_evaluation(config, tables.schema, len(tables.test))
     open_tables.check_opening(config, tables.schema)
-    write_encoded(folder, tables.train, tables.schema.domain, tables.parts)
-    open_tables.write_own(folder, tables.schema, tables.own, tables.parts, tables.test_own)
-    np.save(folder / "test.npy", tables.test, allow_pickle=False)
-    np.save(folder / "test_numbers.npy", tables.test_numbers, allow_pickle=False)
+    files = RowFiles()
+    write_encoded(folder, tables.train, tables.schema.domain, tables.parts, files)
+    open_tables.write_own(folder, tables.schema, tables.own, tables.parts, tables.test_own, files)
+    files.save(folder / "test.npy", tables.test)
+    files.save(folder / "test_numbers.npy", tables.test_numbers)
     for rows in (tables.train, tables.test, tables.test_numbers):
         forget(rows)  # from here on the run reads what was stored
     clients = len(tables.parts) if config.federation.columns is None else config.federation.clients
-    return Prepared(folder, tables.schema, True, clients, tables.name).save()
+    return Prepared(folder, tables.schema, True, clients, tables.name, files).save()
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Prepared:
         simulated: whether the folder holds tables (a deployment's server has none).
         clients: number of clients.
         name: of the data source, for reports.
+        files: of its rows, which are there as long as this object is; empty if another process has prepared them.
     """
 
     folder: Path
@@ -86,6 +88,7 @@ class Prepared:
     simulated: bool
     clients: int
     name: str
+    files: RowFiles = field(default_factory=RowFiles, compare=False, repr=False)
 
     @classmethod
     def load(cls, folder: Path) -> Prepared:
@@ -101,11 +104,12 @@ class Prepared:
 
     def close(self, schema: Schema) -> Prepared:
         """Encodes the tables by the schema that was found, beside those that the clients have open."""
+        found = open_tables.found_in(self.folder)
         if self.simulated:
-            open_tables.write_found(self.folder, schema)
+            open_tables.write_found(self.folder, schema, self.files)
         else:
-            open_tables.found_in(self.folder).mkdir(mode=0o700)
-        return Prepared(open_tables.found_in(self.folder), schema, self.simulated, self.clients, self.name).save()
+            found.mkdir(mode=0o700)
+        return replace(self, folder=found, schema=schema).save()
 
     def save(self) -> Prepared:
         self.schema.save(self.folder / "schema.yaml")
@@ -318,7 +322,6 @@ def _encode(data: DataNode, table: pd.DataFrame | None = None, schema: Schema | 
 
 def _encode_file(data: DataNode, file: FileSource) -> Encoded:
     """The same, block by block, so that a table larger than memory can be used."""
-    from fedsyn.data.spool import RowSpool, taken
     from fedsyn.data.stream import check_rows, row_count
 
     schema = file.schema
@@ -352,7 +355,6 @@ def _encode_file(data: DataNode, file: FileSource) -> Encoded:
 def _encode_files(data: DataNode, described: dict[str, Any]) -> Encoded:
     """One file of each client, each read block by block on its own."""
     from fedsyn.data import file_source
-    from fedsyn.data.spool import RowSpool, taken
 
     assert data.holders is not None
     files = [file_source(path, **described) for path in data.holders]

@@ -19,6 +19,7 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.registry import contract_class, strategy_class
 from fedsyn.runs.directory import append_line, write_json
 from fedsyn.runs.finish import evaluation_input
+from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.prepare import Prepared, randomness_of
 
 Progress = Callable[[RoundRecord], None]
@@ -31,11 +32,13 @@ def serve(
     out: Path,
     progress: Progress | None,
     make: Callable[..., MechanismStrategy] | None = None,
+    journal: RunJournal | None = None,
 ) -> MechanismStrategy:
     """Drives the mechanism over a Grid. The strategy holds model and ledger.
 
     Writes rounds.jsonl, which is public, and measured.jsonl, which is not, as rounds finish. `make` makes the server
-    half; the registered one when omitted.
+    half; the registered one when omitted. With a journal another process can go on where this one is killed; rounds
+    that the journal holds are written, and reported, again.
     """
     rounds, measured = out / "rounds.jsonl", out / "measured.jsonl"
     for path in (rounds, measured):
@@ -51,13 +54,16 @@ def serve(
             progress(record)
 
     made, schema = make or strategy_class(config.mechanism.name), prepared.schema
-    drawn: dict[str, Any] = {"randomness": randomness_of(config), "observer": observe}
+    randomness = randomness_of(config)
+    if journal is not None:
+        randomness = randomness.keyed(journal.key)
+    drawn: dict[str, Any] = {"randomness": randomness, "observer": observe}
     driver: Driver
     strategy: MechanismStrategy | None = None
     if schema.open:
-        driver = opening = Opening(config, schema, contract_class(config.mechanism.name), **drawn)
+        driver = opening = Opening(config, schema, contract_class(config.mechanism.name), journal=journal, **drawn)
     else:
-        driver = strategy = made(config, schema.domain, schema.sha256, **drawn)
+        driver = strategy = made(config, schema.domain, schema.sha256, **drawn, **_journaled(journal))
     try:
         with told_what_was_spent(lambda: driver.ledger, out):
             if strategy is None:
@@ -70,6 +76,11 @@ def serve(
     finally:
         write_json(out / "ledger.json", driver.ledger.report())
     return strategy
+
+
+def _journaled(journal: RunJournal | None) -> dict[str, Any]:
+    """Nothing without a journal: a mechanism of somebody else's may make its server half itself."""
+    return {} if journal is None else {"journal": journal}
 
 
 @contextmanager

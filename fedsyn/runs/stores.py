@@ -21,8 +21,9 @@ TERMINATED = 128 + signal.SIGTERM
 def run_store(out: Path) -> Iterator[Path]:
     """A folder for the rows of a run, in its run directory; removed in the end, also after Ctrl-C and SIGTERM.
 
-    Nothing can be done against SIGKILL, or a loss of power: what such a run has left is removed by the next one in the
-    same directory. A run that is still alive holds a lock on its folder, which the system lets go with its process.
+    After SIGKILL, or a loss of power, the folder stays and the rows do not: they lie in files without a name
+    (`fedsyn.data.row_files`), where the system has such files. The next run in the same directory removes what is left.
+    A run that is still alive holds a lock on its folder, which the system lets go with its process.
     """
     _remove_stale(out)
     store = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=out))

@@ -20,6 +20,7 @@ from fedsyn.errors import ProtocolError
 PROTOCOL_VERSION = 3
 ENVELOPE = "envelope"  # the one scalar of a request
 ANSWER = "answer"  # the one scalar of a reply
+WAITS = "waits"  # kind of the error of a node that a person has to approve the run at
 Scalar = bool | int | float | str | bytes
 Arrays = list[npt.NDArray[Any]]
 

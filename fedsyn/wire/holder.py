@@ -60,6 +60,7 @@ class Holder:
             them; needed by secure sums under the malicious threat model.
         account: what it has let out in this run, on its own disk; None where the run's state is all that is kept.
         save: called with `state` after every request, answered or refused, once there is something to remember.
+        again: whether it answers a request that comes a second time as it did the first, and pays once; `join` says so.
     """
 
     partition: int | None
@@ -71,6 +72,7 @@ class Holder:
     budget: PrivacyBudget | None = None
     account: Account | None = None
     save: Callable[[dict[str, Any]], None] = lambda state: None
+    again: bool = False
     pooled: Callable[[], MarginalView] | None = None
     own: OwnRows | None = None
     open_schema: Schema | None = None

@@ -16,7 +16,8 @@ from fedsyn.errors import ConfigError
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient
-from fedsyn.plugins.strategies.flaim import AugFlaimOracle, NaiveFlaim, lemma_4_1
+from fedsyn.plugins.clients.flaim_scales import lemma_4_1
+from fedsyn.plugins.strategies.flaim import AugFlaimOracle, NaiveFlaim
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_epsilon
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, strategy_class

@@ -214,7 +214,7 @@ def test_measurements_that_a_client_fits_itself_are_bounded_like_a_model() -> No
     client = client_class("augflaim")(config, Holder(0, codes, WIDE, "", Randomness(0)))
     cliques, eligible = list(pairs_of(20)), [0, 1]
     arrays = message(WIDE)
-    params = {"eligible": eligible, "epsilon": 0.1, "sigma": 9.0, "model_arrays": len(arrays)}
+    params = {"eligible": eligible, "epsilon": 0.001, "sigma": 900.0, "model_arrays": len(arrays)}
     params |= {"measured": cliques, "sigmas": [9.0] * len(cliques)}
     sent, answer = asked(client, "select", params, arrays=[*arrays, *(np.zeros((20, 20)) for _ in cliques)])
     assert (answer["ok"], answer["error"], sent) == (False, "protocol", [])
@@ -232,8 +232,13 @@ def test_a_refusal_for_lack_of_room_does_not_tell_how_large_counts_are() -> None
     config = config_of("fed_privsyn", 10, {}, aggregation={"protocol": "plain", "noise": "distributed"})
     spec = SumSpec(((12,),), sigma=2e-10, sensitivity=65536.0, count=1, asked=10)
     params = {"pairs": [0], "weights": [65536]}
-    few, many = (asked(client_of(config, np.zeros((n, 2), np.uint8)), "measure", params, spec)[1] for n in (127, 128))
-    assert few == many and few["error"] == "budget"
+    for planned, kind in ((True, "protocol"), (False, "budget")):  # also of a mechanism without a plan
+        clients = [client_of(config, np.zeros((n, 2), np.uint8)) for n in (127, 128)]
+        for client in clients:
+            if not planned:
+                client.contract.planned = lambda request, layout: None
+        few, many = (asked(client, "measure", params, spec)[1] for client in clients)
+        assert few == many and few["error"] == kind
 
 
 def test_a_refusal_does_not_tell_whether_a_value_is_negative() -> None:

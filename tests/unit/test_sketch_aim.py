@@ -13,8 +13,8 @@ from halves import asked
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
-from fedsyn.plugins.clients.sketch_aim import SketchAimClient, Sketches
-from fedsyn.plugins.strategies.sketch_aim import Sigmas, SketchAim, SketchAimOptions, Sketched, precision
+from fedsyn.plugins.clients.sketch_aim import Sigmas, SketchAimClient, SketchAimOptions, Sketches
+from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 
 import fedsyn
 from fedsyn.config import RunConfig
+from fedsyn.data.row_files import RowFiles
 from fedsyn.errors import ConfigError, InputError, RunError
 from fedsyn.finding.facts import Finding
 from fedsyn.flower.grid import InProcessGrid
@@ -30,6 +33,7 @@ from fedsyn.runs.run_config import store_of
 from fedsyn.runs.serve import serve
 from fedsyn.schema import Schema
 
+THOROUGH = pytest.mark.thorough
 SCHEMA = """
 columns:
   cost: {kind: integer, lower: 0, upper: private, bins: {private: 8}}
@@ -172,21 +176,50 @@ _LONG = """
 import sys, time
 sys.path.insert(0, {folder!r})
 from test_what_stays import *
-import fedsyn.runs.engines as engines
-def serve(*given):
-    print("begun", flush=True)
-    time.sleep(60)
-engines.serve = serve
-run(config(), Path({out!r}), table=table(), schema=Schema.loads(SCHEMA))
+import {module} as module
+inner = module.{name}
+def stops(*given, **named):
+    if {workers} == 1 or {name!r} != "serve":
+        made = inner(*given, **named) if {after} else None
+        print("begun", flush=True)
+        time.sleep(60)
+    advance = given[-1]
+    def slowly(record):
+        print("begun", flush=True)
+        time.sleep(60)
+    return inner(*given[:-1], slowly)
+module.{name} = stops
+if __name__ == "__main__":
+    run(config(runtime={{"workers": {workers}}}), Path({out!r}), table=table(), schema=Schema.loads(SCHEMA))
 """
+#: Where a run is when it is killed: the function that it is in, at its beginning or behind it; its worker processes.
+_MOMENTS = {
+    "opening": ("fedsyn.data.encoded", "_write_rows", False, 1),
+    "writing": ("fedsyn.data.encoded", "_write_rows", True, 1),
+    "own values written": ("fedsyn.runs.open_tables", "write_own", True, 1),
+    "serving": ("fedsyn.runs.engines", "serve", False, 1),
+    "serving by workers": ("fedsyn.runs.engines", "serve", False, 2),
+    "found": ("fedsyn.runs.open_tables", "write_found", True, 1),
+    "finishing": ("fedsyn.runs.engines", "finish", False, 1),
+}
+
+
+def started(folder: Path, out: Path, moment: str) -> subprocess.Popen[str]:
+    """A run in a process of its own, which has come to a moment and stays there."""
+    module, name, after, workers = _MOMENTS[moment]
+    here = str(Path(__file__).parent)
+    file = folder / "long.py"
+    code = _LONG.format(folder=here, out=str(out), module=module, name=name, after=after, workers=workers)
+    file.write_text(code, encoding="utf-8")
+    process = subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    return process
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_run_leaves_no_rows_or_its_successor_removes_them(tmp_path: Path, kind: signal.Signals) -> None:
+def test_a_killed_run_leaves_no_folder_or_its_successor_removes_it(tmp_path: Path, kind: signal.Signals) -> None:
     out = tmp_path / "out"
-    code = _LONG.format(folder=str(Path(__file__).parent), out=str(out))
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    with started(tmp_path, out, "serving") as process:
         (store,) = out.glob(".store-*")
         with pytest.raises(RunError, match=r"^stop$"):  # somebody else's run in the same folder, at the same time
             other(out)
@@ -197,6 +230,85 @@ def test_a_killed_run_leaves_no_rows_or_its_successor_removes_them(tmp_path: Pat
     with pytest.raises(RunError, match=r"^stop$"):
         other(out)
     assert not list(out.glob(".store-*"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="files without a name need Linux")
+@pytest.mark.parametrize("moment", [m if m == "writing" else pytest.param(m, marks=THOROUGH) for m in _MOMENTS])
+def test_a_run_that_is_killed_with_kill_9_leaves_no_row(tmp_path: Path, moment: str) -> None:
+    out = tmp_path / "out"
+    with started(tmp_path, out, moment) as process:
+        (store,) = out.glob(".store-*")
+        links = [file for file in store.rglob("*") if file.is_symlink()]
+        if moment not in ("opening", "writing"):  # the check below looks where the rows are
+            assert b"W1230" in (store / "own.json").read_bytes()
+            assert {"codes.npy", "own.json", "test.npy"} - {link.name for link in links} <= {"test.npy"}
+        assert nameless(out), "and the files are on this disk, open"
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(30) == -signal.SIGKILL
+    assert not any(link.exists() for link in links)
+    kept = [file for file in store.rglob("*") if file.is_file()]
+    assert {file.name for file in kept} <= {"lock", "schema.yaml", "table.json", "prepared.json"}
+    assert not any(b"W1230" in file.read_bytes() for file in kept)
+    deadline = time.monotonic() + 30
+    while nameless(out) and time.monotonic() < deadline:  # workers see within moments that their parent has gone
+        time.sleep(0.05)
+    assert not nameless(out), "what has no name and is open nowhere is no longer on the disk"
+
+
+def nameless(folder: Path) -> set[int]:
+    """Processes that have a removed file of this folder open, or mapped."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            opened = [str(file.readlink()) for file in (process / "fd").iterdir()]
+            mapped = (process / "maps").read_text(encoding="utf-8", errors="replace").splitlines()
+            if any(str(folder) in line and line.endswith(" (deleted)") for line in [*opened, *mapped]):
+                found.add(int(process.name))
+    return found
+
+
+def test_files_of_rows_have_no_name_and_go_with_who_keeps_them(tmp_path: Path) -> None:
+    files, path = RowFiles(), tmp_path / "codes.npy"
+    for size in (3, 5):  # a second one replaces the first
+        before = np.load(path, mmap_mode="r") if path.exists() else None
+        files.save(path, np.arange(size))
+        assert np.load(path).tolist() == list(range(size))
+        assert before is None or before.tolist() == [0, 1, 2], "who has the old one open keeps it"
+    with pytest.raises(OSError, match="stop"), files.create(path) as file:
+        file.write(b"half")
+        raise OSError("stop")
+    assert np.load(path).tolist() == [0, 1, 2, 3, 4], "what was not written to its end replaces nothing"
+    code = f"import numpy; print(numpy.load({str(path)!r}, mmap_mode='r').sum())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "10\n", "another process of the same user opens it by its path"
+    if not path.is_symlink():
+        pytest.skip("files without a name need Linux")
+    assert [file.name for file in tmp_path.iterdir()] == ["codes.npy"]
+    files.close()
+    assert path.is_symlink() and not path.exists()
+
+
+def test_more_files_of_rows_than_a_process_may_have_open_at_first(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = RowFiles()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (60, before[1]))
+        for number in range(100):
+            files.save(tmp_path / f"own-{number}.npy", np.arange(number))
+        assert [len(np.load(tmp_path / f"own-{number}.npy")) for number in (0, 99)] == [0, 99]
+    finally:
+        files.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_where_there_are_no_such_links_files_of_rows_have_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsyn.data.row_files._leads_to", lambda *_: False)
+    RowFiles().save(tmp_path / "codes.npy", np.arange(3))
+    assert np.load(tmp_path / "codes.npy").tolist() == [0, 1, 2] and not (tmp_path / "codes.npy").is_symlink()
+    assert [stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()] == [0o600]
 
 
 def other(out: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,7 @@ from fedsyn.aggregation.secagg.session import SecureSumAborted
 from fedsyn.errors import ConfigError, ProtocolError
 
 Drop = Callable[[int, str], None]
+_ARRAYS = ("publics", "dealt", "keys", "signatures", "sealed")  # of a setup, in the order of its fields
 Outbox = tuple[str, wire.Arrays, dict[int, wire.Arrays]]
 
 
@@ -79,6 +81,25 @@ class Established:
         """Ends an epoch in which a key was revealed: whoever was gone may be back while others go."""
         if self.revealed:
             self.epoch, self.revealed = self.epoch + 1, {}
+
+    def progress(self) -> dict[str, Any]:
+        """What sums change of it, as JSON values."""
+        revealed = [[seat, key.hex()] for seat, key in self.revealed.items()]
+        return {"epoch": self.epoch, "revealed": revealed, "unreachable": sorted(self.unreachable)}
+
+    def to_entry(self) -> dict[str, Any]:
+        """The rest of it, as JSON values and arrays."""
+        setup, arrays = self.committee.setup, {name: getattr(self, name) for name in _ARRAYS}
+        facts = {"number": setup.number, "identifier": setup.identifier.hex(), "invited": list(setup.clients)}
+        return {**facts, "enrolled": self.committee.enrolled.hex(), **arrays}
+
+    @classmethod
+    def read(cls, setup: Setup, entry: Mapping[str, Any], progress: Mapping[str, Any]) -> Established:
+        """What `to_entry` and `progress` gave, for the same setup."""
+        kept = cls(Committee(setup, bytes.fromhex(entry["enrolled"])), *(entry[name] for name in _ARRAYS))
+        kept.epoch, kept.unreachable = int(progress["epoch"]), set(progress["unreachable"])
+        kept.revealed = {int(seat): bytes.fromhex(key) for seat, key in progress["revealed"]}
+        return kept
 
     def public_of(self, position: int) -> bytes:
         return bytes(self.publics[int(np.searchsorted(self.committee.places, position))])

@@ -1,0 +1,52 @@
+"""`fedsyn node ...`: what the administrator of a data holder's machine types."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedsyn.cli.node_keys import new_keys
+
+app = typer.Typer(help="A data holder's node: serve it, look at it.", no_args_is_help=True)
+
+app.command()(new_keys)
+
+FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="NODE.yaml")]
+
+
+@app.command()
+def serve(
+    file: FileArgument,
+    task_seconds: Annotated[float, typer.Option(min=1.0, help="Wall time that one request may take.")] = 300.0,
+    task_memory: Annotated[
+        int, typer.Option(min=64, help="Megabytes that one request may take, beyond the table.")
+    ] = 4096,
+) -> None:
+    """Answer a federation's requests from one table until stopped; a part that dies is started again."""
+    import logging
+
+    from fedsyn.node.processes import Bounds
+    from fedsyn.node.serve import serve as run
+
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
+    run(file, Bounds(task_seconds, task_memory))
+
+
+@app.command()
+def status(
+    file: FileArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Print how a node is: connected or why not, what it answered, what its table has given away."""
+    import json
+
+    from fedsyn.node.file import load_node_file
+    from fedsyn.node.status import look, said
+
+    facts = look(load_node_file(file))
+    sys.stdout.write((json.dumps(facts, indent=1) if as_json else said(facts)) + "\n")
+    if not facts["ready"]:
+        raise typer.Exit(1)

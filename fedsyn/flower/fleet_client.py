@@ -1,0 +1,143 @@
+"""Where and as whom a node speaks with a SuperLink: its key, its calls, and what is known of the connection."""
+
+from __future__ import annotations
+
+import email.utils
+import ssl
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from fedsyn.errors import ConfigError
+
+#: Bytes of one message, or of any other answer of the SuperLink.
+MOST_BYTES = 2**30
+#: Seconds for which the SuperLink is told to expect a heartbeat: it takes a silent node for offline after twice that.
+INTERVAL = 15.0
+_TIMEOUT = 30.0  # of one call
+_SKEW = 30.0  # seconds between two clocks from which on a refusal is blamed on them
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node connects, and as whom.
+
+    Attributes:
+        superlink: HOST:PORT.
+        key: file of the node's private key.
+        root_certificates: file; None without TLS.
+        fetch_apps: whether the bytes of each submitted app are fetched, to check their hash. They are not opened.
+    """
+
+    superlink: str
+    key: Path
+    root_certificates: Path | None
+    fetch_apps: bool = False
+
+
+@dataclass
+class Contact:
+    """What is known of the connection; read by other threads.
+
+    Attributes:
+        node: number that the SuperLink gave; it stays the same for a key.
+        connected: whether the last call came through and the SuperLink knows this node.
+        last: time of the last answer of the SuperLink, seconds since 1970; 0 if there was none.
+        problem: why it is not connected, a sentence.
+        polls: how often it asked for messages.
+        seconds: wall time of each step of all requests.
+    """
+
+    node: int | None = None
+    connected: bool = False
+    last: float = 0.0
+    problem: str = "not connected yet"
+    polls: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """A node's private key; ConfigError if the file holds none."""
+    try:
+        key = load_ssh_private_key(path.read_bytes(), None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise ValueError("another kind of key")
+    except (OSError, ValueError, UnsupportedAlgorithm):
+        raise ConfigError(
+            f"key: {path} is no private key that Flower takes; make one: ssh-keygen -t ecdsa -b 384 -N '' -f {path}"
+        ) from None
+    return key
+
+
+def connect(place: Place, key: ec.EllipticCurvePrivateKey, contact: Contact) -> FleetHttpClient:
+    """Flower's client of the Fleet API, which signs every call; nothing is sent yet.
+
+    Raises:
+        ConfigError: the certificate cannot be used.
+    """
+    root = place.root_certificates
+    try:
+        verify: Any = ssl.create_default_context(cafile=str(root)) if root is not None else False
+    except (OSError, ssl.SSLError):
+        raise ConfigError(f"root_certificates: {root} holds no certificate in PEM") from None
+    interceptors = [
+        RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+        NodeAuthHttpInterceptor(key, key.public_key()),
+        _Bounded(httpx.Client(verify=verify, timeout=_TIMEOUT, trust_env=False), contact),
+    ]
+    scheme = "http" if root is None else "https"
+    return FleetHttpClient(f"{scheme}://{place.superlink}", interceptors=interceptors, verify=False)
+
+
+class _Bounded:
+    """The last interceptor: sends the request itself, and reads no more of an answer than is allowed."""
+
+    def __init__(self, client: httpx.Client, contact: Contact) -> None:
+        self._client, self._contact = client, contact
+
+    def intercept(self, context: Any, call_next: Any) -> httpx.Response:
+        asked = context.request
+        asked.extensions["timeout"] = self._client.timeout.as_dict()
+        response = self._client.send(asked, stream=True)
+        try:
+            content = bytearray()
+            for part in response.iter_raw():
+                content += part
+                if len(content) > MOST_BYTES:
+                    raise httpx.RemoteProtocolError("the SuperLink's answer is larger than a node takes")
+        finally:
+            response.close()
+        self._contact.last = time.time()
+        headers = [(k, v) for k, v in response.headers.items() if k not in ("content-encoding", "content-length")]
+        return httpx.Response(response.status_code, headers=headers, content=bytes(content), request=asked)
+
+
+def refusal_of(response: httpx.Response, place: Place) -> str:
+    """Why the SuperLink does not take this node, in a sentence for its holder."""
+    told = response.headers.get("date", "")
+    try:
+        theirs = email.utils.parsedate_to_datetime(told).timestamp()
+    except (TypeError, ValueError):
+        theirs = time.time()
+    if response.status_code == httpx.codes.UNAUTHORIZED and abs(theirs - time.time()) > _SKEW:
+        return (
+            f"the clocks differ: this machine's says {email.utils.formatdate(usegmt=True)}, the SuperLink's {told}; a "
+            "node signs the time, so set the clock that is wrong"
+        )
+    if response.status_code == httpx.codes.UNAUTHORIZED:
+        return "the SuperLink does not accept this node's signature: its key is not registered there any more"
+    if response.status_code == httpx.codes.PRECONDITION_FAILED:
+        return (
+            f"the SuperLink does not take this node: its key is not registered there (the operator registers "
+            f"{place.key.name}.pub), or its last life counts as online for another {2 * INTERVAL:.0f} s at most"
+        )
+    return f"the SuperLink answers with status {response.status_code}"

@@ -1,0 +1,46 @@
+"""Which minor versions of Flower this room knows; any other is refused in one sentence when the room is first entered.
+
+A minor of Flower moves modules and renames records, so that another one would fail somewhere inside a run. What is
+allowed here is what `make test-flower` runs the tests on, and what pyproject.toml asks for.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+
+from fedsyn.errors import ConfigError
+
+#: (major, minor) of Flower.
+KNOWN = ((1, 41), (1, 42))
+
+
+def require_known() -> None:
+    """Costs below a millisecond, and imports nothing of Flower's.
+
+    Raises:
+        ConfigError: Flower is not there, or is of a minor that was never tested.
+    """
+    try:
+        found = version("flwr")
+    except PackageNotFoundError:
+        found = None
+    reason = why_not(found)
+    if reason is not None:
+        raise ConfigError(reason)
+
+
+def why_not(found: str | None) -> str | None:
+    """What to say of a version of Flower, and what to type; None of one that is known."""
+    numbers = re.match(r"(\d+)\.(\d+)", found or "")
+    if numbers is not None and (int(numbers[1]), int(numbers[2])) in KNOWN:
+        return None
+    have = "Flower is not installed here" if found is None else f"this Python has Flower {found}"
+    known = " and ".join(f"{major}.{minor}" for major, minor in KNOWN)
+    return f"{have}; this version of fedsyn works with Flower {known}: type pip install '{requirement()}'"
+
+
+def requirement() -> str:
+    """As pip and pyproject.toml write it."""
+    (low_major, low), (high_major, high) = KNOWN[0], KNOWN[-1]
+    return f"flwr>={low_major}.{low},<{high_major}.{high + 1}"

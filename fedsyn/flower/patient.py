@@ -1,0 +1,237 @@
+"""Flower's Grid of a deployment with a loop of our own: replies are asked for often, and nobody is given up too soon.
+
+Flower's `send_and_receive` sleeps three seconds between two looks, and takes whatever the SuperLink says of a node for
+its reply. Here
+
+* the pauses between looks are short, and grow;
+* a node that the SuperLink cannot reach is told apart from one that is slow (`why`);
+* a node that said in `join` that it answers again (`answers_again`) gets the identical message a second time when it
+  has come back, or been started anew, without a reply. It pays once (`fedsyn.node.answering`). No other node ever does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.superlink.grid.http_grid import HttpGrid
+
+_FIRST, _GROWTH, _LONGEST = 0.02, 1.3, 0.4  # seconds between two looks for replies
+_LOOK = 1.0  # seconds between two looks at who is connected, while somebody is missed
+_AGAIN = 30.0  # seconds without a reply until a node gets the message a second time; then twice as long, and so on
+_RETURN = 20.0  # seconds that a node has to come back within one request
+_OBJECT = 30.0  # seconds until an announced object must have arrived
+_GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
+
+
+def patient(grid: Grid) -> Grid:
+    """The Grid itself, or, where it is that of a deployment, one that is patient with its nodes."""
+    return PatientGrid(grid) if isinstance(grid, HttpGrid) else grid
+
+
+@dataclass
+class _Awaited:
+    """One node's message that has no reply yet.
+
+    Attributes:
+        message: as it was made.
+        activated: when the SuperLink last saw the node start, as it was known when the message was sent.
+        sent: when it was sent last.
+        ids: of every copy of it.
+        lost: since when the SuperLink has no copy that the node could still answer; None while it has.
+        copies: how often it was sent again.
+    """
+
+    message: Message
+    activated: str
+    sent: float
+    ids: set[str] = field(default_factory=set)
+    lost: float | None = None
+    copies: int = 0
+
+    @property
+    def node(self) -> int:
+        return int(self.message.metadata.dst_node_id)
+
+
+class PatientGrid(Grid):
+    """Flower's HTTP Grid, which it wraps."""
+
+    def __init__(self, grid: HttpGrid) -> None:
+        self._grid = grid
+        self._again: set[int] = set()
+        self._activated: dict[int, str] = {}
+        self._offline: set[int] = set()  # missed in an earlier request, and not seen since
+        self._looked = 0.0
+
+    # What Exchange asks ------------------------------------------------------------------------------------------
+
+    def answers_again(self, node: int) -> None:
+        """Notes that a node answers an identical request as it did before, and pays once."""
+        self._again.add(node)
+
+    def why(self, node: int, request: str, timeout: float) -> str:
+        """Why a node's reply to the last request is missing."""
+        if node in self._offline:
+            return f"offline: the SuperLink lost the client's node before it replied to '{request}'"
+        return f"slow: the client's node is connected, and did not reply to '{request}' within {timeout:g} s"
+
+    # Flower's Grid -----------------------------------------------------------------------------------------------
+
+    def set_run(self, run: Any) -> None:
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        return self._grid.run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        """The nodes that are connected."""
+        self._look()
+        return list(self._activated)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        return list(self._grid.push_messages(messages))
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Replies that have come, without Flower's second of waiting for one that is still on its way."""
+        got = self._client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
+        return [self._read(*each) for each in zip(got.messages_list, got.message_object_trees, strict=True)]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """As Flower's own: the replies that came in time, an error where the SuperLink says that there will be none."""
+        end = time.monotonic() + (timeout if timeout is not None else 1e9)
+        awaited = [_Awaited(each, self._activated.get(each.metadata.dst_node_id, ""), 0.0) for each in messages]
+        if self._offline:
+            self._look()
+        self._send(awaited)
+        return list(self._replies(awaited, end))
+
+    # One request -------------------------------------------------------------------------------------------------
+
+    def _replies(self, awaited: list[_Awaited], end: float) -> Iterator[Message]:
+        wait = _FIRST
+        while awaited and time.monotonic() < end:
+            before = len(awaited)
+            for reply in self.pull_messages({name for each in awaited for name in each.ids}):
+                asked = next((each for each in awaited if reply.metadata.reply_to_message_id in each.ids), None)
+                if asked is None:
+                    continue
+                if reply.has_error() and reply.error.code in _GONE:
+                    asked.ids.discard(reply.metadata.reply_to_message_id)
+                    if asked.ids:
+                        continue
+                    self._offline.add(asked.node)
+                    if asked.node in self._again:
+                        asked.lost = asked.lost or time.monotonic()
+                        continue
+                else:
+                    self._offline.discard(asked.node)
+                awaited.remove(asked)
+                yield reply
+            self._miss(awaited, end)
+            if awaited:
+                wait = _FIRST if len(awaited) < before else min(wait * _GROWTH, _LONGEST)
+                time.sleep(max(0.0, min(wait, end - time.monotonic())))
+
+    def _miss(self, awaited: list[_Awaited], end: float) -> None:
+        """Sends the message again to those who would answer it, and gives up who has been gone for too long."""
+        now = time.monotonic()
+        suspects = [each for each in awaited if each.node in self._again and now - each.sent > 1.0]
+        if not suspects or now - self._looked < _LOOK:
+            return
+        self._look()
+        again = []
+        for each in suspects:
+            activated = self._activated.get(each.node)
+            if activated is None:
+                each.lost = each.lost or now
+                self._offline.add(each.node)
+                if now - each.lost > _RETURN:
+                    awaited.remove(each)
+            elif each.lost is not None or activated != each.activated or now - each.sent > _AGAIN * 2**each.copies:
+                again.append(each)
+        if again:
+            self._send([_again(each, end - now) for each in again])
+
+    def _send(self, awaited: Sequence[_Awaited]) -> None:
+        for each in awaited:
+            each.sent, each.lost = time.monotonic(), None
+            each.activated = self._activated.get(each.node, "")
+        if awaited:
+            names = list(self._grid.push_messages([each.message for each in awaited]))
+            for each, name in zip(awaited, names, strict=False):
+                if name:
+                    each.ids.add(name)
+
+    def _look(self) -> None:
+        """Who is connected, and since when."""
+        self._looked = time.monotonic()
+        self._activated = {int(each.node_id): str(each.last_activated_at) for each in self._grid.get_nodes()}
+        self._offline -= set(self._activated)
+
+    # Flower's own client -----------------------------------------------------------------------------------------
+
+    @property
+    def _client(self) -> Any:
+        return self._grid._runtime_client
+
+    def _read(self, proto: Any, tree: Any) -> Message:
+        """One reply; an error of Flower's kind if it does not arrive whole."""
+        node, run = self._grid.node, proto.metadata.run_id
+        try:
+            contents = {
+                name: self._pull(PullObjectRequest(node=node, run_id=run, object_id=name))
+                for name in dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
+            }
+            name = proto.metadata.message_id
+            self._client.ConfirmMessageReceived(
+                ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=name)
+            )
+            message = inflate_object_from_contents(name, contents)
+            if not isinstance(message, Message):
+                raise TypeError("no message")
+        except (ValueError, KeyError, TypeError):
+            from flwr.common.serde import message_from_proto
+
+            broken: Message = message_from_proto(proto)
+            error = Error(ErrorCode.MESSAGE_UNAVAILABLE, "the reply did not arrive whole")
+            return Message(error=error, metadata=broken.metadata)
+        message.metadata.__dict__["_message_id"] = name
+        return message
+
+    def _pull(self, request: PullObjectRequest) -> bytes:
+        end, wait = time.monotonic() + _OBJECT, 0.01
+        while True:
+            got = self._client.PullObject(request)
+            if got.object_available:
+                return bytes(got.object_content)
+            if not got.object_found or time.monotonic() > end:
+                raise ValueError("an object of the reply is missing")
+            time.sleep(wait)
+            wait = min(2 * wait, 0.5)
+
+
+def _again(awaited: _Awaited, left: float) -> _Awaited:
+    """The same records in a new message: Flower takes no message twice."""
+    before = awaited.message.metadata
+    ttl = max(1.0, left)
+    awaited.message = Message(
+        awaited.message.content, before.dst_node_id, before.message_type, ttl=ttl, group_id=before.group_id
+    )
+    awaited.copies += 1
+    return awaited

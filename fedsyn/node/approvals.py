@@ -1,0 +1,205 @@
+"""Approval by a person: which runs wait, who said yes, and to what exactly.
+
+Approved is one `Subject` signed by one operator: the run's name, the hash of its configuration, the hash of the schema.
+A run of the same name with another configuration is another subject, and waits anew. The folder belongs to the node's
+account and is open to nobody else; if it is not so, nothing in it counts as approved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedsyn.errors import ConfigError, NodeError, RunError, WaitsForHolder, nearest
+from fedsyn.runs.orders import Subject
+
+FORMAT = 1
+#: Runs that may wait at a time: a server must not fill the holder's disk with questions.
+MOST_WAITING = 100
+State = Literal["pending", "approved", "rejected"]
+_STATES: tuple[State, ...] = ("pending", "approved", "rejected")
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run that a person was asked about.
+
+    Attributes:
+        subject: what is approved, or not.
+        operator: public key of the operator who signed the run; "" where nobody did.
+        config: the run's whole configuration, for whoever decides.
+        state: of the matter.
+        asked: seconds since 1970 when the node was asked first.
+        decided: when somebody decided; None: nobody has.
+    """
+
+    subject: Subject
+    operator: str
+    config: dict[str, Any]
+    state: State
+    asked: float
+    decided: float | None = None
+
+    @property
+    def key(self) -> str:
+        """Name of the matter: the run's, and sixteen digits of a hash of all that is approved."""
+        return f"{self.subject.run}-{_digest(self.subject, self.operator)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "run": self.subject.run,
+            "config_sha256": self.subject.config,
+            "schema_sha256": self.subject.schema,
+            "operator": self.operator,
+            "state": self.state,
+            "asked": self.asked,
+            "decided": self.decided,
+            "config": self.config,
+        }
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> Entry:
+        """The entry of a file; ValueError, TypeError or KeyError if it is none."""
+        if facts["format"] != FORMAT or facts["state"] not in _STATES or not isinstance(facts["config"], dict):
+            raise ValueError("another format")
+        subject = Subject(*(str(facts[key]) for key in ("run", "config_sha256", "schema_sha256")))
+        decided = None if facts["decided"] is None else float(facts["decided"])
+        return cls(subject, str(facts["operator"]), facts["config"], facts["state"], float(facts["asked"]), decided)
+
+
+class Approvals:
+    """The approvals of a node, a file each.
+
+    Args:
+        folder: of the files; made, for its owner alone, when the first run waits.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def require(self, subject: Subject, operator: str, config: Mapping[str, Any]) -> None:
+        """Lets a run pass that a person approved; writes down that another one waits.
+
+        Args:
+            subject: what is to be approved.
+            operator: who signed it, or "".
+            config: the run's whole configuration, for whoever decides.
+
+        Raises:
+            WaitsForHolder: nobody has decided yet.
+            NodeError: somebody said no; or the folder is open to others, so that nothing in it counts.
+        """
+        self._require_own()
+        path = self._path(f"{subject.run}-{_digest(subject, operator)}")
+        entry = self._read(path)
+        if entry is None or (entry.subject, entry.operator) != (subject, operator):
+            if sum(other.state == "pending" for other in self.entries()) >= MOST_WAITING:
+                raise NodeError("too many runs wait for this node's holder already")
+            self._write(Entry(subject, operator, dict(config), "pending", time.time()))
+            raise WaitsForHolder("this node waits for its holder to approve the run")
+        if entry.state == "rejected":
+            raise NodeError("this node's holder does not want to take part in this run")
+        if entry.state != "approved":
+            raise WaitsForHolder("this node waits for its holder to approve the run")
+
+    def entries(self) -> list[Entry]:
+        """All matters, the oldest first; files that are none are left out."""
+        found = (self._read(path) for path in sorted(self.folder.glob("*.json")))
+        return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.asked)
+
+    def pending(self) -> list[Entry]:
+        """Runs that wait for a decision, the oldest first."""
+        return [entry for entry in self.entries() if entry.state == "pending"]
+
+    def find(self, name: str) -> Entry:
+        """The matter of this key, or of this run's name.
+
+        Raises:
+            ConfigError: there is none, or a run of this name was asked with several configurations.
+        """
+        entries = self.entries()
+        named = [e for e in entries if e.key == name] or [e for e in entries if e.subject.run == name]
+        waiting = [e for e in named if e.state == "pending"] if len(named) > 1 else named
+        if len(waiting) == 1:
+            return waiting[0]
+        if named:
+            keys = ", ".join(entry.key for entry in waiting or named)
+            raise ConfigError(f"run '{name}' was asked for with several configurations: name one of {keys}")
+        keys_known = [e.key for e in entries] + [e.subject.run for e in entries]
+        listed = ", ".join(e.key for e in entries if e.state == "pending") or "none"
+        raise ConfigError(f"no run '{name}' was asked for{nearest(name, keys_known)}; waiting: {listed}")
+
+    def decide(self, name: str, *, approve: bool) -> Entry:
+        """Writes down what the holder says of a run; on the disk when this returns. A later word replaces an earlier.
+
+        Raises:
+            ConfigError: as `find`, or the folder is open to others.
+        """
+        self._require_own()
+        entry = self.find(name)
+        state: State = "approved" if approve else "rejected"
+        decided = Entry(entry.subject, entry.operator, entry.config, state, entry.asked, time.time())
+        self._write(decided)
+        return decided
+
+    # Files ------------------------------------------------------------------------------------------------------------
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.json"
+
+    def _require_own(self) -> None:
+        try:
+            facts = self.folder.stat()
+        except FileNotFoundError:
+            return
+        if facts.st_uid != os.geteuid() or facts.st_mode & _OTHERS:
+            raise NodeError(
+                "the folder of this node's approvals must belong to its own account and be open to nobody else"
+            )
+
+    def _read(self, path: Path) -> Entry | None:
+        try:
+            facts = path.lstat()
+            if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & _OTHERS:
+                return None
+            entry = Entry.read(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+        return entry if path.name == f"{entry.key}.json" else None
+
+    def _write(self, entry: Entry) -> None:
+        path = self._path(entry.key)
+        new = path.with_suffix(".new")
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._require_own()
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(entry.to_dict(), file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+            folder = os.open(self.folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise RunError(f"{path} cannot be written ({error.strerror})") from None
+
+
+def _digest(subject: Subject, operator: str) -> str:
+    text = json.dumps([subject.run, subject.config, subject.schema, operator])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+__all__ = ["Approvals", "Entry"]

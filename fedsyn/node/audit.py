@@ -1,0 +1,83 @@
+"""The audit log of a node: one JSON line for each request and each answer, with public facts and no data value.
+
+It is for people and their tools; what binds is the ledger. A line is on the disk before the answer it tells of leaves.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import json
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from fedsyn.errors import RunError
+
+FORMAT = 1
+_MOST = 200  # characters of a text that a server chose
+Fact = str | int | float | bool | None
+
+
+class Audit:
+    """Appends to a node's audit log.
+
+    Args:
+        path: of the file; made, for its owner alone, with the first line. Move it away to rotate it: the next line
+            begins a new one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, **facts: Fact) -> None:
+        """One line: `format`, `time` (UTC), and the facts. Texts are cut after 200 characters.
+
+        Raises:
+            TypeError: a fact that is no text, number or None: an array or a list could hold data.
+            RunError: it cannot be written; then nothing may be answered.
+        """
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"format": FORMAT, "time": now} | {key: _plain(key, fact) for key, fact in facts.items()})
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise OSError(0, "it is no file")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                _write_whole(descriptor, (line + "\n").encode())
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise RunError(
+                f"the audit log {self.path} cannot be written ({error.strerror}): nothing is answered"
+            ) from None
+
+
+def _plain(key: str, fact: Any) -> Fact:
+    if isinstance(fact, str):
+        return fact[:_MOST]
+    if fact is None or type(fact) in (bool, int):
+        return fact  # type: ignore[no-any-return]
+    if type(fact) is float:
+        return fact if math.isfinite(fact) else str(fact)
+    raise TypeError(f"the audit log takes texts and numbers only, not what '{key}' is")
+
+
+def _write_whole(descriptor: int, line: bytes) -> None:
+    """All of it, or none: a line that was torn by a full disk is taken back."""
+    before = os.fstat(descriptor).st_size
+    try:
+        written = os.write(descriptor, line)
+        if written < len(line):
+            raise OSError(28, "the disk is full")
+    except OSError:
+        os.ftruncate(descriptor, before)
+        raise
+
+
+__all__ = ["Audit"]

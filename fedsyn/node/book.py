@@ -1,0 +1,358 @@
+"""A holder's ledger for life: what its table has given away in all runs, on disk before any noise is drawn.
+
+A chain of lines (`fedsyn.privacy.chain`) whose meaning is in `fedsyn.node.lines`; how they add up, and why one
+conversion holds for a whole life, is in `fedsyn.node.limits`.
+
+**Invariant.** Whatever process is killed, at whatever instruction, and whatever the disk refuses:
+
+1. *No charge is lost.* A line is on the disk before `RunAccount.charge` returns, and noise is drawn after that.
+2. *None is counted twice.* A charge whose reply did not leave pays for the next attempt at the identical request: the
+   noise of the attempt before was seen by nobody. "Did not leave" is what the ledger says: a reply leaves only after
+   its attempt was marked as answered, and an attempt that lost a charge to a later one cannot be marked.
+3. *The file can be read, or is counted at its worst.* A torn last line counts as what can be read of it, or else as the
+   largest rest of any run under way, none of which then goes on.
+4. *Whatever cannot be written or trusted is refused*, and nothing is released.
+
+**Two checks.** When a run begins, its whole budget must fit beside what is spent and what other runs announced and have
+not spent, so that a run that was let in is not starved by one that came later. That is a courtesy: it keeps nothing on
+disk, and ends with a run or after a day of silence. Each charge is checked again, under the lock, against the limits
+and what is spent by then; that alone is what the limits rest on, also with several processes, runs and nodes that share
+a file.
+
+**Clocks.** An entry's time is never before one seen earlier, and a period ends at the clock's own time: a clock that
+jumps back frees nothing early. One that is set *forward* does; only the limit for life needs no clock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from fedsyn.durable import replace_synced
+from fedsyn.errors import BudgetExceeded, ConfigError, LedgerDamaged, NodeError, RunError
+from fedsyn.node.limits import BookLimits, Cost, Kind, Limit, adding, capacity, epsilon_of, total
+from fedsyn.node.lines import Charge, NodeLines, Run, RunFacts
+from fedsyn.privacy import ADJACENCY, GAUSSIAN, UNIT, PrivacyBudget, Release
+from fedsyn.privacy.accountant import affordable
+from fedsyn.privacy.chain import Chain, Head, Words, create
+
+WORDS = Words("node", "restore the true file; what a table has given away cannot be found out in another way")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class NodeBook:
+    """The ledger of one table. Several processes may have it open: they take turns.
+
+    Args:
+        path: of the file.
+        limits: of the holder.
+        new: make the file, once in a table's life. A node's service never does: a ledger that is missing is no fresh
+            start.
+        now: the clock, seconds since 1970.
+
+    Raises:
+        ConfigError: the ledger is missing, or (`new`) is there or was there; it cannot be written.
+        LedgerDamaged: it was changed, or is older than what was seen of it (`PATH.seen`).
+    """
+
+    def __init__(
+        self, path: Path | str, limits: BookLimits, *, new: bool = False, now: Callable[[], float] = time.time
+    ) -> None:
+        self.path, self.limits, self._now = Path(path), limits, now
+        if new:
+            _make(self.path, now)
+        if not self.path.exists():
+            raise ConfigError(_missing(self.path))
+        self._chain = Chain(self.path, partial(NodeLines, now=now), WORDS)
+        if self.lines.opened is None:
+            raise LedgerDamaged(f"ledger: {self.path} has no first line; {WORDS.advice}", 1)
+        seen = seen_head(self.path)
+        if seen is not None:
+            self._chain.require(seen)
+        self._note()
+
+    # -------------------------------------------------------------------------------------------------- what is spent
+
+    @property
+    def lines(self) -> NodeLines:
+        return self._chain.lines
+
+    @property
+    def kind(self) -> Kind:
+        """The filter of this table's life; before the first run, that of any."""
+        return self.lines.kind or "zcdp"
+
+    @property
+    def runs(self) -> Mapping[str, Run]:
+        return self.lines.runs
+
+    @property
+    def spent(self) -> float:
+        """rho of all runs so far."""
+        return self.lines.spent
+
+    @property
+    def epsilon(self) -> float:
+        """The same as epsilon, at the delta of the limit for life."""
+        return epsilon_of(total(self.lines.costs, self.kind), self.limits.lifetime.delta, self.kind)
+
+    def epsilon_under(self, limit: Limit) -> float:
+        """What is spent under one of `fedsyn.node.limits.adding(self.limits)`, at its delta."""
+        spent = total(limit.within(self.lines.costs, self._now()), self.kind)
+        return epsilon_of(spent, limit.budget.delta, self.kind)
+
+    def refresh(self) -> None:
+        """Reads what other processes, a forked child for one, have appended."""
+        with self._chain.turn():
+            pass
+
+    # ----------------------------------------------------------------------------------------------------------- runs
+
+    def account(self, run: str, facts: RunFacts, request: str = "") -> RunAccount:
+        """The account of a run, for one attempt at one request; the run begins if it has not.
+
+        Args:
+            run: its name.
+            facts: what it is; the same for all its requests.
+            request: digest of the request that is to be answered. Without one no charge is ever taken over.
+
+        Raises:
+            BudgetExceeded: the run asks for more than a limit leaves; the message may go to the operator. Nothing is
+                written.
+            NodeError: the name cannot be used, or belongs to another run.
+            RunError: the ledger cannot be written.
+        """
+        if not _NAME.fullmatch(run):
+            raise NodeError("this node takes a run only under a name of letters, digits, '.', '_' and '-', up to 100")
+        with self._chain.turn() as lines:
+            known = lines.runs.get(run)
+            if known is None:
+                self._check_begin(lines, facts)
+                entry = {"entry": "begin", "time": lines.stamp(), "run": run, **facts.to_dict()}
+                self._chain.append({**entry, "rho": facts.announced})
+            elif known.facts != facts:
+                raise NodeError(
+                    "this node knows another run of this name: a run keeps its configuration, schema and budget"
+                )
+        if known is None:
+            self._note()
+        return RunAccount(self, run, request)
+
+    def end(self, run: str) -> None:
+        """A run is over: what it announced and has not spent is free for others. It may still charge."""
+        with self._chain.turn() as lines:
+            if run in lines.runs and not lines.runs[run].ended:
+                self._chain.append({"entry": "end", "time": lines.stamp(), "run": run})
+
+    def _check_begin(self, lines: NodeLines, facts: RunFacts) -> None:
+        asked, own = facts.budget, self.limits.per_run
+        asks = f"this run asks for epsilon = {asked.epsilon:g} at delta = {asked.delta:g}"
+        if own is not None and not affordable(facts.announced, capacity(own, facts.kind)):
+            raise BudgetExceeded(f"the holder's limit for one run is {_said(own)}, and {asks}; nothing was released")
+        kind, now = lines.kind or facts.kind, self._now()
+        since = now - self.limits.patience
+        others = [run.rest for run in lines.open_runs().values() if run.latest >= since]
+        more = Cost(facts.announced, facts.kind == "gaussian").under(kind)
+        for limit in adding(self.limits):
+            costs = limit.within(lines.costs, now)
+            spent, promised = total(costs, kind), total(others, kind)
+            if limit.fits(spent + promised, more, kind):
+                continue
+            delta = limit.budget.delta
+            kept = ""
+            if promised:
+                kept = f" ({epsilon_of(spent + promised, delta, kind):.4g} with what runs under way may still spend)"
+            raise BudgetExceeded(
+                f"the holder's {limit.name} is {_said(limit.budget)}; spent: epsilon = "
+                f"{epsilon_of(spent, delta, kind):.4g}{kept}; {asks}; nothing was released"
+            )
+
+    def _check_charge(self, lines: NodeLines, run: Run, release: Release) -> None:
+        what = f"release '{release.name}' of round {release.round} costs rho = {release.rho:.4g}"
+        gaussian = release.mechanism == GAUSSIAN
+        if run.closed or (run.facts.kind == "gaussian" and not gaussian):
+            raise BudgetExceeded(f"{what}, and this run may charge no such thing any more; nothing was released")
+        if not affordable(run.spent + release.rho, run.facts.announced):
+            raise BudgetExceeded(f"{what}, more than is left of what its run announced; nothing was released")
+        kind, now = lines.kind or run.facts.kind, self._now()
+        more = Cost(release.rho, gaussian).under(kind)
+        for limit in adding(self.limits):
+            spent = total(limit.within(lines.costs, now), kind)
+            if not limit.fits(spent, more, kind):
+                raise BudgetExceeded(
+                    f"the holder's {limit.name} is {_said(limit.budget)}; spent: epsilon = "
+                    f"{epsilon_of(spent, limit.budget.delta, kind):.4g}; {what}; nothing was released"
+                )
+
+    def _note(self) -> None:
+        """Keeps the head beside the ledger: an older copy of the ledger alone is noticed at the next start."""
+        where = self.lines.where
+        text = json.dumps({"format": 1, "entries": where.entries, "head": where.digest})
+        try:
+            replace_synced(_seen(self.path), text.encode() + b"\n")
+        except OSError as error:
+            raise RunError(
+                f"how far the ledger is cannot be noted in {_seen(self.path)} ({error.strerror}); nothing was released"
+            ) from None
+
+
+class RunAccount:
+    """What a holder has let out in one run, seen by one attempt at one request (`fedsyn.wire.holder.Account`).
+
+    In this order: `charge` before noise is drawn; the reply is kept (`fedsyn.node.memory`) with the name of the
+    attempt; `answered`; the reply leaves.
+
+    Attributes:
+        attempt: random name of this attempt; the memory keeps it beside the reply.
+    """
+
+    def __init__(self, book: NodeBook, run: str, request: str) -> None:
+        self.run, self.request, self.attempt = run, request, secrets.token_hex(8)
+        self._book = book
+
+    @property
+    def releases(self) -> Sequence[Release]:
+        """Charged in this run so far, in order, without those that this attempt is about to charge again for free."""
+        return tuple(charge.release for charge in self._charges if not self._pays(charge))
+
+    @property
+    def memory(self) -> int:
+        """Number of the newest memory with which a reply of this run left; an older one is no memory of this run."""
+        return self._book.runs[self.run].memory
+
+    def charge(self, release: Release) -> None:
+        """Writes a release down before its noise is drawn; on the disk when this returns.
+
+        Raises:
+            BudgetExceeded: it would exceed the run's budget or a limit of the holder's, and nothing is written.
+            RunError: it cannot be written, and nothing may be released.
+        """
+        book = self._book
+        with book._chain.turn() as lines:
+            run = lines.runs[self.run]
+            common = {"run": self.run, "rho": release.rho, "request": self.request, "attempt": self.attempt}
+            for number, charge in enumerate(run.charges):
+                if self._pays(charge) and charge.release == release:
+                    del common["rho"]
+                    entry = {"entry": "again", "time": lines.stamp(), **common, "number": number}
+                    book._chain.append(entry)
+                    return
+            book._check_charge(lines, run, release)
+            facts = {"configuration": run.facts.configuration, "mechanism": run.facts.mechanism}
+            book._chain.append(
+                {
+                    "entry": "charge",
+                    "time": lines.stamp(),
+                    **common,
+                    "number": len(run.charges),
+                    **facts,
+                    "release": release.to_dict(),
+                }
+            )
+
+    def answered(self, memory: int = 0) -> None:
+        """Call once the reply and all that the run has to remember are on the disk, and before the reply leaves.
+
+        Args:
+            memory: number of the memory that was kept (`RunMemory.number`).
+
+        Raises:
+            RunError: the ledger cannot be written, or another attempt has taken a charge over: this reply must not
+                leave.
+        """
+        if not self._settle(self.attempt, memory):
+            raise RunError("another process of this node answers this request: nothing was released by this one")
+
+    def repeats(self, attempt: str | None, memory: int = 0) -> bool:
+        """Whether the reply that an earlier attempt at this request kept may leave (once more, or at last).
+
+        Args:
+            attempt: its name, as the memory has it.
+            memory: the memory's number.
+
+        Raises:
+            RunError: the ledger cannot be written.
+        """
+        return attempt is not None and self._settle(attempt, memory)
+
+    @property
+    def _charges(self) -> list[Charge]:
+        return self._book.runs[self.run].charges
+
+    def _pays(self, charge: Charge) -> bool:
+        """Whether a charge of an earlier attempt is this one's to use."""
+        mine = charge.request == self.request != "" and charge.owner != self.attempt
+        return mine and not charge.answered
+
+    def _settle(self, attempt: str, memory: int) -> bool:
+        """Marks an attempt's charges as answered; False if one of them is another attempt's by now."""
+        book = self._book
+        with book._chain.turn() as lines:
+            run = lines.runs[self.run]
+            own = [(number, charge) for number, charge in enumerate(run.charges) if attempt in charge.attempts]
+            if any(charge.owner != attempt for _, charge in own):
+                return False
+            numbers = [number for number, charge in own if not charge.answered]
+            if numbers:
+                entry = {"entry": "answered", "time": lines.stamp(), "run": self.run, "request": self.request}
+                book._chain.append({**entry, "attempt": attempt, "numbers": numbers, "memory": memory})
+        return True
+
+
+def seen_head(path: Path) -> Head | None:
+    """The head of a ledger that its node noted last, or None; ConfigError if what it noted cannot be read."""
+    try:
+        noted = json.loads(_seen(path).read_bytes())
+        return Head(int(noted["entries"]), str(noted["head"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(
+            f"ledger: {_seen(path)}, which says how far the ledger was, cannot be read; restore it with its ledger"
+        ) from None
+
+
+def init_book(path: Path, now: Callable[[], float] = time.time) -> None:
+    """Makes the ledger of a table, once: `fedsyn node init-ledger`; ConfigError if there is or was one."""
+    _make(path, now)
+
+
+def _make(path: Path, now: Callable[[], float]) -> None:
+    if path.exists():
+        raise ConfigError(f"ledger: there is one already, {path}; it is kept for the life of its table")
+    if _seen(path).exists():
+        raise ConfigError(
+            f"ledger: {path} is missing, but {_seen(path)} says that there was one: restore it from a backup; if the "
+            "table it speaks of is gone for good too, remove that file first"
+        )
+    first = {
+        "entry": "open",
+        "time": int(now()),
+        "unit": UNIT,
+        "adjacency": ADJACENCY["private"],
+        "id": secrets.token_hex(16),
+    }
+    try:
+        create(path, first)
+    except OSError as error:
+        raise ConfigError(f"ledger: cannot make {path} ({error.strerror})") from None
+
+
+def _missing(path: Path) -> str:
+    return (
+        f"ledger: {path} is missing; a lost ledger is no fresh start: restore it from a backup, or, for a table that "
+        "has given nothing away yet, type: fedsyn node init-ledger NODE.yaml"
+    )
+
+
+def _seen(path: Path) -> Path:
+    return path.with_name(path.name + ".seen")
+
+
+def _said(budget: PrivacyBudget) -> str:
+    return f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"

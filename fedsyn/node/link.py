@@ -1,0 +1,225 @@
+"""The process that speaks with the SuperLink: it has the node's key and no row, and asks the worker.
+
+python -m fedsyn.node.link NODE.yaml PARENT SECONDS MEGABYTES
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedsyn.errors import FedsynError, InputError
+from fedsyn.flower.fleet import Fleet
+from fedsyn.flower.fleet_client import Contact, Place
+from fedsyn.flower.fleet_messages import Incoming, Outgoing
+from fedsyn.node.file import NodeFile, load_node_file
+from fedsyn.node.health import Budget, Figures, Health, listen
+from fedsyn.node.processes import Bounds, end_with_parent, one_thread_each
+from fedsyn.node.task import FrameError, read_frame, refused, write_frame
+from fedsyn.wire.envelope import ANSWER, from_json
+
+_log = logging.getLogger("fedsyn.node")
+_GRACE = 30.0  # seconds that a worker has beyond those of its task
+
+
+class WorkerProcess:
+    """The worker of this link, started again whenever it has died.
+
+    Args:
+        path: of the node's file.
+        bounds: of a task.
+        figures: where starts are counted.
+    """
+
+    def __init__(self, path: Path, bounds: Bounds, figures: Figures) -> None:
+        self._path, self._bounds, self._figures = path, bounds, figures
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._started = 0.0
+        self._wait = 0.2
+        self.ready = False
+        self.closing = False
+
+    def start(self) -> None:
+        """Starts it and waits until it has read the table; one that dies of it is started again later."""
+        self.close()
+        ours, theirs = socket.socketpair()
+        arguments = [self._path, theirs.fileno(), os.getpid(), self._bounds.seconds, self._bounds.megabytes]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "fedsyn.node.worker", *map(str, arguments)],
+            pass_fds=[theirs.fileno()],
+            env=one_thread_each(),
+        )
+        theirs.close()
+        self._channel, self._started = ours, time.monotonic()
+        try:
+            self.ready = read_frame(ours.fileno()) is not None
+        except (FrameError, OSError):
+            self.ready = False
+
+    def ask(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+        """The worker's reply; a refusal if it died of the request twice."""
+        for _ in range(2):
+            self._ensure()
+            try:
+                answer = self._asked(header, blobs)
+            except (FrameError, OSError) as error:
+                _log.error("the worker has died, or is lost (%s)", type(error).__name__)
+                self.close()
+                continue
+            if not answer[0].get("killed"):
+                return answer
+            # Asked once more: a request that was charged and not answered is not charged again.
+        return {"scalars": refused("the request needed more than this node allows, or its task was ended")} | {
+            "arrays": [],
+            "failed": True,
+        }, []
+
+    def _asked(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+        assert self._channel is not None
+        write_frame(self._channel.fileno(), header, blobs)
+        answer = read_frame(self._channel.fileno(), deadline=time.monotonic() + 3 * self._bounds.seconds + _GRACE)
+        if answer is None:
+            raise FrameError("the worker has ended")
+        return answer
+
+    def _ensure(self) -> None:
+        """A worker that is ready; waits longer and longer for one that keeps dying."""
+        while not self.closing and (self._process is None or self._process.poll() is not None or not self.ready):
+            if time.monotonic() - self._started > 60.0:
+                self._wait = 0.2
+            time.sleep(self._wait)
+            self._wait = min(2 * self._wait, 30.0)
+            self._figures.restarts += 1
+            self.start()
+
+    def close(self) -> None:
+        """Ends it: its channel is closed, and whatever it does is not waited for."""
+        self.ready = False
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is not None:
+            self._process.kill()  # nothing in it is worth a goodbye: what matters is on the disk already
+            self._process.wait()
+            self._process = None
+
+
+class Link:
+    """One node's connection, worker and figures.
+
+    Args:
+        path: of its file.
+        bounds: of a task.
+    """
+
+    def __init__(self, path: Path, bounds: Bounds) -> None:
+        self.file: NodeFile = load_node_file(path)
+        self.figures = Figures()
+        self.contact = Contact(node=_known_node(self.file))
+        self.worker = WorkerProcess(path, bounds, self.figures)
+        root = None if self.file.root_certificates is None else Path(self.file.root_certificates)
+        place = Place(self.file.superlink, Path(self.file.key), root, self.file.policy.apps is not None)
+        self.fleet = Fleet(place, self.contact, lambda node: _remember(self.file, node))
+
+    def serve(self) -> None:
+        """Answers requests until it is told to end."""
+        if self.file.listen is not None:
+            listen(self.file.listen, self.look)
+        self.worker.start()
+        self.fleet.serve(self.answer)
+        self.worker.close()
+
+    def stop(self) -> None:
+        self.worker.closing = True
+        self.fleet.stop()
+
+    def answer(self, asked: Incoming) -> Outgoing:
+        """One request, answered by the worker."""
+        start = time.monotonic()
+        header = {
+            "run": asked.run,
+            "run_config": dict(asked.run_config),
+            "fab_hash": asked.fab_hash,
+            "verifications": dict(asked.verifications),
+            "scalars": dict(asked.scalars),
+        }
+        reply, blobs = self.worker.ask(header, asked.arrays)
+        seconds = time.monotonic() - start
+        self._count(reply, seconds)
+        described = zip(reply["arrays"], blobs, strict=True)
+        return Outgoing(reply["scalars"], [(str(d), tuple(map(int, s)), blob) for (d, s), blob in described], seconds)
+
+    def _count(self, reply: dict[str, Any], seconds: float) -> None:
+        figures = self.figures
+        figures.seconds += seconds
+        figures.cpu += float(reply.get("cpu", 0.0))
+        if reply.get("failed"):
+            figures.failed += 1
+        elif from_json(reply["scalars"].get(ANSWER), "answer").get("ok") is True:
+            figures.answered += 1
+        else:
+            figures.refused += 1
+
+    def look(self) -> Health:
+        """How this node is."""
+        problems = [] if self.worker.ready else ["the worker is not ready: it reads the table, or cannot"]
+        if not self.contact.connected:
+            problems.append(self.contact.problem)
+        return Health(
+            self.file.name, self.contact.node, tuple(problems), self.contact.last, self.figures, self._budget()
+        )
+
+    def _budget(self) -> Budget | None:
+        return None
+
+
+def _known_node(file: NodeFile) -> int | None:
+    """The number that the SuperLink gave this node's key in an earlier life."""
+    try:
+        known = json.loads((file.state_folder / "node.json").read_text(encoding="utf-8"))
+        if known["superlink"] == file.superlink and known["key"] == file.key:
+            return int(known["node"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def _remember(file: NodeFile, node: int) -> None:
+    """Keeps the number; without it a killed node waits until the SuperLink has forgotten its last life."""
+    path = file.state_folder / "node.json"
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({"superlink": file.superlink, "key": file.key, "node": node}), encoding="utf-8")
+    new.replace(path)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Entry point of the process that the supervisor starts."""
+    end_with_parent(int(arguments[1]), signal.SIGTERM)
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s link: %(message)s", level=logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        link = Link(Path(arguments[0]), Bounds(float(arguments[2]), int(arguments[3])))
+        for kind in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(kind, lambda *_: link.stop())
+        link.serve()
+    except InputError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except FedsynError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

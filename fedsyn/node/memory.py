@@ -1,0 +1,164 @@
+"""What a node remembers of a run between two requests: on disk, so that a restarted node goes on where it was.
+
+One file a run, replaced as a whole: after a crash either the old one is there or the new one. It holds the run's state
+(unfinished secure sums, the mechanism's own) and the last request's reply, so that the same request gets the same reply
+again and nothing is charged. A file may be sealed under the holder's key (`fedsyn.node.rest`).
+
+A memory has a number, which grows with every `save`; the ledger notes it when a reply leaves. A memory that is missing,
+or has a smaller number than the ledger's, is not this run's: what it forgot may be what keeps a secure sum's mask from
+being used twice. `load` refuses it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedsyn.durable import replace_synced, sync_folder
+from fedsyn.errors import ConfigError, NodeError, RunError
+
+_FORMAT = 1
+_END = ".memory"
+_OURS = re.compile(r"[0-9a-f]{64}\.memory")
+Seal = Callable[[bytes, bytes], bytes]
+
+
+@dataclass
+class RunMemory:
+    """What a node remembers of a run.
+
+    Attributes:
+        state: JSON values: `Holder.state`.
+        digest: of the last request, None before the first.
+        reply: to it.
+        attempt: that made the reply (`RunAccount.attempt`).
+        number: how often it was saved.
+    """
+
+    state: dict[str, Any] = field(default_factory=dict)
+    digest: str | None = None
+    reply: bytes | None = None
+    attempt: str | None = None
+    number: int = 0
+
+
+class Memory:
+    """The memories of a node's runs.
+
+    Args:
+        folder: made if there is none, for its owner alone.
+        seal: (plain, name) -> sealed bytes, with `unseal` its inverse; None: the files are plain.
+        unseal: raises ValueError for what was not sealed under this key and name.
+
+    Raises:
+        ConfigError: the folder cannot be made or written.
+    """
+
+    def __init__(self, folder: Path | str, *, seal: Seal | None = None, unseal: Seal | None = None) -> None:
+        self.folder, self._seal, self._unseal = Path(folder), seal, unseal
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for leftover in self.folder.glob(".*.part-*"):  # of a process that was killed
+                leftover.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(f"state: cannot use {self.folder} ({error.strerror})") from None
+
+    def load(self, run: str, at_least: int = 0) -> RunMemory:
+        """What is remembered of a run; an empty memory before its first request.
+
+        Args:
+            run: its name.
+            at_least: the number that the ledger knows of (`RunAccount.memory`).
+
+        Raises:
+            NodeError: the memory is damaged, missing or older than that.
+        """
+        path = self._path(run)
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            memory = RunMemory()
+        except OSError:
+            raise _lost() from None
+        else:
+            memory = self._read(raw, run)
+        if memory.number < at_least:
+            raise _lost()
+        return memory
+
+    def save(self, run: str, memory: RunMemory) -> None:
+        """Puts a run's memory on the disk, its number raised by one; there when this returns.
+
+        Raises:
+            RunError: it cannot be written, and nothing may leave.
+        """
+        number = memory.number + 1
+        header = {
+            "format": _FORMAT,
+            "run": run,
+            "state": memory.state,
+            "digest": memory.digest,
+            "attempt": memory.attempt,
+            "number": number,
+            "reply": None if memory.reply is None else len(memory.reply),
+        }
+        body = json.dumps(header, separators=(",", ":")).encode() + b"\n" + (memory.reply or b"")
+        raw = hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+        if self._seal is not None:
+            raw = self._seal(raw, _aad(run))
+        try:
+            replace_synced(self._path(run), raw)
+        except OSError as error:
+            raise RunError(
+                f"what this node has to remember cannot be written ({error.strerror}); nothing was released"
+            ) from None
+        memory.number = number
+
+    def forget(self, older_than: float, now: float | None = None) -> int:
+        """Removes the memories that were last saved so many seconds ago; how many.
+
+        The run's charges stay in the ledger. A run that is forgotten cannot go on.
+        """
+        since, count = (time.time() if now is None else now) - older_than, 0
+        for path in self.folder.iterdir():
+            if _OURS.fullmatch(path.name) and path.stat().st_mtime < since:
+                path.unlink(missing_ok=True)
+                count += 1
+        if count:
+            sync_folder(self.folder)
+        return count
+
+    def _path(self, run: str) -> Path:
+        return self.folder / (hashlib.sha256(run.encode()).hexdigest() + _END)
+
+    def _read(self, raw: bytes, run: str) -> RunMemory:
+        try:
+            if self._unseal is not None:
+                raw = self._unseal(raw, _aad(run))
+            told, body = raw.split(b"\n", 1)
+            if hashlib.sha256(body).hexdigest().encode() != told:
+                raise ValueError
+            line, reply = body.split(b"\n", 1)
+            header = json.loads(line)
+            if header["format"] != _FORMAT or header["run"] != run or len(reply) != (header["reply"] or 0):
+                raise ValueError
+            kept = None if header["reply"] is None else reply
+            return RunMemory(header["state"], header["digest"], kept, header["attempt"], int(header["number"]))
+        except (ValueError, KeyError, TypeError):
+            raise _lost() from None
+
+
+def _aad(run: str) -> bytes:
+    return b"fedsyn run memory of " + run.encode()
+
+
+def _lost() -> NodeError:
+    return NodeError(
+        "what this node remembers of the run is missing, damaged or older than its ledger: the run cannot go on here"
+    )

@@ -1,0 +1,39 @@
+"""What the processes of a node have in common: bounds of a task, and that none of them outlives its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from dataclasses import dataclass
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one task may use.
+
+    Attributes:
+        seconds: of wall time.
+        megabytes: of memory beyond the table and what is imported.
+    """
+
+    seconds: float = 300.0
+    megabytes: int = 4096
+
+
+def end_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
+    """Has the kernel end this process when the one that made it ends; at once if it has ended already."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)
+    except (AttributeError, OSError):  # not Linux: a process that lost its channel ends by itself
+        return
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def one_thread_each() -> dict[str, str]:
+    """This process' environment, in which linear algebra starts no threads: they would not survive a fork."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    return {**os.environ, **dict.fromkeys(names, "1")}

@@ -1,0 +1,112 @@
+"""`fedsyn node serve`: the process that people and systemd see. It starts the link again whenever it has died."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from fedsyn.errors import ConfigError, RunError
+from fedsyn.node.file import NodeFile, load_node_file, require_files
+from fedsyn.node.processes import Bounds
+
+_log = logging.getLogger("fedsyn.node")
+_BAD_INPUT = 2
+_LONGEST = 30.0  # seconds between two starts of a link that keeps dying
+_GOODBYE = 15.0  # seconds that a link has to end
+
+
+def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
+    """Runs a node until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: its file, or a file that it names, cannot be used; or another process serves the same state.
+        RunError: the link ended for a reason that a restart does not change.
+    """
+    file = load_node_file(path)
+    require_files(file)
+    lock = _only_one(file)
+    stopping = threading.Event()
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, lambda *_: stopping.set())
+    _log.info("node '%s': table %s, SuperLink %s", file.name, file.data, file.superlink)
+    wait = 0.2
+    try:
+        while not stopping.is_set():
+            started = time.monotonic()
+            link = _start(path, bounds)
+            code = _until_it_ends(link, stopping)
+            if stopping.is_set():
+                break
+            if code == _BAD_INPUT:
+                raise RunError("the node cannot go on (see above)")
+            wait = 0.2 if time.monotonic() - started > 60.0 else min(2 * wait, _LONGEST)
+            _log.error("the link has ended (%s); it is started again in %.1f s", _name(code), wait)
+            stopping.wait(wait)
+    finally:
+        os.close(lock)
+
+
+def _start(path: Path, bounds: Bounds) -> subprocess.Popen[bytes]:
+    arguments = [path.resolve(), os.getpid(), bounds.seconds, bounds.megabytes]
+    return subprocess.Popen([sys.executable, "-m", "fedsyn.node.link", *map(str, arguments)])
+
+
+def _until_it_ends(link: subprocess.Popen[bytes], stopping: threading.Event) -> int:
+    """Exit code of the link, which is told to end when this process is."""
+    told = 0.0
+    while True:
+        try:
+            return link.wait(0.2)
+        except subprocess.TimeoutExpired:
+            pass
+        if stopping.is_set() and not told:
+            link.terminate()
+            told = time.monotonic()
+        if told and time.monotonic() - told > _GOODBYE:
+            link.kill()
+
+
+def _only_one(file: NodeFile) -> int:
+    """A lock on the state's folder, which is made if it is not there."""
+    folder = file.state_folder
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ConfigError(f"state: {folder} cannot be used ({error.strerror})") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise ConfigError(f"state: another process serves {folder} already; stop it first") from None
+    os.truncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())
+    return lock
+
+
+def is_served(file: NodeFile) -> bool:
+    """Whether a process serves this node's state now."""
+    try:
+        lock = os.open(file.state_folder / "lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(lock)
+
+
+def _name(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,355 @@
+"""The journal of a run on disk: what `fedsyn.protocol.recorder` writes down, so that a killed server can go on.
+
+Two files in a folder `journal` of the run directory, which nobody but the user may read (0700, 0600):
+
+    answers   appended to and never changed: what began, who joined, every answer, every fitted model
+    open      of the request under way alone: its charges, and the replies to the stages of its secure sum
+
+A record is a head (its length, the SHA-256 of its payload, a checksum of the head) and a payload (JSON, and the arrays
+in NumPy's own format; nothing is pickled). It is written by one call and fsynced before the next thing happens. So what
+a crash leaves is a prefix of a record at the end of a file: nothing that followed had begun, and it is dropped. Damage
+anywhere else is no crash: then the journal is refused, because charges may stand in what cannot be read.
+
+When a request is answered, the answer is appended first and `open` emptied then; a crash between the two leaves an
+`open` whose number has an answer already, and which is ignored.
+
+**Secrets.** Row counts that are public, released values, models, who took part: what the run directory holds too.
+Beside it the key of the run's ordinary randomness, which protects nothing, and, as long as a secure sum is under way,
+what its clients sent. The folder is removed when the run has finished. Overwriting is no promise of a modern disk: who
+has to rely on it encrypts the disk.
+
+One process at a time: the folder is locked (`flock`), so that a server that was thought dead and one that goes on in
+its place never serve the same run together.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import secrets
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from fedsyn.errors import ConfigError, RunError
+from fedsyn.privacy import Ledger, Release
+from fedsyn.version import __version__
+
+FOLDER = "journal"
+_FORMAT = 1
+_HEAD = struct.Struct("<Q32sI")  # length and digest of the payload, CRC-32 of these two
+_ARRAY = "\0array"  # key of an object that stands for an array in a record's JSON: no facts have it
+
+
+class RunJournal:
+    """The journal of one run, held by this process (`fedsyn.protocol.recorder.Journal`).
+
+    Made by `begin` or `resume`.
+    """
+
+    def __init__(self, folder: Path, lock: IO[bytes], facts: Mapping[str, Any]) -> None:
+        self.folder, self.facts = folder, dict(facts)
+        self._lock = lock
+        self._past: Iterator[dict[str, Any]] = iter(())
+        self._next: dict[str, Any] | None = None
+        self._answered = 0  # number of the last request with an answer
+        self._answers = (folder / "answers").open("ab", buffering=0)
+        self._open = (folder / "open").open("ab", buffering=0)
+        self._is_empty = (folder / "open").stat().st_size == 0
+
+    # Life -------------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def begin(cls, out: Path, *, run: str, config: str) -> RunJournal:
+        """The journal of a run that begins, in its run directory.
+
+        Args:
+            out: the run directory.
+            run: name of the run.
+            config: `RunConfig.sha256`.
+
+        Raises:
+            ConfigError: there is one already.
+        """
+        folder = out / FOLDER
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = _locked(folder)
+        if unfinished(out) is not None:
+            lock.close()
+            raise ConfigError(f"{out} has the journal of an unfinished run; resume it with --resume")
+        key = secrets.token_hex(32)
+        facts = {"kind": "begin", "format": _FORMAT, "run": run, "config": config, "key": key, "fedsyn": __version__}
+        for name in ("open", "answers"):  # perhaps what is left of a process that was killed right here
+            _private(folder / name).close()
+            os.truncate(folder / name, 0)
+        _sync_folder(folder)
+        _sync_folder(out)
+        with _private(folder / "answers") as file:
+            _append(file, facts)
+        return cls(folder, lock, facts)
+
+    @classmethod
+    def resume(cls, out: Path, *, run: str, config: str) -> RunJournal:
+        """The journal that an earlier process of the run left; a new one where that died before it began.
+
+        Raises:
+            ConfigError: it is of another run or configuration.
+            RunError: another process holds it, or it is damaged.
+        """
+        folder, facts = out / FOLDER, unfinished(out)
+        if facts is None:  # so nobody was asked for anything
+            return cls.begin(out, run=run, config=config)
+        if facts["run"] != run:
+            raise ConfigError(f"the journal in {out} belongs to another run; name the directory of the one to resume")
+        if facts["config"] != config:
+            raise ConfigError(
+                f"the run in {out} was begun with another configuration; resume it with that one ({out}/config.yaml)"
+            )
+        lock = _locked(folder)
+        for name in ("answers", "open"):
+            os.truncate(folder / name, sum(size for size, _ in _records(folder / name)))
+        journal = cls(folder, lock, facts)
+        journal._past = (record for _, record in _records(folder / "answers"))
+        next(journal._past)
+        journal._advance()
+        return journal
+
+    @property
+    def key(self) -> bytes:
+        return bytes.fromhex(self.facts["key"])
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk."""
+        return sum(file.stat().st_size for file in self.folder.iterdir())
+
+    def close(self) -> None:
+        """Lets go of the journal, for another process to resume."""
+        for file in (self._answers, self._open, self._lock):
+            file.close()
+
+    def remove(self) -> None:
+        """The run has finished: nothing of the journal is needed any more."""
+        remove(self.folder.parent)
+        self.close()
+
+    # What a driver does with it ---------------------------------------------------------------------------------------
+
+    @property
+    def is_past(self) -> bool:
+        return self._next is not None
+
+    def past(self) -> Mapping[str, Any]:
+        assert self._next is not None
+        record = self._next
+        self._answered = int(record.get("number", self._answered))
+        self._advance()
+        return record
+
+    def _advance(self) -> None:
+        self._next = next(self._past, None)
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        _append(self._answers, entry)
+        self._answered = int(entry.get("number", self._answered))
+        self._empty()
+
+    def under_way(self) -> list[Mapping[str, Any]]:
+        if self._is_empty:
+            return []
+        kept = [record for _, record in _records(self.folder / "open")]
+        self._is_empty = True  # given once: what is kept from now on is put behind it
+        if kept and kept[0]["number"] <= self._answered:
+            self._is_empty = False
+            self._empty()
+            return []
+        return list(kept)
+
+    def keep(self, entry: Mapping[str, Any], *, first: bool = False) -> None:
+        if first:
+            self._is_empty = False
+            self._empty()
+        _append(self._open, entry)
+        self._is_empty = False
+
+    def _empty(self) -> None:
+        if not self._is_empty or os.fstat(self._open.fileno()).st_size:
+            os.ftruncate(self._open.fileno(), 0)
+            os.fsync(self._open.fileno())
+        self._is_empty = True
+
+
+# What a folder holds ------------------------------------------------------------------------------------------------
+
+
+def unfinished(out: Path) -> Mapping[str, Any] | None:
+    """What the journal of an unfinished run in this directory says of it; None where there is none."""
+    return _begun(out / FOLDER) if (out / FOLDER).is_dir() else None
+
+
+def charges(out: Path) -> list[Release]:
+    """What the unfinished run in this directory has spent.
+
+    Raises:
+        RunError: the journal is damaged.
+    """
+    folder, entries, last = out / FOLDER, list[Mapping[str, Any]](), 0
+    for _, record in _records(folder / "answers"):
+        entries += record.get("releases", [])
+        last = int(record.get("number", last))
+    kept = [record for _, record in _records(folder / "open")]
+    if kept and kept[0]["number"] > last:
+        entries += [record["release"] for record in kept if record["kind"] == "charge"]
+    return [Release.from_dict(entry) for entry in entries]
+
+
+def spent(out: Path, ledger: Ledger) -> Ledger:
+    """This ledger, which is empty, with what the unfinished run in this directory has spent."""
+    ledger.reenter(charges(out))
+    return ledger
+
+
+def remove(out: Path) -> None:
+    """Removes the journal of a run directory."""
+    shutil.rmtree(out / FOLDER, ignore_errors=True)
+
+
+def _begun(folder: Path) -> Mapping[str, Any] | None:
+    if not (folder / "answers").is_file():
+        return None
+    _, facts = next(_records(folder / "answers"), (0, None))
+    if facts is not None and facts.get("format") != _FORMAT:
+        raise RunError(f"the journal in {folder} is of another version of fedsyn; resume with the one that wrote it")
+    return facts
+
+
+def _locked(folder: Path) -> IO[bytes]:
+    file = _private(folder / "lock")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise RunError(
+            f"another process serves the run in {folder.parent} (its journal is locked); wait until it has ended, or "
+            "end it, and resume then"
+        ) from None
+    return file
+
+
+# Records --------------------------------------------------------------------------------------------------------------
+
+
+def _private(path: Path) -> IO[bytes]:
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _append(file: IO[bytes], entry: Mapping[str, Any]) -> None:
+    payload = encode(entry)
+    head = struct.pack("<Q32s", len(payload), hashlib.sha256(payload).digest())
+    record = memoryview(head + struct.pack("<I", zlib.crc32(head)) + payload)
+    try:
+        while record:
+            record = record[os.write(file.fileno(), record) :]
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise RunError(
+            f"the run's journal cannot be written: {error.strerror}; make room, and resume the run with --resume"
+        ) from None
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(bytes, entry) of each whole record; what a crash left of the last one is left out.
+
+    Raises:
+        RunError: it is damaged before its end.
+    """
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        left = os.fstat(file.fileno()).st_size
+        while left:
+            head = file.read(_HEAD.size)
+            if len(head) < _HEAD.size:
+                return
+            length, digest, checksum = _HEAD.unpack(head)
+            if checksum != zlib.crc32(head[:-4]):
+                if not head.strip(b"\0") and not file.read(1 << 20).strip(b"\0"):
+                    return  # the file had grown, what belongs there had not arrived
+                raise _damaged(path)
+            if _HEAD.size + length > left:
+                return
+            payload = file.read(length)
+            left -= _HEAD.size + length
+            if hashlib.sha256(payload).digest() != digest:
+                if left:
+                    raise _damaged(path)
+                return
+            yield _HEAD.size + length, decode(payload)
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(
+        f"the run's journal {path} is damaged, and what the run has spent cannot be read from it: it is not resumed"
+    )
+
+
+def encode(entry: Mapping[str, Any]) -> bytes:
+    """JSON, its length before it, and the arrays behind it."""
+    arrays: list[np.ndarray] = []
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            arrays.append(value)
+            return {_ARRAY: len(arrays) - 1}
+        if isinstance(value, Mapping):
+            return {str(key): plain(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(item) for item in value]
+        return value.item() if isinstance(value, np.generic) else value
+
+    text = json.dumps(plain(entry), separators=(",", ":")).encode()
+    buffer = io.BytesIO()
+    buffer.write(struct.pack("<Q", len(text)))
+    buffer.write(text)
+    for array in arrays:
+        np.lib.format.write_array(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def decode(payload: bytes) -> dict[str, Any]:
+    """Inverse of `encode`; tuples come back as lists."""
+    buffer = io.BytesIO(payload)
+    (length,) = struct.unpack("<Q", buffer.read(8))
+    value = json.loads(buffer.read(length))
+    arrays = []
+    while buffer.tell() < len(payload):
+        arrays.append(np.lib.format.read_array(buffer, allow_pickle=False))
+
+    def filled(item: Any) -> Any:
+        if isinstance(item, dict):
+            if _ARRAY in item:
+                return arrays[item[_ARRAY]]
+            return {key: filled(inner) for key, inner in item.items()}
+        return [filled(inner) for inner in item] if isinstance(item, list) else item
+
+    result: dict[str, Any] = filled(value)
+    return result
+
+
+__all__ = ["FOLDER", "RunJournal", "charges", "decode", "encode", "remove", "spent", "unfinished"]

@@ -1,0 +1,127 @@
+"""The run's plan: honest runs keep to it to the last digit, and a server with less noise is refused by every client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedsyn.errors import FedsynError, ProtocolError
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
+from fedsyn.protocol import client as client_module
+from fedsyn.protocol.plan import Planned, require_planned
+from fedsyn.registry import contract_class
+from fedsyn.testing.harness import Tape, config_of, federation_of, watched_grid, watched_server
+from fedsyn.testing.schemas import awkward_table
+
+REFUSED = "asks for less noise than the run's plan has for it"
+FIXED = (
+    "augflaim",
+    "naive_flaim",
+    "flaim_random",
+    "fed_naive_bayes",
+    "distributed_aim",
+    "sketch_aim",
+    "privsyn",
+    "fed_privsyn",
+    "ada_fed_privsyn",
+)
+Asked = list[tuple[str, float, Planned]]
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    options: dict[str, Any] | None = None,
+    *,
+    epsilon: float = 1.0,
+    **nodes: dict[str, Any],
+) -> tuple[Any, Asked]:
+    """A run whose server has the budget of `epsilon`, and whose clients go by 1; what they compared with the plan."""
+    asked: Asked = []
+
+    def noted(planned: Planned, request: str, rho: float, ledger: Ledger) -> None:
+        asked.append((request, rho, planned))
+        require_planned(planned, request, rho, ledger)
+
+    monkeypatch.setattr(client_module, "require_planned", noted)
+    contract = contract_class(name)
+    federation = federation_of(awkward_table("every_kind"), contract.central)
+    config = config_of(name, len(federation.parts), options, **nodes)
+    tape = Tape(None)
+    strategy = watched_server(config, tape)(config, federation.domain, federation.table.schema.sha256)
+    if epsilon != 1.0:
+        budget = PrivacyBudget(epsilon, 1e-5)
+        strategy.ledger = Ledger(budget, accountant_for(contract.accountant, budget), noise_by="server")
+    try:
+        strategy.start(watched_grid(config, federation, tape))
+    except FedsynError:
+        assert epsilon != 1.0
+    return strategy, asked
+
+
+def reasons(strategy: Any) -> str:
+    return " ".join(reason for record in strategy.records for reason in record.dropped.values())
+
+
+@pytest.mark.parametrize("sizes", ["public", "private"])
+@pytest.mark.parametrize("noise", ["server", "distributed", "local"])
+@pytest.mark.parametrize("name", FIXED)
+def test_an_honest_run_asks_for_what_its_plan_says(
+    monkeypatch: pytest.MonkeyPatch, name: str, noise: str, sizes: str
+) -> None:
+    nodes = {"aggregation": {"protocol": "plain", "noise": noise}, "privacy": {"client_sizes": sizes}}
+    if noise == "distributed" and contract_class(name).central:
+        nodes["aggregation"] |= {"corrupted": 0, "dropout": 0}
+    strategy, asked = run(monkeypatch, name, **nodes)
+    assert "plan" not in reasons(strategy) and strategy.model is not None
+    sums = [rho / planned.once for request, rho, planned in asked if request != "sizes"]
+    assert max(sums) == pytest.approx(1.0, rel=1e-9)  # so that no less noise would pass
+    assert sizes == "public" or any(request == "sizes" for request, _, _ in asked)
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_server_with_less_noise_than_planned_is_refused_by_everybody(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Half a percent more epsilon than the configuration has: nothing is charged, nothing leaves."""
+    strategy, asked = run(monkeypatch, name, epsilon=1.005)
+    assert REFUSED in reasons(strategy) and strategy.model is None
+    assert all(rho > planned.once for _, rho, planned in asked) and asked
+
+
+@pytest.mark.parametrize("name", ["distaim", "aim"])
+def test_a_deal_for_more_than_the_budget_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    strategy, _ = run(monkeypatch, name)
+    assert strategy.model is not None
+    strategy, _ = run(monkeypatch, name, epsilon=1.005)
+    assert REFUSED in reasons(strategy)
+
+
+@pytest.mark.parametrize("local", [1, 2])
+@pytest.mark.parametrize("name", ["augflaim", "naive_flaim"])
+def test_annealing_keeps_to_what_it_can_come_to(monkeypatch: pytest.MonkeyPatch, name: str, local: int) -> None:
+    strategy, asked = run(monkeypatch, name, {"rounds": None, "local_rounds": local})
+    assert strategy.model is not None and "plan" not in reasons(strategy) and strategy.round > 1
+    assert max(rho / planned.once for _, rho, planned in asked) <= 1.0 + 1e-9
+
+
+def test_private_sizes_cost_their_share_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy, asked = run(monkeypatch, "sketch_aim", epsilon=1.005, privacy={"client_sizes": "private"})
+    assert [request for request, _, _ in asked] == ["sizes"] * len(asked) and REFUSED in reasons(strategy)
+
+
+def test_what_is_planned_for_a_run_is_asked_once() -> None:
+    """Each time by itself would be within the plan: it is the sum that is not."""
+    budget = PrivacyBudget(10.0, 1e-5)
+    ledger = Ledger(budget, accountant_for("gaussian", budget), noise_by="client")
+    release = Release("one-way", 1, GAUSSIAN, 1.0, sigma=5.0, count=3, extra=1e-3)
+    planned = Planned(release.rho - release.extra, 2 * (release.rho - release.extra))
+    for _ in range(2):
+        require_planned(planned, "one-way", release.rho - release.extra, ledger)
+        ledger.charge(release)
+    with pytest.raises(ProtocolError, match="asked as often"):
+        require_planned(planned, "one-way", release.rho - release.extra, ledger)
+    require_planned(planned, "measure", release.rho - release.extra, ledger)
+    with pytest.raises(ProtocolError, match="less noise"):
+        require_planned(planned, "measure", float("nan"), ledger)
