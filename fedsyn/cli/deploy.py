@@ -116,7 +116,7 @@ def run(
     place = place_of(folder)
     federation = place.load()
     loaded = configuration(place, federation, config, set_ or ())
-    require_link(place)
+    require_link(place, federation)
     absent = missing(place, federation)
     if absent:
         err_console.print(f"not online: {', '.join(absent)}; waiting for them", highlight=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,12 +36,27 @@ def configuration(place: Place, federation: FederationFile, file: Path | None, s
     return config
 
 
-def require_link(place: Place) -> None:
-    """ConfigError if no `deploy link` runs on this machine."""
-    if link_pid(place) is None:
-        raise ConfigError(
-            f"no SuperLink: start it on this machine, and keep it running: fedsyn deploy link {place.operator}"
-        )
+def require_link(place: Place, federation: FederationFile, patience: float = 60.0) -> None:
+    """Waits until the SuperLink answers, as one does that has just been started.
+
+    Raises:
+        ConfigError: no `deploy link` runs on this machine.
+        RunError: its SuperLink does not answer in time.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        if link_pid(place) is None:
+            raise ConfigError(
+                f"no SuperLink: start it on this machine, and keep it running: fedsyn deploy link {place.operator}"
+            )
+        try:
+            with control_of(place, federation) as control:
+                control.runs(1)
+            return
+        except RunError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
 
 
 def missing(place: Place, federation: FederationFile) -> list[str]:
