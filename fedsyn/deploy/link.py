@@ -71,7 +71,8 @@ class Link:
         if not self.superlink.healthy:
             return
         self._reread()
-        if not self.agreed or time.monotonic() - self._looked > 5.0:
+        often = 1.0 if not all(self._online.get(holder.name) for holder in self.federation.present) else 5.0
+        if not self.agreed or time.monotonic() - self._looked > often:
             try:
                 if not self.agreed and not self.federation.superlink.insecure:
                     for sentence in agree(self._control, self.federation):

@@ -21,8 +21,9 @@ from fedsyn.flower.superlink import HEADER
 FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0
 #: Seconds that a SuperLink may be silent before it is started again.
 SILENCE = 30.0
-#: How often the SuperLink's helper looks for a ServerApp to start, in seconds; Flower's default is 1.
-_TASK_POLL = "0.1"
+#: How often the SuperLink's helper looks for a ServerApp to start, in seconds; Flower's default is 1. Each look costs
+#: the SuperLink some milliseconds, and a run starts once.
+_TASK_POLL = "0.5"
 
 if TYPE_CHECKING:
     import httpx

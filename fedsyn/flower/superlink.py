@@ -117,12 +117,13 @@ def main() -> None:
     make = superlink.create_app
 
     def create_app(*given: Any, **named: Any) -> Any:
+        # From here on the console is for what is wrong; the log file, which is rotated, has the rest.
+        update_console_handler("WARNING", timestamps=True, colored=False)
         app = make(*given, **named)
         app.add_middleware(Gate)  # the last one added is the first one asked
         return app
 
     superlink.create_app = create_app
-    update_console_handler("WARNING", timestamps=True, colored=False)  # the log file has the rest, and is rotated
     sys.argv[0] = "flower-superlink"
     flower_superlink()
 
