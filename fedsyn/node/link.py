@@ -186,6 +186,7 @@ class Link:
         problems = [] if self.worker.ready else ["the worker is not ready: it reads the table, or cannot"]
         if not self.contact.connected:
             problems.append(self.contact.problem)
+        self.figures.steps = self.contact.seconds
         return Health(
             self.file.name, self.contact.node, tuple(problems), self.contact.last, self.figures, self._budget()
         )
