@@ -8,7 +8,11 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="A data holder's node: serve it, look at it.", no_args_is_help=True)
+from fedsyn.cli.node_approvals import approve, pending, reject
+
+app = typer.Typer(
+    help="A data holder's node: serve it, look at it, say which runs it takes part in.", no_args_is_help=True
+)
 
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="NODE.yaml")]
 
@@ -58,3 +62,7 @@ def init_ledger(file: FileArgument) -> None:
     loaded.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     init_book(loaded.ledger_file)
     sys.stdout.write(f"made {loaded.ledger_file}; back it up with its .seen file, and never put an old copy in place\n")
+
+
+for _command in (pending, approve, reject):
+    app.command()(_command)
