@@ -47,7 +47,9 @@ def make_node(folder: Path, number: int = 0, rows: int = 60, policy: Mapping[str
     """A holder's folder with table, schema, key and ledger; the path of its node.yaml. `keys` are further ones of it."""
     folder.mkdir(parents=True, exist_ok=True)
     source = np.random.default_rng(number)
-    lines = [f"{source.integers(18, 91)},{source.choice(list('abcd'))},{source.choice(['no', 'yes'])}" for _ in range(rows)]
+    lines = [
+        f"{source.integers(18, 91)},{source.choice(list('abcd'))},{source.choice(['no', 'yes'])}" for _ in range(rows)
+    ]
     (folder / "rows.csv").write_text("\n".join(["age,city,smoker", *lines]) + "\n", encoding="utf-8")
     (folder / "schema.yaml").write_text(SCHEMA, encoding="utf-8")
     key = ec.generate_private_key(ec.SECP384R1())
@@ -79,7 +81,13 @@ def run_of(**changes: Any) -> RunConfig:
 
 
 def header_of(
-    config: RunConfig, request: str, kind: str = "ask", round: int = 0, sequence: int = 0, run: str = "first", **params: Any
+    config: RunConfig,
+    request: str,
+    kind: str = "ask",
+    round: int = 0,
+    sequence: int = 0,
+    run: str = "first",
+    **params: Any,
 ) -> dict[str, Any]:
     """A request as the link hands it to the worker."""
     schema = Schema.loads(SCHEMA, "schema.yaml")
