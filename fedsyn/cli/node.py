@@ -9,10 +9,13 @@ from typing import Annotated
 import typer
 
 from fedsyn.cli.node_approvals import approve, pending, reject
+from fedsyn.cli.node_keys import new_keys
 
 app = typer.Typer(
     help="A data holder's node: serve it, look at it, say which runs it takes part in.", no_args_is_help=True
 )
+
+app.command()(new_keys)
 
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="NODE.yaml")]
 
