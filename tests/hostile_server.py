@@ -107,6 +107,7 @@ class Hospital:
     Attributes:
         outcomes: of the attacks, by name.
         honest: the honest messages that node 0 was sent, and its replies.
+        strategy: the server's half of the run, once it is over.
     """
 
     folder: Path
@@ -114,6 +115,7 @@ class Hospital:
     attacks: Mapping[str, Mapping[str, Attack]] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     honest: list[tuple[Task, Reply]] = field(default_factory=list)
+    strategy: Any = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True)
