@@ -220,6 +220,8 @@ class RuntimeNode(Node):
         superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
         patience: seconds for which a deployment's SuperLink may not answer until `fedsyn run` stops watching the run.
         operator: folder with the key by which the computing parties know this server (`fedsyn party keygen`).
+        operator_key: file of the key that signs a deployment's order (`fedsyn operator-key`), for holders whose nodes
+            obey signed orders only; null: nobody signs.
         ray: which Ray cluster, and what a task needs; null: Ray is started on this machine.
     """
 
@@ -231,6 +233,7 @@ class RuntimeNode(Node):
     superlink: str | None = None
     patience: float = Field(default=120.0, gt=0, allow_inf_nan=False)
     operator: str | None = None
+    operator_key: str | None = None
     ray: RayNode | None = None
 
     @model_validator(mode="after")
@@ -305,7 +308,7 @@ class RunConfig(Node):
             "aggregation": ("parties", "crypto", "fhe", "setup"),
             "federation": ("columns",),
             "privacy": ("schema_share",),
-            "runtime": ("operator", "ray"),
+            "runtime": ("operator", "operator_key", "ray"),
             "synthesis": ("format",),
         }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):

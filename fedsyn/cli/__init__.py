@@ -14,10 +14,12 @@ import typer
 from fedsyn import __version__
 from fedsyn.cli.comparing import compare
 from fedsyn.cli.console import out_console, say_what_is_logged
+from fedsyn.cli.deploy import app as deploy_app
 from fedsyn.cli.ending import ended
 from fedsyn.cli.init import init
 from fedsyn.cli.lists import datasets, identity, mechanisms
 from fedsyn.cli.node import app as node_app
+from fedsyn.cli.node_approvals import operator_key
 from fedsyn.cli.party import app as party_app
 from fedsyn.cli.runs import demo, explain, partition, run
 from fedsyn.cli.schemas import app as schema_app
@@ -44,12 +46,14 @@ for command in (
     partition,
     explain,
     identity,
+    operator_key,
     mechanisms,
     datasets,
 ):
     app.command()(command)
 app.add_typer(schema_app, name="schema")
 app.add_typer(party_app, name="party")
+app.add_typer(deploy_app, name="deploy")
 app.add_typer(node_app, name="node")
 
 

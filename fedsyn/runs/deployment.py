@@ -18,6 +18,7 @@ from fedsyn.flower.watching import COMPLETED, STOPPED, RunState, SuperLink, Unre
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.runs import journal
 from fedsyn.runs.directory import is_complete, load_metrics, raise_recorded_error
+from fedsyn.runs.orders import order_of
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.returned import unpacked
 from fedsyn.runs.run_config import run_config_of
@@ -110,7 +111,10 @@ def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted
     from fedsyn.aggregation.secagg.primitives import KeyPair
 
     reply = KeyPair(bytes.fromhex(kept.secret)).public.hex()
-    facts = run_config_of(config, schema=prepared.schema, out=out, run=kept.run, order="", reply=reply, resume=resume)
+    order = order_of(config, prepared.schema, kept.run)
+    facts = run_config_of(
+        config, schema=prepared.schema, out=out, run=kept.run, order=order, reply=reply, resume=resume
+    )
     with app_folder() as app:
         return submit(app, kept.superlink, facts)
 

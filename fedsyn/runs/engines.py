@@ -17,6 +17,7 @@ from fedsyn.registry import contract_class
 from fedsyn.runs.deployment import run_elsewhere, superlink_of
 from fedsyn.runs.directory import RESULTS, keep_ledger
 from fedsyn.runs.finish import finish
+from fedsyn.runs.orders import load_operator_key
 from fedsyn.runs.prepare import Prepared, prepare
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve, told_what_was_spent
@@ -107,6 +108,8 @@ def _resumed(config: RunConfig, out: Path) -> Submitted:
 def _require_possible(config: RunConfig, prepared: Prepared, out: Path) -> None:
     """Refuses what would otherwise fail when an earlier run's results are gone, or the budget is spent."""
     contract_class(config.mechanism.name)(config, prepared.schema.domain)  # the workload fits the table
+    if config.runtime.operator_key is not None:
+        load_operator_key(config.runtime.operator_key)
     if config.synthesis.rows is not None:
         require_room(out, prepared.schema, config.synthesis.rows, config.synthesis.format or "csv")
 

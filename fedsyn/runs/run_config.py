@@ -48,8 +48,10 @@ def run_config_of(
         reply: public key of the starter, to which the run directory is sent if it does not share the disk.
         resume: the run was begun before; its journal must be there.
     """
+    document = config.to_dict()
+    document["runtime"].pop("operator_key", None)  # the place of a secret is nobody else's business
     return {
-        "resolved": json.dumps(config.to_dict(), separators=(",", ":")),
+        "resolved": json.dumps(document, separators=(",", ":")),
         "store": "" if store is None else str(store),
         "schema": "" if schema is None else schema.dumps(),
         "out": "" if out is None else str(out),
