@@ -95,7 +95,14 @@ class Machines:
             (own / "node.key").write_bytes(key.private_bytes(*form))
             (own / "node.key").chmod(0o600)
             (own / "node.yaml").write_text(NODE.format(number=number, port=self.port), encoding="utf-8")
+            self.node_command(number, "init-ledger")
         self._start(f"node-{number}", [sys.executable, "-m", "fedsyn.cli", "node", "serve", str(own / "node.yaml")])
+
+    def node_command(self, number: int, word: str, *more: str) -> str:
+        """What `fedsyn node WORD` prints on a holder's machine."""
+        file = str(self.folder / f"node-{number}" / "node.yaml")
+        command = [sys.executable, "-m", "fedsyn.cli", "node", word, file, *more]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True).stdout
 
     def _start(self, name: str, command: list[str], home: str = "node-home") -> None:
         own = self.environment | {"FLWR_HOME": str(self.folder / home)}

@@ -14,6 +14,10 @@ import pytest
 from loopback import BIN
 from resuming import Machines, ended, rounds, wait_for
 
+from fedsyn.node.book import NodeBook
+from fedsyn.node.file import load_node_file
+from fedsyn.node.limits import BookLimits
+
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 
 LEFT = {
@@ -53,9 +57,9 @@ def check_finished(machines: Machines, out: Path, done: tuple[int, str, str]) ->
 
 
 def node_rho(machines: Machines, number: int) -> float:
-    """What a node has paid in all runs, by what it keeps on its own disk."""
-    kept = [json.loads(file.read_text("utf-8")) for file in (machines.folder / f"node-{number}/state/runs").iterdir()]
-    return sum(entry["rho"] for facts in kept for entry in facts["client"]["ledger"]["releases"])
+    """What a node has paid in its table's life, by its own ledger."""
+    file = load_node_file(machines.folder / f"node-{number}" / "node.yaml")
+    return NodeBook(file.ledger_file, BookLimits(*file.policy.limits)).spent
 
 
 def check_stopped(done: tuple[int, str, str], cause: str) -> None:
