@@ -116,7 +116,9 @@ class DistributedAimContract(Contract):
             return Planned(all_of_them, all_of_them)
         if isinstance(request, Scores):
             return Planned(scores, options.rounds * scores)
-        return Planned(options.top * marginal, options.rounds * options.top * marginal)
+        if isinstance(request, Marginals):
+            return Planned(options.top * marginal, options.rounds * options.top * marginal)
+        return None
 
     def score_moves(self, eligible: Sequence[int]) -> npt.NDArray[np.float64]:
         """(m,) how far one row moves each encoded score: N_r = `encoded_moves(w_r)`.

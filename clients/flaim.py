@@ -33,7 +33,7 @@ from fedsyn.privacy import (
     gaussian_rho,
 )
 from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import Answer, TableClient, answers
+from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Planned
 from fedsyn.selection.scores import Penalty, expected_noise, l1_distances, penalised_cells
@@ -147,7 +147,7 @@ class FlaimContract(Contract):
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """Fixed rounds: exactly the scales of `first_scales`; annealed ones: the most that annealing can come to."""
         gaussian, choice = self._most
-        if layout is not None:
+        if layout is not None and isinstance(request, OneWay | Measure):
             return Planned(layout.count * gaussian)
         s = self.options.local_rounds
         return Planned(s * choice + (s - 1) * gaussian) if isinstance(request, Select) else None

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedsyn.plugins.clients.flaim import FlaimClient, FlaimContract, FlaimOptions
 from fedsyn.privacy import PrivacyStatement, Release, Scales, gaussian_rho, sigma_for_rho
-from fedsyn.protocol.client import Answer, TableClient, answers
+from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Planned
 from fedsyn.settings import Node
@@ -103,7 +103,9 @@ class FedNaiveBayesContract(Contract):
         return sigma_for_rho(rho / (self.options.rounds * len(self.domain)))
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        return None if layout is None else Planned(layout.count * gaussian_rho(self.sigma(self.plan_rho)))
+        if layout is None or not isinstance(request, OneWay):
+            return None
+        return Planned(layout.count * gaussian_rho(self.sigma(self.plan_rho)))
 
     def words(self) -> dict[str, object]:
         return {"d": len(self.domain)}

@@ -18,7 +18,7 @@ from fedsyn.protocol.client import answers
 from fedsyn.selection.indif import Projection
 from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, PairIndices, SumRequest
+from fedsyn.wire.requests import Layout, PairIndices, Request, SumRequest
 
 
 class FedPairAblation(PairAblation):
@@ -81,6 +81,9 @@ class FedPairContract(PairContract):
     Options: ClassVar[type[Node]] = FedPairOptions
     scores = "projections of all pairs, "
     general_words: ClassVar[dict[str, object]] = {"scores": scores, "rest": "for projections and pairs"}
+
+    def is_scoring(self, request: Request) -> bool:
+        return isinstance(request, Projections)
 
 
 class AdaFedPairContract(FedPairContract):

@@ -161,8 +161,15 @@ class PairContract(Contract):
         if isinstance(request, Resolutions):
             again = budget.pairs if options.ablation.rest == "remeasure" else 0.0
             return Planned(max(budget.one_way, again), budget.one_way + again)
-        most = budget.pairs if isinstance(request, WeightedPairs) else budget.scores
-        return Planned(most, most)
+        if isinstance(request, WeightedPairs):
+            return Planned(budget.pairs, budget.pairs)
+        if self.is_scoring(request):
+            return Planned(budget.scores, budget.scores) if options.scored else Planned(0.0)
+        return None
+
+    def is_scoring(self, request: Request) -> bool:
+        """Whether it asks for what the dependency scores are made of."""
+        return isinstance(request, InDifs)
 
     def words(self) -> dict[str, object]:
         options = self.options

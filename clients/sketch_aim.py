@@ -163,6 +163,8 @@ class SketchAimContract(Contract):
         sigmas = Sigmas.of(mu2, options, d, self.has_choice)
         if isinstance(request, OneWay):
             return Planned(d * gaussian_rho(sigmas.one_way), d * gaussian_rho(sigmas.one_way))
+        if not isinstance(request, Sketches | Marginals):
+            return None
         if not self.has_choice:
             return Planned(0.0)
         if isinstance(request, Sketches):

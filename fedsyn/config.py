@@ -219,6 +219,8 @@ class RuntimeNode(Node):
             little for publication as metrics.json.
         superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
         operator: folder with the key by which the computing parties know this server (`fedsyn party keygen`).
+        operator_key: file of the key that signs a deployment's order (`fedsyn operator-key`), for holders whose nodes
+            obey signed orders only; null: nobody signs.
         ray: which Ray cluster, and what a task needs; null: Ray is started on this machine.
     """
 
@@ -229,6 +231,7 @@ class RuntimeNode(Node):
     error_by_round: bool = False
     superlink: str | None = None
     operator: str | None = None
+    operator_key: str | None = None
     ray: RayNode | None = None
 
     @model_validator(mode="after")
@@ -303,7 +306,7 @@ class RunConfig(Node):
             "aggregation": ("parties", "crypto", "fhe", "setup"),
             "federation": ("columns",),
             "privacy": ("schema_share",),
-            "runtime": ("operator", "ray"),
+            "runtime": ("operator", "operator_key", "ray"),
             "synthesis": ("format",),
         }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):

@@ -192,7 +192,12 @@ def anchor_files(document: dict[str, Any], folder: Path | None = None) -> None:
         document: the configuration's keys; its nodes with files are replaced.
         folder: what relative names are relative to; default: the current folder.
     """
-    named = (("data", "source", names_file), ("data", "schema", bool), ("runtime", "operator", bool))
+    named = (
+        ("data", "source", names_file),
+        ("data", "schema", bool),
+        ("runtime", "operator", bool),
+        ("runtime", "operator_key", bool),
+    )
     for node, key, is_file in named:
         value = document[node].get(key) if isinstance(document.get(node), dict) else None
         if isinstance(value, str) and is_file(value):

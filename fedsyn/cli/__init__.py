@@ -19,6 +19,7 @@ from fedsyn.cli.ending import ended
 from fedsyn.cli.init import init
 from fedsyn.cli.lists import datasets, identity, mechanisms
 from fedsyn.cli.node import app as node_app
+from fedsyn.cli.node_approvals import operator_key
 from fedsyn.cli.party import app as party_app
 from fedsyn.cli.runs import demo, explain, partition, run
 from fedsyn.cli.schemas import app as schema_app
@@ -45,6 +46,7 @@ for command in (
     partition,
     explain,
     identity,
+    operator_key,
     mechanisms,
     datasets,
 ):

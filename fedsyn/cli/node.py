@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
+from fedsyn.cli.node_approvals import approve, pending, reject
 from fedsyn.cli.node_keys import new_keys
 
-app = typer.Typer(help="A data holder's node: serve it, look at it.", no_args_is_help=True)
-
-app.command()(new_keys)
+app = typer.Typer(
+    help="A data holder's node: serve it, look at it, say which runs it takes part in.", no_args_is_help=True
+)
 
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="NODE.yaml")]
 
@@ -50,3 +51,19 @@ def status(
     sys.stdout.write((json.dumps(facts, indent=1) if as_json else said(facts)) + "\n")
     if not facts["ready"]:
         raise typer.Exit(1)
+
+
+@app.command("init-ledger")
+def init_ledger(file: FileArgument) -> None:
+    """Make the ledger of a table that has given nothing away yet; once in its life, and never over another."""
+    from fedsyn.node.book import init_book
+    from fedsyn.node.file import load_node_file
+
+    loaded = load_node_file(file)
+    loaded.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    init_book(loaded.ledger_file)
+    sys.stdout.write(f"made {loaded.ledger_file}; back it up with its .seen file, and never put an old copy in place\n")
+
+
+for _command in (pending, approve, reject, new_keys):
+    app.command()(_command)

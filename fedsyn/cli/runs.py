@@ -24,11 +24,17 @@ def run(
     set_: SetOption = None,
     out: OutOption = None,
     force: ForceOption = False,
+    operator_key: Annotated[
+        Path | None, typer.Option(help="Sign the run's order with this key (runtime.operator_key).", metavar="FILE")
+    ] = None,
 ) -> None:
     """Run a configuration and leave the synthetic table, the model, the ledger and the metrics in a directory."""
+    import json
+
     from fedsyn.loading import load_config
 
-    carry_out(load_config(config, set_ or ()), out, force)
+    signed = [] if operator_key is None else [f"runtime.operator_key={json.dumps(str(operator_key))}"]
+    carry_out(load_config(config, [*(set_ or ()), *signed]), out, force)
 
 
 def demo(

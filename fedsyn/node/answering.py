@@ -2,45 +2,51 @@
 
 The order is the argument that a holder's promise holds, whoever the server is:
 
-1. The run's configuration must travel with the run; nothing that a server names is opened.
-2. What would come of a request that was answered before is what came: its stored reply, and nothing is charged.
-3. A holder is made of the node's own file: its rows, its schema, its limits; noise is the operating system's.
-4. The mechanism's client half, installed here, charges and answers. The submitted app is never run.
-5. What was charged and what is remembered is on the disk before anything leaves.
+1. *Gate.* The run's configuration travels with the run, and nothing that a server names is opened or imported. Policy
+   and approval come before anything of the run is remembered, charged or read.
+2. *Ledger.* A run begins in the table's ledger for life, or is refused there, before its first answer.
+3. *Memory.* The request that was answered last gets its stored reply, and nothing is charged. One that was answered and
+   paid for before that is refused: nothing is released twice.
+4. *Holder.* It is made of the node's own file: its rows, its schema; noise is the operating system's. The mechanism's
+   client half, installed here, charges and answers. The submitted app is never run.
+5. *Disk.* What is remembered, a line of the audit log, and the word that the reply leaves (`RunAccount.answered`) are
+   on the disk in this order before it does.
 
-An attempt that was killed between its charge and its reply let nothing out. It is remembered where it began: the same
-request, asked again, finds its charges there and does not pay for them a second time; any other request leaves them
-spent.
+A task that was killed between a charge and the last of these let nothing out: its charge pays for the next attempt at
+the identical request (`fedsyn.node.book`). Whatever else leaves a task after a charge, a refusal for one, ends that.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-import os
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from fedsyn.aggregation.identities import load_identities
 from fedsyn.config import RunConfig
-from fedsyn.errors import NodeError, ProtocolError
+from fedsyn.errors import BudgetExceeded, FedsynError, ProtocolError
 from fedsyn.flower.bridge import refusal
+from fedsyn.node.audit import Audit, Fact
+from fedsyn.node.book import NodeBook, RunAccount
 from fedsyn.node.file import NodeFile
+from fedsyn.node.gate import Admitted, Gate
+from fedsyn.node.limits import BookLimits
+from fedsyn.node.lines import RunFacts
+from fedsyn.node.memory import Memory, RunMemory
 from fedsyn.node.tables import Encoding, NotRead, Tables
-from fedsyn.node.task import Reply, Task, read_array, written
+from fedsyn.node.task import Reply, Task, refused, reply_bytes, reply_of
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.common import Join
 from fedsyn.protocol.finding import FOUND, FindingClient
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
-from fedsyn.runs.run_config import config_of, is_resolved
-from fedsyn.wire.envelope import ANSWER, Envelope, from_json
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, from_json
 from fedsyn.wire.holder import Holder
 
 _compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
+_log = logging.getLogger("fedsyn.node")
 
 
 class Answering:
@@ -49,49 +55,70 @@ class Answering:
     Args:
         file: of the node, with absolute file names.
         tables: its table in memory; None: read when it is first needed.
+
+    Raises:
+        ConfigError: something that the file names cannot be used, or the ledger is missing or damaged.
     """
 
     def __init__(self, file: NodeFile, tables: Tables | None = None) -> None:
         self.file = file
         self.tables = tables or Tables(file)
-        self.runs = file.state_folder / "runs"
+        self.gate = Gate(file)
+        self.book = NodeBook(file.ledger_file, BookLimits(*file.policy.limits))
+        self.memory = Memory(file.state_folder / "runs")
+        self.audit = Audit(file.state_folder / "audit.jsonl")
 
     def answer(self, task: Task) -> Reply:
         """The reply to a request, or a refusal that tells no more than `fedsyn.flower.bridge.refusal` lets out.
 
         Raises:
-            NotRead: only of a `Tables` that does not read: nothing was charged, and the task may be tried again.
+            NotRead: only of `Tables` that do not read: nothing was charged, and the task may be tried again.
         """
+        facts: dict[str, Fact] = {"flower_run": str(task.run), "app": task.fab_hash, "request": _request(task)}
         try:
-            return self._answer(task)
+            return self._answer(task, facts)
         except NotRead:
             raise
         except Exception as error:
-            return Reply(refusal(error))
+            return self._refused(error, facts)
 
-    def _answer(self, task: Task) -> Reply:
-        if not is_resolved(task.run_config):
-            raise NodeError(
-                "this node holds real rows: it takes a run from 'fedsyn run' only, and opens no file for it"
-            )
-        config = config_of(task.run_config)
-        if config.runtime.engine != "deployment":
-            raise NodeError("this node holds real rows: the run's runtime.engine must be 'deployment'")
-        if config.runtime.seed is not None:
-            raise NodeError("this node holds real rows and refuses a seeded run")
-        name = str(task.run_config.get("run") or task.run)
-        memory = _Memory(self.runs / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json")
-        memory.require_same(config.sha256)
-        digest = task.digest
-        stored = memory.stored(digest)
-        if stored is not None:
-            return stored
-        holder = self._holder(config, memory.client)
+    def end(self, runs: Iterable[str]) -> None:
+        """Runs that are over keep nothing from others any more."""
+        for run in runs:
+            try:
+                self.book.end(run)
+            except FedsynError as error:
+                _log.error("run '%s' could not be ended in the ledger: %s", run, error)
+
+    def _answer(self, task: Task, facts: dict[str, Fact]) -> Reply:
+        admitted = self.gate.admit(task.run_config, task.fab_hash, task.verifications, task.scalars)
+        config, name = admitted.config, admitted.subject.run
+        facts |= {"run": name, "configuration": admitted.subject.config, "mechanism": config.mechanism.name}
+        facts |= {"operator": admitted.operator, "digest": task.digest}
+        account = self.book.account(name, _facts(admitted), task.digest)
+        memory = self.memory.load(name, account.memory)
+        if memory.digest == task.digest and memory.reply is not None:
+            self.audit.write(event="repeated", **facts)
+            if account.repeats(memory.attempt, memory.number):
+                return reply_of(memory.reply)
+        elif any(each.request == task.digest and each.answered for each in self.book.runs[name].charges):
+            raise ProtocolError("this request was answered before, and others since then: nothing is released twice")
+        holder = self._holder(config, memory.state, account)
+        before = self.book.spent
+        self.audit.write(event="asked", **facts)
         reply = self._ask(config, holder, task)
-        if is_join(task.scalars):
-            return reply  # it is free and says nothing of the rows: a server that is resumed asks it in between
-        memory.client = holder.state
-        memory.keep(digest, reply)
+        if admitted.asked.request != Join.name:
+            # A server that is resumed asks who this is in between: that takes the place of no stored reply.
+            self._keep(name, memory, holder.state, account, reply, task.digest)
+        told = from_json(reply.scalars.get(ANSWER), "answer")
+        self.audit.write(
+            event="answered" if told.get("ok") is True else "refused",
+            **facts,
+            why=None if told.get("ok") is True else f"{told.get('error')}: {told.get('message')}",
+            rho=self.book.spent - before,
+            epsilon_of_life=self.book.epsilon,
+        )
+        account.answered(memory.number)
         return reply
 
     def _ask(self, config: RunConfig, holder: Holder, task: Task) -> Reply:
@@ -100,7 +127,16 @@ class Answering:
         arrays, _, scalars = client.fit(list(task.arrays), dict(task.scalars))
         return Reply({key: str(value) for key, value in scalars.items()}, list(arrays))
 
-    def _holder(self, config: RunConfig, state: dict[str, Any]) -> Holder:
+    def _keep(
+        self, run: str, memory: RunMemory, state: dict[str, Any], account: RunAccount, reply: Reply, digest: str
+    ) -> None:
+        """What the run has to remember; with the reply, if it is an answer: a refusal may be another one next time."""
+        memory.state = state
+        if from_json(reply.scalars.get(ANSWER), "answer").get("ok") is True:
+            memory.digest, memory.reply, memory.attempt = digest, reply_bytes(reply), account.attempt
+        self.memory.save(run, memory)
+
+    def _holder(self, config: RunConfig, state: dict[str, Any], account: RunAccount) -> Holder:
         file = self.file
         encoding = Encoding.of(config, file.partition)
         rows = self.tables.get(encoding)
@@ -113,7 +149,8 @@ class Answering:
             rows.schema_hash,
             Randomness(None),
             state,
-            self._budget(config),
+            _budget(config),
+            account,
             again=True,
         )
         if rows.schema.open:
@@ -122,76 +159,39 @@ class Answering:
             holder.identities = partial(load_identities, file.identity, file.roster)
         return holder
 
-    def _budget(self, config: RunConfig) -> PrivacyBudget:
-        """The smaller of what the run asks for and what the holder allows a run, for epsilon and delta apart."""
-        asked, own = config.privacy, self.file.policy.limits.per_run
-        if own is None:
-            return PrivacyBudget(asked.epsilon, asked.delta)
-        return PrivacyBudget(min(asked.epsilon, own.epsilon), min(asked.delta, own.delta))
+    def _refused(self, error: Exception, facts: dict[str, Fact]) -> Reply:
+        """A refusal before the client half was asked, or because something could not be written."""
+        if isinstance(error, BudgetExceeded):  # of the ledger for life: it speaks of budgets, never of a row
+            _log.warning("run '%s' was refused: %s", facts.get("run"), error)
+            scalars = refused(str(error), "budget")
+        elif isinstance(error, ProtocolError):
+            scalars = refused(str(error), "protocol")
+        else:
+            scalars = refusal(error)
+        told = from_json(scalars[ANSWER], "answer")
+        try:
+            self.audit.write(event="refused", **facts, why=f"{told.get('error')}: {told.get('message')}")
+        except FedsynError as full:
+            _log.error("%s", full)
+        return Reply(scalars)
 
 
-def is_join(scalars: Mapping[str, Any]) -> bool:
-    """Whether a request asks who this is, and nothing else. It does not take the place of the last one's reply."""
+def _facts(admitted: Admitted) -> RunFacts:
+    """What the run is, for the ledger."""
+    config, subject = admitted.config, admitted.subject
+    accountant = client_class(config.mechanism.name).Contract.accountant
+    sizes = config.privacy.client_sizes
+    return RunFacts(subject.config, subject.schema, config.mechanism.name, accountant, _budget(config), sizes)
+
+
+def _budget(config: RunConfig) -> PrivacyBudget:
+    """What the run asks for; the ledger refuses it as a whole where a limit of the holder's is smaller."""
+    return PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+
+
+def _request(task: Task) -> str:
+    """The name of a request, for the audit log; '?' where the message is none."""
     try:
-        return Envelope.from_scalars(scalars).request == Join.name
+        return str(from_json(task.scalars.get(ENVELOPE), "envelope").get("request", "?"))[:40]
     except ProtocolError:
-        return False
-
-
-class _Memory:
-    """What a node remembers of one run, one file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-    @property
-    def client(self) -> dict[str, Any]:
-        """The client's own state."""
-        state: dict[str, Any] = self._facts.get("client", {})
-        return state
-
-    @client.setter
-    def client(self, state: dict[str, Any]) -> None:
-        self._facts["client"] = state
-
-    def require_same(self, config_hash: str) -> None:
-        if self._facts.setdefault("config", config_hash) != config_hash:
-            raise NodeError("this run's configuration is not the one that the run began with")
-
-    def stored(self, digest: str) -> Reply | None:
-        """The reply that this request got, if it is the last one that was answered.
-
-        Raises:
-            ProtocolError: it was answered before the last one: its reply is gone, and nothing is released twice.
-        """
-        if self._facts.get("digest") == digest:
-            kept = self._facts["reply"]
-            return Reply(kept["scalars"], [read_array(base64.b64decode(text)) for text in kept["arrays"]])
-        if digest in self._facts.get("answered", ()):
-            raise ProtocolError("this request was answered before, and others since then")
-        return None
-
-    def keep(self, digest: str, reply: Reply) -> None:
-        """Everything on the disk, the reply with it if it is an answer."""
-        if from_json(reply.scalars.get(ANSWER), "answer").get("ok") is True:
-            arrays = [base64.b64encode(written(array)).decode() for array in reply.arrays]
-            self._facts |= {"digest": digest, "reply": {"scalars": reply.scalars, "arrays": arrays}}
-            self._facts.setdefault("answered", []).append(digest)
-        _write(self._path, self._facts)
-
-
-def _write(path: Path, facts: Mapping[str, Any]) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(_compact(facts))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        return "?"

@@ -254,6 +254,11 @@ class NodeFile(Node):
     def state_folder(self) -> Path:
         return Path(self.state)
 
+    @property
+    def ledger_file(self) -> Path:
+        """The ledger of the table's life."""
+        return self.state_folder / "ledger.jsonl"
+
 
 _FILES = {
     "root_certificates": "root_certificates",

@@ -47,8 +47,9 @@ Kind = Literal["gaussian", "zcdp"]
 KINDS: tuple[Kind, ...] = ("gaussian", "zcdp")
 #: What a choice of some rho costs where everything is counted as Gaussian DP.
 CHOICE = math.pi / 2.0
+DAY = 86400.0  # seconds
 #: Seconds after its last entry for which a run that has not ended keeps what it announced from others.
-PATIENCE = 86400.0
+PATIENCE = DAY
 
 
 class BookLimits(NamedTuple):
@@ -119,7 +120,7 @@ class Limit(NamedTuple):
 
     def within(self, costs: Iterable[Cost], now: float) -> list[Cost]:
         """Those that count at some time: all, or those of the period before it. An entry of the future counts."""
-        since = -math.inf if self.days is None else now - self.days * 86400.0
+        since = -math.inf if self.days is None else now - self.days * DAY
         return [cost for cost in costs if cost.time > since]
 
     def fits(self, spent: float, more: float, kind: Kind) -> bool:

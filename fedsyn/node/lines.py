@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.node.limits import KINDS, Cost, Kind, capacity, total
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
@@ -50,6 +51,12 @@ class RunFacts:
     accountant: str
     budget: PrivacyBudget
     client_sizes: str = "private"
+
+    @classmethod
+    def of(cls, config: RunConfig, schema: str, accountant: str, budget: PrivacyBudget) -> RunFacts:
+        """Those of a configuration. `schema`: its hash; `budget`: what the run may spend here, at most its own."""
+        sizes = config.privacy.client_sizes
+        return cls(config.sha256, schema, config.mechanism.name, accountant, budget, sizes)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -12,18 +12,21 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsyn.errors import FedsynError, InputError
+from fedsyn.errors import ConfigError, FedsynError, InputError
 from fedsyn.flower.fleet import Fleet
 from fedsyn.flower.fleet_client import Contact, Place
 from fedsyn.flower.fleet_messages import Incoming, Outgoing
+from fedsyn.node.book import NodeBook
 from fedsyn.node.file import NodeFile, load_node_file
 from fedsyn.node.health import Budget, Figures, Health, listen
-from fedsyn.node.processes import Bounds, end_with_parent, one_thread_each
+from fedsyn.node.limits import BookLimits
+from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
 from fedsyn.node.task import FrameError, read_frame, refused, write_frame
 from fedsyn.wire.envelope import ANSWER, from_json
 
@@ -50,7 +53,11 @@ class WorkerProcess:
         self.closing = False
 
     def start(self) -> None:
-        """Starts it and waits until it has read the table; one that dies of it is started again later."""
+        """Starts it and waits until it has read the table; one that dies of it is started again later.
+
+        Raises:
+            ConfigError: what it said is wrong with the node's files, and no restart changes.
+        """
         self.close()
         ours, theirs = socket.socketpair()
         arguments = [self._path, theirs.fileno(), os.getpid(), self._bounds.seconds, self._bounds.megabytes]
@@ -65,6 +72,8 @@ class WorkerProcess:
             self.ready = read_frame(ours.fileno()) is not None
         except (FrameError, OSError):
             self.ready = False
+        if not self.ready and self._process.wait() == BAD_INPUT:
+            raise ConfigError("this node's table, ledger or policy cannot be used (see above)")
 
     def ask(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         """The worker's reply; a refusal if it died of the request twice."""
@@ -124,6 +133,8 @@ class Link:
 
     def __init__(self, path: Path, bounds: Bounds) -> None:
         self.file: NodeFile = load_node_file(path)
+        self.book = NodeBook(self.file.ledger_file, BookLimits(*self.file.policy.limits))  # to look at
+        self._looking = threading.Lock()
         self.figures = Figures()
         self.contact = Contact(node=_known_node(self.file))
         self.worker = WorkerProcess(path, bounds, self.figures)
@@ -180,7 +191,15 @@ class Link:
         )
 
     def _budget(self) -> Budget | None:
-        return None
+        """What the ledger says now; None while it cannot be read."""
+        try:
+            with self._looking:
+                self.book.refresh()
+                life = self.book.limits.lifetime
+                return Budget(self.book.epsilon, life.epsilon, life.delta, len(self.book.runs))
+        except FedsynError as error:
+            _log.error("%s", error)
+            return None
 
 
 def _known_node(file: NodeFile) -> int | None:
@@ -214,7 +233,7 @@ def main(arguments: Sequence[str]) -> int:
         link.serve()
     except InputError as error:
         sys.stderr.write(f"error: {error}\n")
-        return 2
+        return BAD_INPUT
     except FedsynError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

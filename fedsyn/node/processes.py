@@ -7,6 +7,8 @@ import os
 import signal
 from dataclasses import dataclass
 
+#: Exit code of a process whose node's files cannot be used: starting it again changes nothing.
+BAD_INPUT = 2
 _PR_SET_PDEATHSIG = 1
 
 

@@ -12,12 +12,11 @@ import threading
 import time
 from pathlib import Path
 
-from fedsyn.errors import ConfigError, RunError
+from fedsyn.errors import ConfigError
 from fedsyn.node.file import NodeFile, load_node_file, require_files
-from fedsyn.node.processes import Bounds
+from fedsyn.node.processes import BAD_INPUT, Bounds
 
 _log = logging.getLogger("fedsyn.node")
-_BAD_INPUT = 2
 _LONGEST = 30.0  # seconds between two starts of a link that keeps dying
 _GOODBYE = 15.0  # seconds that a link has to end
 
@@ -27,7 +26,6 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
 
     Raises:
         ConfigError: its file, or a file that it names, cannot be used; or another process serves the same state.
-        RunError: the link ended for a reason that a restart does not change.
     """
     file = load_node_file(path)
     require_files(file)
@@ -44,8 +42,8 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
             code = _until_it_ends(link, stopping)
             if stopping.is_set():
                 break
-            if code == _BAD_INPUT:
-                raise RunError("the node cannot go on (see above)")
+            if code == BAD_INPUT:
+                raise ConfigError("the node cannot go on (see above)")
             wait = 0.2 if time.monotonic() - started > 60.0 else min(2 * wait, _LONGEST)
             _log.error("the link has ended (%s); it is started again in %.1f s", _name(code), wait)
             stopping.wait(wait)

@@ -102,6 +102,30 @@ def read_array(data: bytes) -> npt.NDArray[Any]:
     return array
 
 
+def packed(reply: Reply) -> tuple[dict[str, Any], list[bytes]]:
+    """Header and blobs of a reply."""
+    described = [[str(array.dtype), list(array.shape)] for array in reply.arrays]
+    return {"scalars": reply.scalars, "arrays": described}, [written(array) for array in reply.arrays]
+
+
+def reply_bytes(reply: Reply) -> bytes:
+    """A reply as it is kept."""
+    return b"".join(frame(*packed(reply)))
+
+
+def reply_of(kept: bytes) -> Reply:
+    """Inverse of `reply_bytes`; FrameError if these are not its bytes."""
+    (length,) = _LENGTH.unpack(kept[: _LENGTH.size])
+    try:
+        header, at, arrays = json.loads(kept[_LENGTH.size : _LENGTH.size + length]), _LENGTH.size + length, []
+        for size in header["sizes"]:
+            arrays.append(read_array(kept[at : at + size]))
+            at += size
+        return Reply(dict(header["scalars"]), arrays)
+    except (ValueError, KeyError, TypeError, ProtocolError):
+        raise FrameError("the reply that was kept is malformed") from None
+
+
 # Frames --------------------------------------------------------------------------------------------------------------
 
 

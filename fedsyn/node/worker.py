@@ -21,11 +21,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsyn.errors import FedsynError, InputError
 from fedsyn.node.answering import Answering
 from fedsyn.node.file import NodeFile, load_node_file
-from fedsyn.node.processes import Bounds, end_with_parent
+from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent
 from fedsyn.node.tables import Encoding, NotRead, Tables
-from fedsyn.node.task import FrameError, Reply, Task, read_array, read_frame, refused, write_frame, written
+from fedsyn.node.task import FrameError, Task, packed, read_array, read_frame, refused, write_frame
 
 _log = logging.getLogger("fedsyn.node")
 
@@ -77,9 +78,17 @@ class Worker:
                 header = {**header, "reads": True}  # in vain, but the reason is then the task's to tell
         else:
             header_back, blobs_back = _failed("this node could not read its table as the run needs it")
+        self._catch_up()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return {**header_back, "cpu": cpu}, blobs_back
+
+    def _catch_up(self) -> None:
+        """Reads what the task appended to the ledger, so that the next one begins from there."""
+        try:
+            self.answering.book.refresh()
+        except FedsynError as error:  # every task will say so, and answer nothing
+            _log.error("%s", error)
 
     def _read(self, encoding: Encoding) -> bool:
         try:
@@ -142,6 +151,7 @@ class Worker:
                 [read_array(blob) for blob in blobs],
                 dict(header.get("verifications", {})),
             )
+            self.answering.end(header.get("ended", ()))
             reply = self.answering.answer(task)
         except NotRead as error:
             return {"needs": list(error.encoding)}, []
@@ -149,12 +159,6 @@ class Worker:
             _log.error("a request could not be read (%s)", type(error).__name__)
             return _failed("the request is malformed")
         return packed(reply)
-
-
-def packed(reply: Reply) -> tuple[dict[str, Any], list[bytes]]:
-    """Header and blobs of a reply."""
-    described = [[str(array.dtype), list(array.shape)] for array in reply.arrays]
-    return {"scalars": reply.scalars, "arrays": described}, [written(array) for array in reply.arrays]
 
 
 def _failed(sentence: str, *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:
@@ -185,19 +189,24 @@ def _address_space() -> int:
         return 2**33
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> int:
     """Entry point of the process that the link starts."""
     file, descriptor, parent = arguments[0], int(arguments[1]), int(arguments[2])
     end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the link ends this process
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s worker: %(message)s", level=logging.INFO)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # rows never go into a file of the kernel's choice
-    worker = Worker(load_node_file(file), Bounds(float(arguments[3]), int(arguments[4])))
+    try:
+        worker = Worker(load_node_file(file), Bounds(float(arguments[3]), int(arguments[4])))
+    except InputError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return BAD_INPUT
     preload()
     worker.warm()
     write_frame(descriptor, {"ready": True})
     worker.serve(descriptor)
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

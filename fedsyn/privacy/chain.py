@@ -229,6 +229,9 @@ class Chain(Generic[L]):
                 sync_folder(path.parent)
             self._refresh()
             os.fsync(self._file)  # what a process wrote that was killed before it could wait for the disk
+        except OSError as error:
+            self.close()
+            raise ConfigError(f"ledger: cannot write {path} ({error.strerror})") from None
         except BaseException:
             self.close()
             raise
@@ -342,7 +345,10 @@ class Chain(Generic[L]):
         self.require(self._known)
         self._known, self._reread = self.lines.where, False
         if self.lines.torn:
-            self.append(self.lines.mended())
+            try:
+                self.append(self.lines.mended())
+            except ValueError:  # a torn first line: there is nothing that it could follow
+                raise damaged(self.path, self.lines.number + 1, self.words.advice) from None
 
 
 def create(path: Path, entry: Mapping[str, Any]) -> Head:

@@ -45,6 +45,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 Answer = tuple[Arrays, dict[str, Any]]
 _log = logging.getLogger("fedsyn")
 _LARGEST_SIZE = 2.0**32
+LATEST = "latest"  # number of the latest request, in the state of a holder that answers again
 _ANSWERED = {"ask": "by an ask", "sum": "in a sum", "deal": "into a store"}
 
 
@@ -171,6 +172,7 @@ class TableClient(NumPyClient):
             raise ProtocolError(f"unknown kind of request '{envelope.kind[:40]}'")
         if envelope.kind != record.kind:  # exact counts leave inside a sum, or into a store, only
             raise ProtocolError(f"'{name}' is answered {_ANSWERED[record.kind]} only")
+        self._require_newer(envelope)
         key = ("client", self._place, envelope.round, envelope.request, envelope.sequence)
         call: Call[Any] = Call(
             envelope.round,
@@ -191,6 +193,18 @@ class TableClient(NumPyClient):
             raise ProtocolError(f"'{name}' is answered in a sum only")
         arrays, params = answer
         return arrays, params
+
+    def _require_newer(self, envelope: Envelope) -> None:
+        """ProtocolError for a request that comes before one that was answered, at a holder that remembers for life.
+
+        A server numbers its requests, and sends one again only with the same number and the same bytes; who had been
+        asked before it learns nothing by being asked out of turn. `join` has no number of its own.
+        """
+        if not self.holder.again or envelope.request == Join.name:
+            return
+        if not self.holder.state.get(LATEST, 0) <= envelope.sequence < 2**53:
+            raise ProtocolError("this request comes before one that this client was asked already")
+        self.holder.state[LATEST] = envelope.sequence
 
     def _require_planned(self, request: Request, layout: Layout | None, rho: float) -> None:
         """ProtocolError if a request costs one row more than the run's plan says; before anything is charged."""

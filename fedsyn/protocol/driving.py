@@ -240,7 +240,11 @@ class Driver(OwnLoop):
         if asked.cohort:  # charged before it is asked for: a reply that is late or malformed was released too
             for release in asked.request.releases(self.contract):
                 self._promise(replace(release, round=self.round))
-        return self._exchange(grid, timeout, asked.cohort, self._envelope(asked.request))(list(asked.arrays))
+        exchange = self._exchange(grid, timeout, asked.cohort, self._envelope(asked.request))
+        if isinstance(asked.request, Join):
+            patience = self.config.federation.connect_timeout
+            return joining.asked_patiently(exchange, self.record.dropped, patience)
+        return exchange(list(asked.arrays))
 
     def _promise(self, release: Release) -> None:
         """Charges a release whose noise a client draws; in a simulation its sampler is known."""

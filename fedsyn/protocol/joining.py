@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +12,13 @@ import numpy as np
 from fedsyn.config import FederationNode
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
-from fedsyn.wire.envelope import Reply
+from fedsyn.protocol.exchange import Exchange
+from fedsyn.wire.envelope import WAITS, Reply
 from fedsyn.wire.holder import MOST_PARTITIONS
 
+#: Seconds after which a node that waits for its holder is asked again.
+PAUSE = 5.0
+_log = logging.getLogger("fedsyn.run")
 #: Parameter of the answer to `join`: true where the node keeps its memory of the run on its own disk, and answers a
 #: request that it has answered already with the same bytes, and is charged once.
 AGAIN = "again"
@@ -41,6 +46,35 @@ def wait_for_nodes(grid: Grid, wanted: int, patience: float) -> list[int]:
                 f"{len(nodes)} of {wanted} clients connected within {patience:g} s (federation.connect_timeout)"
             )
         time.sleep(0.5)
+
+
+def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float) -> dict[int, Reply]:
+    """The replies to `join`; nodes that wait for a person's approval are asked again, with the same message.
+
+    Args:
+        exchange: the request, to every node.
+        dropped: why nodes are not among the replies: those that go on waiting in the end stay there.
+        patience: seconds, from now on.
+    """
+    deadline, told = time.monotonic() + patience, set[int]()
+    replies = exchange([])
+    while waiting := sorted(k for k in exchange.nodes if dropped.get(k, "").startswith(f"{WAITS}: ")):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        if told != set(waiting):
+            nodes = ", ".join(str(exchange.nodes[k]) for k in waiting)
+            _log.warning(
+                "%d of %d nodes wait for their holders to approve the run: %s; they are asked again every %g s for "
+                "%.0f s more (federation.connect_timeout)",
+                *(len(waiting), len(exchange.nodes), nodes, PAUSE, left),
+            )
+            told = set(waiting)
+        time.sleep(min(PAUSE, left))
+        for k in waiting:
+            del dropped[k]
+        replies |= exchange.among(waiting)([])
+    return dict(sorted(replies.items()))
 
 
 def provisional(nodes: Sequence[int]) -> dict[int, Participant]:

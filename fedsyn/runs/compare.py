@@ -16,7 +16,15 @@ from fedsyn.report.html import read_facts
 
 _NEEDED = ("config.yaml", "ledger.json", "metrics.json")
 # Settings that say where a run happened, and not what it was.
-_PLACES = ("format", "data.schema", "runtime.workers", "runtime.client_cpus", "runtime.ray", "runtime.operator")
+_PLACES = (
+    "format",
+    "data.schema",
+    "runtime.workers",
+    "runtime.client_cpus",
+    "runtime.ray",
+    "runtime.operator",
+    "runtime.operator_key",
+)
 
 
 @dataclass(frozen=True)

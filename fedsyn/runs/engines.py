@@ -19,6 +19,7 @@ from fedsyn.protocol.record import RoundRecord
 from fedsyn.registry import contract_class
 from fedsyn.runs.directory import RESULTS, keep_ledger, load_metrics, raise_recorded_error
 from fedsyn.runs.finish import finish
+from fedsyn.runs.orders import load_operator_key, order_of
 from fedsyn.runs.prepare import Prepared, prepare
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve, told_what_was_spent
@@ -91,6 +92,8 @@ def run(
 def _require_possible(config: RunConfig, prepared: Prepared, out: Path) -> None:
     """Refuses what would otherwise fail when an earlier run's results are gone, or the budget is spent."""
     contract_class(config.mechanism.name)(config, prepared.schema.domain)  # the workload fits the table
+    if config.runtime.operator_key is not None:
+        load_operator_key(config.runtime.operator_key)
     if config.synthesis.rows is not None:
         require_room(out, prepared.schema, config.synthesis.rows, config.synthesis.format or "csv")
 
@@ -181,7 +184,9 @@ def _run_elsewhere(config: RunConfig, prepared: Prepared, out: Path, progress: P
         if config.runtime.superlink is None:
             raise ConfigError("runtime.superlink: a deployment needs the name of a SuperLink connection of Flower")
         # The SuperLink may be another machine: what its ServerApp needs travels with the run, not by path.
-        overrides = run_config_of(config, schema=prepared.schema, out=out, run=secrets.token_hex(16))
+        name = secrets.token_hex(16)
+        order = order_of(config, prepared.schema, name)
+        overrides = run_config_of(config, schema=prepared.schema, out=out, run=name, order=order)
         log = run_on_superlink(app, overrides, superlink=config.runtime.superlink, poll=watch)
     watch()
     raise_recorded_error(out)

@@ -20,6 +20,8 @@ from fedsyn.errors import ConfigError, NodeError
 
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg.primitives import Identity
+    from fedsyn.config import RunConfig
+    from fedsyn.schema import Schema
 
 FORMAT = 1
 _KEY = 32  # bytes of an Ed25519 key
@@ -109,6 +111,17 @@ def signed_order(key: Identity, subject: Subject) -> str:
     return json.dumps({"format": FORMAT, "operator": key.public.hex(), "signature": signature}, separators=(",", ":"))
 
 
+def order_of(config: RunConfig, schema: Schema, run: str) -> str:
+    """The order of a deployment's run, signed with `runtime.operator_key`; "" where the configuration names none.
+
+    Raises:
+        ConfigError: as `load_operator_key` and `signed_order`.
+    """
+    if config.runtime.operator_key is None:
+        return ""
+    return signed_order(load_operator_key(config.runtime.operator_key), Subject(run, config.sha256, schema.sha256))
+
+
 def operator_of(order: str, subject: Subject) -> str:
     """Public key (64 hex digits) of the operator who signed this run; "" where nobody did.
 
@@ -135,4 +148,4 @@ def operator_of(order: str, subject: Subject) -> str:
     return public.hex()
 
 
-__all__ = ["Subject", "is_run_name", "load_operator_key", "new_operator_key", "operator_of", "signed_order"]
+__all__ = ["Subject", "is_run_name", "load_operator_key", "new_operator_key", "operator_of", "order_of", "signed_order"]

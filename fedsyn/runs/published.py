@@ -8,7 +8,7 @@ from typing import Any
 from fedsyn.config import RunConfig
 
 # Where it ran, and on what: nobody who gets the table needs to know.
-_PLACES = ("operator", "ray", "superlink")
+_PLACES = ("operator", "operator_key", "ray", "superlink")
 
 
 def published_config(config: RunConfig) -> dict[str, Any]:

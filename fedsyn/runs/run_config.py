@@ -44,8 +44,10 @@ def run_config_of(
         run: a deployment's own name of the run, the same when it is resumed.
         order: the operator's signature under the run.
     """
+    document = config.to_dict()
+    document["runtime"].pop("operator_key", None)  # the place of a secret is nobody else's business
     return {
-        "resolved": json.dumps(config.to_dict(), separators=(",", ":")),
+        "resolved": json.dumps(document, separators=(",", ":")),
         "store": "" if store is None else str(store),
         "schema": "" if schema is None else schema.dumps(),
         "out": "" if out is None else str(out),

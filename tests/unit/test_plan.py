@@ -9,10 +9,13 @@ import pytest
 from fedsyn.errors import FedsynError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
 from fedsyn.protocol import client as client_module
+from fedsyn.protocol.common import Join, Sizes
+from fedsyn.protocol.finding import FindRanges
 from fedsyn.protocol.plan import Planned, require_planned
 from fedsyn.registry import contract_class
 from fedsyn.testing.harness import Tape, config_of, federation_of, watched_grid, watched_server
 from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.requests import Layout
 
 REFUSED = "asks for less noise than the run's plan has for it"
 FIXED = (
@@ -125,3 +128,15 @@ def test_what_is_planned_for_a_run_is_asked_once() -> None:
     require_planned(planned, "measure", release.rho - release.extra, ledger)
     with pytest.raises(ProtocolError, match="less noise"):
         require_planned(planned, "measure", float("nan"), ledger)
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_plan_speaks_of_its_own_requests_only(name: str) -> None:
+    """Sizes and what is found of a schema have their own shares, whatever a mechanism plans: also where it has nothing
+    to choose from."""
+    for table in ("single_column", "every_kind"):
+        contract = contract_class(name)(config_of(name, 3), awkward_table(table).schema.domain)
+        for request in (Sizes(sigma=1.0), FindRanges(), Join(schema_hash="")):
+            assert contract.planned(request, None) is None
+        layout = Layout.of_vector(3, 1.0)
+        assert contract.planned(FindRanges(), layout) is None

@@ -1,0 +1,117 @@
+"""`fedsyn node pending | approve | reject`: what a run wants of this holder, and what the holder says to it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedsyn.cli.console import out_console
+from fedsyn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedsyn.node.approvals import Approvals, Entry
+    from fedsyn.node.file import NodeFile
+
+FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="[NODE.yaml]")]
+RunArgument = Annotated[str, typer.Argument(help="Name of the run, as 'fedsyn node pending' lists it.", metavar="RUN")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask again.")]
+_HERE = Path("node.yaml")
+
+
+def pending(
+    file: FileArgument = _HERE,
+    all_: Annotated[bool, typer.Option("--all", help="Also what was decided already.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """List the runs that wait for this holder's approval."""
+    import json
+
+    _, approvals = _opened(file)
+    entries = approvals.entries() if all_ else approvals.pending()
+    if as_json:
+        sys.stdout.write(json.dumps([{"key": entry.key, **entry.to_dict()} for entry in entries], indent=1) + "\n")
+        return
+    for entry in entries:
+        _say(f"{entry.subject.run}: {entry.state}, {_facts(entry)}")
+    if not entries:
+        _say("no run waits for approval")
+
+
+def approve(run: RunArgument, file: FileArgument = _HERE, yes: YesOption = False) -> None:
+    """Show what a run may ask and cost, as 'fedsyn explain' does, and let this node take part in it."""
+    node, approvals = _opened(file)
+    entry = approvals.find(run)
+    sys.stdout.write(_explained(entry, node))
+    _say(f"{entry.key}: {_facts(entry)}")
+    _confirm("Take part in this run?", yes)
+    approvals.decide(entry.key, approve=True)
+    _say(f"approved: {entry.key}; a run of another name, configuration or schema is asked about anew")
+
+
+def reject(run: RunArgument, file: FileArgument = _HERE, yes: YesOption = False) -> None:
+    """Say no to a run; what it has been given already stays given, and spent."""
+    _, approvals = _opened(file)
+    entry = approvals.find(run)
+    _say(f"{entry.key}: {entry.state}, {_facts(entry)}")
+    _confirm("Take no (further) part in this run?", yes)
+    approvals.decide(entry.key, approve=False)
+    _say(f"rejected: {entry.key}")
+
+
+def operator_key(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
+    """Make an operator's signing key; prints the public half, which belongs into each holder's policy.operators."""
+    from fedsyn.runs.orders import new_operator_key
+
+    _say(new_operator_key(file))
+
+
+def _opened(file: Path) -> tuple[NodeFile, Approvals]:
+    from fedsyn.node.approvals import Approvals
+    from fedsyn.node.file import load_node_file
+
+    node = load_node_file(file)
+    return node, Approvals(node.state_folder / "approvals")
+
+
+def _explained(entry: Entry, node: NodeFile) -> str:
+    """What `fedsyn explain` prints of the run, on this holder's own schema."""
+    from fedsyn.loading import parse_config
+    from fedsyn.protocol.explain import explain
+    from fedsyn.registry import client_class
+    from fedsyn.schema import Schema
+
+    config = parse_config(entry.config, f"run '{entry.subject.run}'")
+    schema = Schema.load(node.schema_file).adjusted(config.data.bins, config.data.label)
+    if (config.sha256, schema.sha256) != (entry.subject.config, entry.subject.schema):
+        raise ConfigError(
+            f"run '{entry.subject.run}' was asked for under another schema of this node, or another version of fedsyn: "
+            "let its operator start it anew"
+        )
+    return explain(config, schema.domain, client_class(config.mechanism.name), schema).render(
+        min(out_console.width, 100)
+    )
+
+
+def _facts(entry: Entry) -> str:
+    asked = dt.datetime.fromtimestamp(entry.asked, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    privacy = entry.config.get("privacy", {})
+    budget = f"epsilon {privacy.get('epsilon')} at delta {privacy.get('delta')}"
+    operator = f"signed by operator {entry.operator}" if entry.operator else "signed by nobody"
+    return f"asked {asked}, {budget}, {operator}, config-sha256 {entry.subject.config}"
+
+
+def _confirm(question: str, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError("there is nobody to ask: add --yes once you have read what the run wants")
+    if not typer.confirm(question):
+        raise typer.Exit(1)
+
+
+def _say(text: str) -> None:
+    out_console.print(text, soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,87 @@
+"""A run whose nodes wait for a person: the server asks those again, says for whom it waits, and gives up in time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fedsyn.errors import NodeError, RunError, WaitsForHolder
+from fedsyn.flower import ClientApp, Context
+from fedsyn.flower.bridge import bridge
+from fedsyn.flower.direct import TableApp
+from fedsyn.flower.grid import InProcessGrid
+from fedsyn.protocol import joining
+from fedsyn.randomness import Randomness
+from fedsyn.registry import client_class, strategy_class
+from fedsyn.testing.federations import config_of, federation_of
+from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.holder import Holder
+
+WAITS = "this node waits for its holder to approve the run"
+
+
+def federated(
+    decided: Callable[[int, int], None], *, direct: bool, patience: float = 60.0, minimum: int = 1
+) -> tuple[Any, InProcessGrid, dict[int, int]]:
+    """A server half and a Grid; `decided(partition, how often it was asked)` may raise."""
+    federation = federation_of(awkward_table("every_kind"), False)
+    node = {"connect_timeout": patience, "minimum_cohort": minimum}
+    config = config_of("fed_naive_bayes", len(federation.parts), federation=node)
+    asked: dict[int, int] = {}
+
+    def client_fn(context: Context) -> Any:
+        partition = int(context.node_config["partition-id"])
+        asked[partition] = asked.get(partition, 0) + 1
+        decided(partition, asked[partition])
+        codes, schema = federation.parts[partition], federation.table.schema
+        holder = Holder(partition, codes, federation.domain, schema.sha256, Randomness(0))
+        return client_class(config.mechanism.name)(config, holder).to_client()
+
+    app = TableApp(client_fn) if direct else ClientApp(client_fn=client_fn, mods=[bridge])
+    nodes = [{"partition-id": k} for k in range(len(federation.parts))]
+    made = strategy_class(config.mechanism.name)
+    strategy = made(config, federation.domain, federation.table.schema.sha256, randomness=Randomness(0))
+    return strategy, InProcessGrid(app, nodes, {}), asked
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_nodes_that_wait_are_asked_again_until_their_holders_say_yes(
+    direct: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(joining, "PAUSE", 0.001)
+
+    def decided(partition: int, often: int) -> None:
+        if partition in (1, 2) and often <= 3 * partition:
+            raise WaitsForHolder(WAITS)
+
+    strategy, grid, asked = federated(decided, direct=direct)
+    with caplog.at_level(logging.WARNING, "fedsyn.run"):
+        strategy.start(grid)
+    assert sorted(strategy.clients) == [0, 1, 2, 3] and strategy.model is not None
+    rounds = strategy.options.rounds
+    assert asked == {0: 1 + rounds, 1: 4 + rounds, 2: 7 + rounds, 3: 1 + rounds}
+    assert not any("waits" in note for record in strategy.records for note in record.notes)
+    told = [r.getMessage() for r in caplog.records if "wait for their holders" in r.getMessage()]
+    assert ["2 of 4 nodes" in told[0], "1 of 4 nodes" in told[1], len(told)] == [True, True, 2]  # not each time
+
+
+def test_a_holder_who_says_nothing_is_left_out_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "PAUSE", 0.01)
+
+    def decided(partition: int, often: int) -> None:
+        if partition == 0:
+            raise WaitsForHolder(WAITS)
+        if partition == 1:
+            raise NodeError("this node's holder does not want to take part in this run")
+
+    strategy, grid, asked = federated(decided, direct=True, patience=0.05)
+    strategy.start(grid)
+    assert sorted(strategy.clients) == [2, 3] and asked[0] > 1 and asked[1] == 1
+    notes = strategy.records[0].notes
+    assert f"not joined: waits: {WAITS}" in notes and any("does not want" in note for note in notes)
+    strategy, grid, _ = federated(decided, direct=True, patience=0.05, minimum=4)
+    with pytest.raises(RunError, match=r"only 2 of 4 clients joined.*waits for its holder"):
+        strategy.start(grid)
