@@ -85,3 +85,27 @@ def test_a_holder_who_says_nothing_is_left_out_in_the_end(monkeypatch: pytest.Mo
     strategy, grid, _ = federated(decided, direct=True, patience=0.05, minimum=4)
     with pytest.raises(RunError, match=r"only 2 of 4 clients joined.*waits for its holder"):
         strategy.start(grid)
+
+
+def test_a_reply_that_is_lost_while_others_wait_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message in transit may be lost: a node that said a moment ago that it waits has not gone."""
+    monkeypatch.setattr(joining, "PAUSE", 0.001)
+
+    def decided(partition: int, often: int) -> None:
+        if partition == 1 and often <= 2:
+            raise WaitsForHolder(WAITS)
+
+    strategy, grid, asked = federated(decided, direct=False)
+    whole, lost = grid.send_and_receive, {(1, 2), (2, 1)}  # partition, and which of its messages
+
+    def losing(messages: Any, *, timeout: float | None = None) -> Any:
+        for reply in whole(messages, timeout=timeout):
+            partition = reply.metadata.src_node_id - 1
+            if (partition, asked[partition]) not in lost:
+                yield reply
+
+    monkeypatch.setattr(grid, "send_and_receive", losing)
+    strategy.start(grid)
+    assert sorted(strategy.clients) == [0, 1, 2, 3]
+    rounds = strategy.options.rounds
+    assert asked == {0: 1 + rounds, 1: 3 + rounds, 2: 2 + rounds, 3: 1 + rounds}
