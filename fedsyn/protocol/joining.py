@@ -49,16 +49,17 @@ def wait_for_nodes(grid: Grid, wanted: int, patience: float) -> list[int]:
         time.sleep(0.5)
 
 
-def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float) -> dict[int, Reply]:
+def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float, needed: int) -> dict[int, Reply]:
     """The replies to `join`; nodes that wait for a person's approval are asked again, with the same message.
 
-    While anybody waits, whose reply was lost is asked again, too: who somebody is costs nothing, and a node that was
-    waiting a moment ago has not gone.
+    While anybody waits, or without them the run would fail, those whose reply was lost are asked again, too: who
+    somebody is costs nothing, and a node that was there a moment ago has not gone.
 
     Args:
         exchange: the request, to every node.
         dropped: why nodes are not among the replies: those that go on waiting in the end stay there.
         patience: seconds, from now on.
+        needed: replies without which the run would fail.
     """
     deadline, told, had = time.monotonic() + patience, set[int](), set[int]()
     replies = exchange([])
@@ -66,11 +67,12 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float
         waiting = {k for k in exchange.nodes if dropped.get(k, "").startswith(f"{WAITS}: ")}
         had |= waiting
         lost = {k for k in exchange.nodes if dropped.get(k, "").startswith(_LOST)}
-        again, left = sorted(waiting | (lost if waiting else lost & had)), deadline - time.monotonic()
+        wanted = lost if waiting or len(replies) < needed else lost & had
+        again, left = sorted(waiting | wanted), deadline - time.monotonic()
         if not again or left <= 0:
             return dict(sorted(replies.items()))
-        if told != waiting:
-            nodes = ", ".join(str(exchange.nodes[k]) for k in sorted(waiting)) or "none any more"
+        if waiting and told != waiting:
+            nodes = ", ".join(str(exchange.nodes[k]) for k in sorted(waiting))
             _log.warning(
                 "%d of %d nodes wait for their holders to approve the run: %s; they are asked again every %g s for "
                 "%.0f s more (federation.connect_timeout)",
