@@ -219,8 +219,15 @@ def test_without_its_number_it_says_why_it_waits(start: Callable[..., Running]) 
     "spoil",
     [
         lambda link: link.objects.clear(),
-        lambda link: link.objects.update({name: b"ConfigRecord \x00{}" for name in link.objects}),
+        lambda link: link.objects.update(dict.fromkeys(link.objects, b"ConfigRecord \x00{}")),
         lambda link: link.objects.update({name: content + b"x" for name, content in link.objects.items()}),
+        lambda link: link.objects.update(
+            {
+                name: ConfigRecord({"envelope": "{'another': 1}"}).deflate()
+                for name, c in link.objects.items()
+                if c[:6] == b"Config"
+            }
+        ),
     ],
 )
 def test_a_message_that_cannot_be_read_gets_an_error_and_the_next_an_answer(
