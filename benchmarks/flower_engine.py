@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fedsyn.errors import RunError
 from fedsyn.flower.launch import environment, submit, tool, wait
+from fedsyn.flower.watching import SuperLink
 
 
 def run_simulation(
@@ -37,7 +38,7 @@ def run_simulation(
         with _superlink(home, ["--simulation"]) as log:
             federation = f"num-supernodes={nodes} client-resources-num-cpus={client_cpus}"
             run_id = submit(app, "own", run_config, ["--federation-config", federation])
-            wait("own", run_id, poll)
+            wait(SuperLink("own"), run_id, poll)
             return _tail(log)
     finally:
         del os.environ["FLWR_HOME"]

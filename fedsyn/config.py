@@ -218,6 +218,7 @@ class RuntimeNode(Node):
         error_by_round: a simulation also writes the workload error after every round into measured.jsonl, which is as
             little for publication as metrics.json.
         superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
+        patience: seconds for which a deployment's SuperLink may not answer until `fedsyn run` stops watching the run.
         operator: folder with the key by which the computing parties know this server (`fedsyn party keygen`).
         operator_key: file of the key that signs a deployment's order (`fedsyn operator-key`), for holders whose nodes
             obey signed orders only; null: nobody signs.
@@ -230,6 +231,7 @@ class RuntimeNode(Node):
     client_cpus: int = Field(default=1, ge=1)
     error_by_round: bool = False
     superlink: str | None = None
+    patience: float = Field(default=120.0, gt=0, allow_inf_nan=False)
     operator: str | None = None
     operator_key: str | None = None
     ray: RayNode | None = None
@@ -299,18 +301,21 @@ class RunConfig(Node):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values. Keys younger than the first format are left out where unset: an older run keeps its hash."""
+        """JSON values. Keys younger than the first format are left out where they say no more than their absence does.
+
+        So an older run keeps its hash, and the last version reads what this one writes.
+        """
         document = self.model_dump(mode="json", by_alias=True)
         younger = {
             "data": ("holders",),
             "aggregation": ("parties", "crypto", "fhe", "setup"),
             "federation": ("columns",),
             "privacy": ("schema_share",),
-            "runtime": ("operator", "operator_key", "ray"),
+            "runtime": ("operator", "operator_key", "patience", "ray"),
             "synthesis": ("format",),
         }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):
-            if document[node][key] is None:
+            if document[node][key] == type(getattr(self, node)).model_fields[key].default:
                 del document[node][key]
         return document
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.flower import Context, Grid, ServerApp
 from fedsyn.flower.patient import patient
-from fedsyn.runs.directory import default_out, record_error
+from fedsyn.flower.watching import add_to_log
+from fedsyn.registry import contract_class
+from fedsyn.runs.directory import default_out, new_out, record_error
 from fedsyn.runs.finish import finish
+from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.prepare import Prepared, deployed, prepare
+from fedsyn.runs.returned import lines_of, packed
 from fedsyn.runs.run_config import config_of, store_of
 from fedsyn.runs.serve import serve, told_what_was_spent
+from fedsyn.runs.submitted import Place
 from fedsyn.schema import Schema
 
 app = ServerApp()
@@ -28,35 +40,104 @@ def main(grid: Grid, context: Context) -> None:
     store, or with a deployment's schema (as `fedsyn run` does).
     """
     started = time.perf_counter()
-    grid = patient(grid)
-    run_config = context.run_config
-    out = Path(str(run_config["out"])) if run_config.get("out") else None
-    made: Path | None = None  # a folder of this run alone, with its rows
-    try:
+    run_config, place = context.run_config, Place.of(context.run_config)
+    with _told_and_sent(place, grid, context) as told:
         config = config_of(run_config, len(list(grid.get_node_ids())))
-        out = (out or default_out(config)).resolve()
-        out.mkdir(parents=True, exist_ok=True)
-        if run_config.get("store"):
-            prepared = Prepared.load(Path(str(run_config["store"])))
-        elif run_config.get("schema"):
-            config.save(out / "config.yaml")
-            schema = Schema.loads(str(run_config["schema"]), "the run's schema")
-            made = Path(tempfile.mkdtemp(prefix="fedsyn-"))
-            prepared = deployed(config, schema, made)
-        else:
-            config.save(out / "config.yaml")
-            made = store_of(run_config)
-            prepared = prepare(config, made)
-        strategy = serve(config, prepared, grid, out, None)
-        with told_what_was_spent(lambda: strategy.ledger, out):
-            metrics = finish(config, prepared, strategy, out, started)
+        told.out = out = told.made(config)
+        with _prepared(config, run_config, out) as prepared, _journal(config, prepared, run_config, out) as journal:
+            strategy = serve(config, prepared, patient(grid), out, None, journal=journal)
+            with told_what_was_spent(lambda: strategy.ledger, out):
+                metrics = finish(config, prepared, strategy, out, started)
+            if journal is not None:
+                journal.remove()
         print(f"fedsyn: {out}")
         for name, value in metrics.items():
             print(f"fedsyn: {name} = {value:.6g}")
-    except Exception as error:
-        if out is not None:
-            record_error(out, error)
-        raise
+
+
+class _Told:
+    """Where a run's files are, for whoever has to be told how it ended."""
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.out = place, place.out
+
+    def made(self, config: RunConfig | None) -> Path:
+        """The run directory, made; by the configuration where nobody named one, if there is a valid one."""
+        out = self.out or (new_out() if config is None else default_out(config))
+        out.mkdir(parents=True, exist_ok=True, mode=0o700 if self.place.sends else 0o777)
+        return out.resolve()
+
+
+@contextmanager
+def _told_and_sent(place: Place, grid: Grid, context: Context) -> Iterator[_Told]:
+    """However a run ends, its starter hears why, and gets its files."""
+    told = _Told(place)
+    try:
+        try:
+            yield told
+        except Exception as error:
+            with contextlib.suppress(OSError):  # the first error counts
+                told.out = told.made(None)
+                record_error(told.out, error)
+            if isinstance(error, FedsynError):  # the text of any other may quote anything
+                print(f"fedsyn: error: {error}", file=sys.stderr)
+            raise
     finally:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)
+        reply = str(context.run_config.get("reply") or "")
+        if place.sends and reply and told.out is not None:
+            _send(told.out, grid, context, reply)
+
+
+def _send(out: Path, grid: Grid, context: Context, reply: str) -> None:
+    try:
+        lines = lines_of(packed(out), str(context.run_config["run"]), bytes.fromhex(reply))
+        add_to_log(grid, context.run_id, lines)
+    except Exception as error:  # what became of the run counts; its files are here
+        print(f"fedsyn: {out} could not be sent back ({type(error).__name__})", file=sys.stderr)
+
+
+@contextmanager
+def _prepared(config: RunConfig, run_config: Mapping[str, Any], out: Path) -> Iterator[Prepared]:
+    """What the run works with, in a folder that is gone afterwards unless somebody else has made it."""
+    if run_config.get("store"):
+        yield Prepared.load(Path(str(run_config["store"])))
+        return
+    config.save(out / "config.yaml")
+    is_deployment = bool(run_config.get("schema"))
+    made = Path(tempfile.mkdtemp(prefix="fedsyn-")) if is_deployment else store_of(run_config)
+    try:
+        if is_deployment:
+            yield deployed(config, Schema.loads(str(run_config["schema"]), "the run's schema"), made)
+        else:
+            yield prepare(config, made)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def _journal(
+    config: RunConfig, prepared: Prepared, run_config: Mapping[str, Any], out: Path
+) -> Iterator[RunJournal | None]:
+    """The journal of a deployment's run: a new one, or that of the run which goes on; None for any other run."""
+    run = str(run_config.get("run") or "")
+    if not run or not can_resume(config):
+        if run_config.get("resume"):
+            raise ConfigError(
+                f"--resume: with aggregation.protocol: {config.aggregation.protocol} a part of the run's state is "
+                "with its parties, and a run that stopped cannot go on; start a new one with --force"
+            )
+        yield None
+        return
+    for name in ("error.json", "metrics.json", "report.html"):  # of an earlier try
+        (out / name).unlink(missing_ok=True)
+    opened = RunJournal.resume if run_config.get("resume") else RunJournal.begin
+    journal = opened(out, run=run, config=config.sha256, schema=prepared.schema.sha256)
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def can_resume(config: RunConfig) -> bool:
+    """Whether all of a run's state is its server's: not where parties keep a store, or decrypt sums."""
+    return config.aggregation.protocol in ("plain", "secagg") and not contract_class(config.mechanism.name).store

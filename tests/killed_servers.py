@@ -180,8 +180,9 @@ def served(
     journal: RunJournal | None = None
     try:
         with killed_while_writing(patch, fate):
-            named = {"run": "r", "config": nodes.config.sha256}
-            journal = RunJournal.resume(out, **named)
+            named = {"run": "r", "config": nodes.config.sha256, "schema": nodes.prepared.schema.sha256}
+            opened = RunJournal.begin if journals.unfinished(out) is None else RunJournal.resume
+            journal = opened(out, **named)
             return serve(nodes.config, nodes.prepared, nodes.grid(fate, turn, without), out, None, journal=journal)
     finally:
         if journal is not None:

@@ -14,6 +14,7 @@ import typer
 from fedsyn import __version__
 from fedsyn.cli.comparing import compare
 from fedsyn.cli.console import out_console, say_what_is_logged
+from fedsyn.cli.deploy import app as deploy_app
 from fedsyn.cli.ending import ended
 from fedsyn.cli.init import init
 from fedsyn.cli.lists import datasets, identity, mechanisms
@@ -52,6 +53,7 @@ for command in (
     app.command()(command)
 app.add_typer(schema_app, name="schema")
 app.add_typer(party_app, name="party")
+app.add_typer(deploy_app, name="deploy")
 app.add_typer(node_app, name="node")
 
 

@@ -52,6 +52,35 @@ def card(folder: FolderArgument) -> None:
 
 
 @app.command()
+def rotate(
+    folder: FolderArgument,
+    address: Annotated[str | None, typer.Option(help="A new HOST:PORT; default: the old one.")] = None,
+) -> None:
+    """Replace the keys of a party, or of an operator, by new ones; the old ones are destroyed."""
+    from fedsyn.parties.keys import CARD, CERTIFICATE
+    from fedsyn.parties.rotation import rotate_operator, rotate_party
+
+    if (folder / CERTIFICATE).is_file() and not (folder / CARD).is_file():
+        if address is not None:
+            raise ConfigError("--address: an operator has none, parties never call it; leave it out")
+        rotate_operator(folder)
+        _say(
+            f"the operator's key in {folder} is new; give {folder / CERTIFICATE} to the parties, who put it in place of"
+        )
+        _say("the old one and start anew: from then on they refuse the old key")
+        return
+    old, new = rotate_party(folder, address)
+    _say(f"party '{new.name}' has new keys in {folder}; the old ones are destroyed (fingerprint {old.fingerprint})")
+    _say("1. start the party anew: one that runs still has the old keys in memory")
+    _say(f"2. give {folder / CARD} to the operator, every data holder and the other parties; each puts it in the place")
+    _say(
+        "   of the old card and starts anew: from then on the old key is refused. A configuration with another card has"
+    )
+    _say("   another hash, to which data holders agree anew")
+    _say(f"3. tell them its fingerprint: {new.fingerprint}")
+
+
+@app.command()
 def serve(file: FileArgument) -> None:
     """Run a party until it is stopped."""
     import logging

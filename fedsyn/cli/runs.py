@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the result of an earlier run.")]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Go on with the unfinished run of a deployment in --out, where it stopped.")
+]
 
 
 def run(
@@ -24,6 +27,7 @@ def run(
     set_: SetOption = None,
     out: OutOption = None,
     force: ForceOption = False,
+    resume: ResumeOption = False,
     operator_key: Annotated[
         Path | None, typer.Option(help="Sign the run's order with this key (runtime.operator_key).", metavar="FILE")
     ] = None,
@@ -34,7 +38,7 @@ def run(
     from fedsyn.loading import load_config
 
     signed = [] if operator_key is None else [f"runtime.operator_key={json.dumps(str(operator_key))}"]
-    _run(load_config(config, [*(set_ or ()), *signed]), out, force)
+    carry_out(load_config(config, [*(set_ or ()), *signed]), out, force, resume)
 
 
 def demo(
@@ -47,7 +51,7 @@ def demo(
 
     from fedsyn.loading import load_config
 
-    folder = _run(load_config(_shipped("demo.yaml")), out, force)
+    folder = carry_out(load_config(_shipped("demo.yaml")), out, force)
     page = (folder / "report.html").resolve()
     if open_ and not webbrowser.open(page.as_uri()):
         err_console.print(f"no browser was found; open {page}", soft_wrap=True, highlight=False)
@@ -59,19 +63,33 @@ def _shipped(name: str) -> Path:
     return next(file for folder in (package / "app", package.parent) if (file := folder / "configs" / name).is_file())
 
 
-def _run(config: RunConfig, out: Path | None, force: bool) -> Path:
+def carry_out(config: RunConfig, out: Path | None, force: bool, resume: bool = False) -> Path:
+    """Runs a configuration, shows how far it is and what came out; the run directory.
+
+    Raises:
+        InputError: nothing was run.
+        FedsynError: the run did not finish, and why.
+    """
     from fedsyn.front.bars import planned_rounds
     from fedsyn.runs.directory import default_out
     from fedsyn.runs.engines import run as run_config
+    from fedsyn.runs.submitted import is_unfinished
 
+    if resume and (out is None or force):
+        raise ConfigError("--resume goes on with the run in --out DIR; name it" + " and leave out --force" * force)
     folder = out or default_out(config)
-    if (folder / "ledger.json").exists() and not force:
+    if is_unfinished(folder) and not force and not resume:
+        raise ConfigError(
+            f"{folder} holds a run that has not finished: go on with it with --resume, or give it up with --force "
+            "(what it has spent stays spent)"
+        )
+    if (folder / "ledger.json").exists() and not force and not resume:
         raise ConfigError(
             f"{folder} holds the result of an earlier run; choose another --out, or add --force to replace it"
         )
     title = f"{config.mechanism.name} on {Path(config.data.source).name}"
     with round_progress(title, planned_rounds(config)) as advance:
-        metrics = run_config(config, folder, advance)
+        metrics = run_config(config, folder, advance, resume=resume)
     show_result(folder, config, metrics)
     return folder
 

@@ -1,7 +1,7 @@
 """Starting a run from the outside, on a SuperLink that others operate.
 
-`flwr run` only submits: it exits 0 whether or not the run succeeds. The state of a run is read from `flwr list`, and
-what went wrong from the file that the ServerApp leaves beside its results.
+`flwr run` only submits: it exits 0 whether or not the run succeeds. What becomes of a run the SuperLink tells
+(`fedsyn.flower.watching`), and what went wrong stands in the file that the ServerApp leaves beside its results.
 """
 
 from __future__ import annotations
@@ -19,15 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.errors import RunError
-
-_FINISHED = "finished"
-
-
-def run_on_superlink(app: Path, run_config: Mapping[str, str], *, superlink: str, poll: Callable[[], bool]) -> str:
-    """Runs this app on a SuperLink of the user's Flower configuration and waits for the end."""
-    run_id = submit(app, superlink, run_config)
-    wait(superlink, run_id, poll)
-    return f"flwr log {run_id} {superlink}"
+from fedsyn.flower.watching import FINISHED, RunState, SuperLink, Unreachable
 
 
 @contextmanager
@@ -62,21 +54,44 @@ def submit(app: Path, superlink: str, run_config: Mapping[str, str], options: Se
     return str(answer["run-id"])
 
 
-def wait(superlink: str, run_id: str, poll: Callable[[], bool], every: float = 12.0) -> None:
-    """Waits until the run has ended, however it did.
+def wait(
+    superlink: SuperLink, run_id: str, poll: Callable[[], bool], *, every: float = 5.0, patience: float = 120.0
+) -> RunState:
+    """Waits until the run has ended, however it did, and says how.
 
-    Asking costs a process of about two CPU seconds, so it is done seldom until there is a result.
+    Args:
+        superlink: where it is.
+        run_id: Flower's number of it.
+        poll: looks for a result; True where there is one, and the SuperLink is asked at once.
+        every: seconds between two questions otherwise.
+        patience: seconds for which the SuperLink may not answer.
+
+    Raises:
+        RunError: the SuperLink does not answer for longer than that, or knows no such run any more.
     """
-    asked = time.monotonic()
+    asked = heard = time.monotonic()
     while True:
         time.sleep(0.3)
-        if time.monotonic() - asked < (1.0 if poll() else every):
+        if time.monotonic() - asked < (0.5 if poll() else every):
             continue
-        answer = _flwr(["list", superlink, "--run-id", run_id, "--format", "json"])
-        runs = answer.get("runs") or []
-        if runs and str(runs[0].get("status", "")).startswith(_FINISHED):
-            return
         asked = time.monotonic()
+        try:
+            state = superlink.state(run_id)
+        except Unreachable as error:
+            if time.monotonic() - heard > patience:
+                raise RunError(
+                    f"the SuperLink '{superlink.name}' at {superlink.address} has not answered for {patience:g} s "
+                    f"({error}); the run may be going on there"
+                ) from None
+            continue
+        heard = time.monotonic()
+        if state is None:
+            raise RunError(
+                f"the SuperLink '{superlink.name}' at {superlink.address} knows no run {run_id} any more: it was "
+                "started anew without the --database that it had"
+            )
+        if state.status == FINISHED:
+            return state
 
 
 def _flwr(arguments: list[str]) -> dict[str, Any]:

@@ -151,28 +151,34 @@ def _new_credentials(name: str, host: str) -> Credentials:
         raise ConfigError("--name: expected 1 to 64 printable characters")
     key, subject = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
-    try:
-        where: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        where = _dns(host)
     usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
     purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     certificate = (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=365 * _YEARS))
-        .add_extension(x509.SubjectAlternativeName([where]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([general_name(host)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(purposes, critical=False)
         .sign(key, hashes.SHA256())
     )
+    return Credentials(*pem_of(key, certificate))
+
+
+def pem_of(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> tuple[str, str]:
+    """A private key and a certificate as texts of their files."""
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return Credentials(secret.decode(), certificate.public_bytes(pem).decode())
+    return secret.decode(), certificate.public_bytes(pem).decode()
 
 
-def _dns(host: str) -> x509.DNSName:
+def general_name(host: str) -> x509.GeneralName:
+    """A host name or an IP address as certificates name them; ConfigError if it is neither."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
     try:
         return x509.DNSName(host)
     except ValueError:

@@ -101,6 +101,8 @@ class PartyFile(Node):
         role: 'compute': one of the three parties of protocol 'mpc'; 'crypto': the key holder of protocol 'fhe'.
         folder: with this party's keys and card (`fedsyn party keygen`).
         listen: host:port to listen on; null: the address of the card.
+        listen_health: host:port of /healthz, /readyz, /status and /metrics, plain HTTP without a password: an address
+            of this machine, or of the network in which it is watched; null: none of them.
         parties: cards of the other two computing parties; a crypto party has none.
         operators: certificates of the servers that may give orders.
         ledger: this party's own ledger, for its life.
@@ -112,6 +114,7 @@ class PartyFile(Node):
     role: Literal["compute", "crypto"] = "compute"
     folder: str = "."
     listen: str | None = None
+    listen_health: str | None = None
     parties: tuple[str, ...] = ()
     operators: tuple[str, ...] = Field(min_length=1)
     ledger: str = "ledger.jsonl"
@@ -124,7 +127,7 @@ class PartyFile(Node):
     def _lists(cls, value: Any) -> Any:
         return _listed(value)
 
-    @field_validator("listen")
+    @field_validator("listen", "listen_health")
     @classmethod
     def _has_a_port(cls, listen: str | None) -> str | None:
         host, _, port = (listen or ":").rpartition(":")

@@ -14,6 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -22,11 +24,12 @@ import grpc
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolError
 from fedsyn.mpc.network import PartyGone
 from fedsyn.parties import messages
-from fedsyn.parties.book import Book
+from fedsyn.parties.book import Book, read_book
+from fedsyn.parties.health import Figures, Health, listen
 from fedsyn.parties.interface import PartyCost
 from fedsyn.parties.lines import FRAME, LINE, TAG, joined
 from fedsyn.parties.policy import PartyFile
-from fedsyn.parties.tls import peer_of, server_credentials, server_options
+from fedsyn.parties.tls import expiry_of, peer_of, server_credentials, server_options
 from fedsyn.settings import PartyNode
 
 METHOD = "/fedsyn.Party/"
@@ -107,6 +110,8 @@ class Serving(ABC, Generic[P]):
         self._current: Current[P] | None = None
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self.most = 8 * max(limits.entries, limits.cells) + 1000 * limits.candidates + (64 << 20)
+        self.figures = Figures()
+        self._probes: ThreadingHTTPServer | None = None
         self.reading = threading.Lock()  # held while a request is in memory: there is one, of up to `most` bytes
         pool = futures.ThreadPoolExecutor(_THREADS, "party")
         self._server = grpc.server(
@@ -122,6 +127,9 @@ class Serving(ABC, Generic[P]):
             raise ConfigError(f"listen: cannot listen on {listen}")
 
     def start(self) -> None:
+        """Raises ConfigError if nobody can listen at `listen_health`; then nothing was started."""
+        if self.file.listen_health is not None:
+            self._probes = listen(self.file.listen_health, self.health)
         self._server.start()
         threading.Thread(target=self._watch_idle, daemon=True).start()
 
@@ -131,7 +139,27 @@ class Serving(ABC, Generic[P]):
         if self._current is not None:
             self.drop(self._current, "this party was stopped")
         self._server.stop(1.0).wait(5.0)
+        if self._probes is not None:
+            self._probes.shutdown()
+            self._probes.server_close()
         self.book.close()
+
+    def health(self) -> Health:
+        """One look, for probes: also at the ledger's file, which somebody may have touched."""
+        problems, runs = list[str](), 0
+        try:
+            runs = len(read_book(Path(self.file.ledger)).runs)
+        except ConfigError:
+            problems.append("the ledger's file is damaged: the party must not go on before a person has looked at it")
+        expires = expiry_of(self.credentials.certificate)
+        if expires < time.time():
+            problems.append("the certificate of this party's card has expired: fedsyn party rotate makes a new one")
+        if self._stopped.is_set():
+            problems.append("the party is stopping")
+        own, budget = self.cards[0], self.book.budget
+        spent = self.book.epsilon, budget.epsilon, budget.delta
+        busy = self._current is not None
+        return Health(own.name, self.file.role, tuple(problems), busy, self.figures, *spent, runs, expires)
 
     # Who calls -------------------------------------------------------------------------------------------------------
 
@@ -266,7 +294,7 @@ class _Routes(grpc.GenericRpcHandler):
 
     def __init__(self, service: Serving[Any]) -> None:
         self._service = service
-        self._methods = {METHOD + name: getattr(service, name) for name in service.methods}
+        self._methods = {METHOD + name: (name, getattr(service, name)) for name in service.methods}
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         if details.method == LINE:
@@ -276,15 +304,15 @@ class _Routes(grpc.GenericRpcHandler):
         if details.method == METHOD + "end":
             return grpc.stream_unary_rpc_method_handler(self._end)
         method = self._methods.get(details.method)
-        return None if method is None else grpc.stream_unary_rpc_method_handler(self._checked(method))
+        return None if method is None else grpc.stream_unary_rpc_method_handler(self._checked(*method))
 
     def _checked(
-        self, method: Callable[[bytes, str], bytes]
+        self, name: str, method: Callable[[bytes, str], bytes]
     ) -> Callable[[Iterator[bytes], grpc.ServicerContext], bytes]:
         service = self._service
 
         def call(frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            with _Sentences(context):
+            with _Sentences(context, partial(service.figures.count, name)):
                 self._only(OPERATOR, context)
                 tag = _tag(context)
                 if method == service.begin:
@@ -292,7 +320,9 @@ class _Routes(grpc.GenericRpcHandler):
                 if not service.reading.acquire(blocking=False):
                     raise ProtocolError("an order came while another one is computed")
                 try:
-                    return method(joined(frames, service.most), tag)
+                    answer = method(joined(frames, service.most), tag)
+                    service.figures.count(name, "answered")
+                    return answer
                 finally:
                     service.reading.release()
             raise AssertionError  # what left above was an error
@@ -324,10 +354,10 @@ class _Routes(grpc.GenericRpcHandler):
 
 
 class _Sentences:
-    """Turns errors into a status code and a sentence; nothing else about an error leaves."""
+    """Turns errors into a status code and a sentence; nothing else about an error leaves. `count` hears the outcome."""
 
-    def __init__(self, context: grpc.ServicerContext) -> None:
-        self._context = context
+    def __init__(self, context: grpc.ServicerContext, count: Callable[[str], None] = lambda outcome: None) -> None:
+        self._context, self._count = context, count
 
     def __enter__(self) -> None:
         return None
@@ -346,6 +376,7 @@ class _Sentences:
             code = codes.INTERNAL
         text = str(error) if isinstance(error, FedsynError) else f"an internal error ({type(error).__name__})"
         level = logging.WARNING if isinstance(error, BudgetExceeded | ProtocolError) else logging.INFO
+        self._count("refused" if isinstance(error, FedsynError) else "failed")
         _log.log(level, "refused: %s", text)
         self._context.abort(code, text)
 

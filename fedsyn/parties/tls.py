@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from fedsyn.errors import ProtocolError
 from fedsyn.parties.keys import Credentials, host_in, split_address
@@ -66,6 +68,17 @@ def der(certificate: str) -> bytes:
         return ssl.PEM_cert_to_DER_cert(certificate.strip())
     except ValueError:
         raise ProtocolError("a certificate is malformed") from None
+
+
+def expiry_of(certificate: str) -> float:
+    """When a certificate ends, seconds since 1970."""
+    return x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc.timestamp()
+
+
+def name_of(certificate: str) -> str:
+    """The name that `fedsyn party keygen` was given."""
+    subject = x509.load_pem_x509_certificate(certificate.encode()).subject
+    return str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
 def peer_of(context: grpc.ServicerContext, pins: Mapping[bytes, str]) -> str:

@@ -80,6 +80,8 @@ class Driver(OwnLoop):
             self.recorder = Recorder(journal)
             record = self.recorder.charged if self.recorder.is_on else None
             self.ledger = contract.new_ledger(contract.trusted(self.config), randomness, record)
+            if self.recorder.past("ledger") is None and self.recorder.is_on:
+                self.recorder.add("ledger", state=self.ledger.to_dict())
             return
         self.recorder, self._returning = after.recorder, after._returning
         self.ledger, self.clients, self.records, self.costs = after.ledger, after.clients, after.records, after.costs

@@ -65,13 +65,17 @@ def keep_ledger(out: Path) -> None:
 def default_out(config: RunConfig, root: Path = Path("runs")) -> Path:
     """runs/MECHANISM-SOURCE-TIME, a new folder each time."""
     source = Path(config.data.source).name.split(".")[0].replace(":", "-") or "data"
+    return new_out(root, f"{config.mechanism.name.rpartition(':')[2]}-{source}")
+
+
+def new_out(root: Path = Path("runs"), name: str = "run") -> Path:
+    """runs/NAME-TIME, which nobody has; for a run whose configuration cannot be read, too."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    name = config.mechanism.name.rpartition(":")[2]
-    out = root / f"{name}-{source}-{stamp}"
+    out = root / f"{name}-{stamp}"
     suffix = 1
     while out.exists():
         suffix += 1
-        out = root / f"{name}-{source}-{stamp}-{suffix}"
+        out = root / f"{name}-{stamp}-{suffix}"
     return out
 
 
@@ -114,6 +118,11 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_text(
         json.dumps({"format": FORMAT, **value}, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
     )
+
+
+def is_complete(out: Path) -> bool:
+    """Whether a run has left all of its files: the page is the last one."""
+    return (out / "metrics.json").is_file() and (out / "report.html").is_file()
 
 
 def load_metrics(out: Path) -> dict[str, float]:

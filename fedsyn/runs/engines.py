@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -12,18 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError, RunError
+from fedsyn.errors import ConfigError
 from fedsyn.flower.grid import InProcessGrid
-from fedsyn.flower.launch import app_folder, run_on_superlink
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.registry import contract_class
-from fedsyn.runs.directory import RESULTS, keep_ledger, load_metrics, raise_recorded_error
+from fedsyn.runs.deployment import run_elsewhere, superlink_of
+from fedsyn.runs.directory import RESULTS, keep_ledger
 from fedsyn.runs.finish import finish
-from fedsyn.runs.orders import load_operator_key, order_of
+from fedsyn.runs.orders import load_operator_key
 from fedsyn.runs.prepare import Prepared, prepare
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve, told_what_was_spent
 from fedsyn.runs.stores import run_store
+from fedsyn.runs.submitted import Submitted, give_up
 from fedsyn.runs.synthesis import require_room
 from fedsyn.settings import RayNode
 
@@ -45,6 +44,7 @@ def run(
     table: Table | None = None,
     schema: Schema | None = None,
     full_page: bool = True,
+    resume: bool = False,
 ) -> dict[str, float]:
     """Runs a configuration on its engine and leaves the run directory `out`. Returns the metrics.
 
@@ -63,6 +63,7 @@ def run(
     """
     out = Path(out).resolve()
     started = time.perf_counter()
+    kept = _resumed(config, out) if resume else None
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -70,12 +71,18 @@ def run(
         raise ConfigError(f"the run directory {out} cannot be made: {why}; name another with --out") from None
     try:
         with run_store(out) as store:
-            _spare_schemas(config, out)
+            if kept is None:
+                _spare_schemas(config, out)
             prepared = prepare(config, store, table, schema)
             _require_possible(config, prepared, out)
             if config.runtime.engine == "deployment":
-                _clear(config, out)
-                return _run_elsewhere(config, prepared, out, progress)
+                superlink = superlink_of(config)
+                if kept is None:
+                    _clear(config, out)
+                else:
+                    kept.require_same(config, prepared.schema, out)
+                    (out / "error.json").unlink(missing_ok=True)
+                return run_elsewhere(config, prepared, out, superlink, progress, kept)
             log.info("%s, holders: %d, into %s", config.mechanism.name, prepared.clients, out)
             with _grid(config, prepared) as grid:
                 _clear(config, out)
@@ -87,6 +94,15 @@ def run(
     finally:
         if not any(out.iterdir()):
             out.rmdir()
+
+
+def _resumed(config: RunConfig, out: Path) -> Submitted:
+    """The unfinished run in a run directory; ConfigError where there is none."""
+    if config.runtime.engine != "deployment":
+        raise ConfigError(
+            f"--resume: a run with runtime.engine: {config.runtime.engine} is a simulation, which starts again"
+        )
+    return Submitted.load(out)
 
 
 def _require_possible(config: RunConfig, prepared: Prepared, out: Path) -> None:
@@ -126,6 +142,7 @@ def _clear(config: RunConfig, out: Path) -> None:
     The ledger of an earlier run that released anything is kept, as ledger-1.json and so on: what was spent on the rows
     stays spent, whatever becomes of its table.
     """
+    give_up(out)
     keep_ledger(out)
     for name in RESULTS:
         (out / name).unlink(missing_ok=True)
@@ -175,38 +192,3 @@ def _ray_grid(
     except BaseException:
         cluster.close()
         raise
-
-
-def _run_elsewhere(config: RunConfig, prepared: Prepared, out: Path, progress: Progress | None) -> dict[str, float]:
-    """A deployment: Flower starts the ServerApp, which serves and finishes; this process watches."""
-    watch = _Watch(out / "rounds.jsonl", progress)
-    with app_folder() as app:
-        if config.runtime.superlink is None:
-            raise ConfigError("runtime.superlink: a deployment needs the name of a SuperLink connection of Flower")
-        # The SuperLink may be another machine: what its ServerApp needs travels with the run, not by path.
-        name = secrets.token_hex(16)
-        order = order_of(config, prepared.schema, name)
-        overrides = run_config_of(config, schema=prepared.schema, out=out, run=name, order=order)
-        log = run_on_superlink(app, overrides, superlink=config.runtime.superlink, poll=watch)
-    watch()
-    raise_recorded_error(out)
-    if not (out / "metrics.json").is_file():
-        elsewhere = "(or it is on the SuperLink's machine, under the same path)"
-        raise RunError(f"the run left no result in {out} {elsewhere}; its log: {log}")
-    return load_metrics(out)
-
-
-class _Watch:
-    """Reports the rounds that another process appends to rounds.jsonl."""
-
-    def __init__(self, path: Path, progress: Progress | None) -> None:
-        self.path, self.progress, self.seen = path, progress, 0
-
-    def __call__(self) -> bool:
-        """Reports what is new; whether the run has left its result or its error."""
-        if self.progress is not None and self.path.is_file():
-            lines = self.path.read_text(encoding="utf-8").splitlines()
-            for line in lines[self.seen :]:
-                self.progress(RoundRecord.read(json.loads(line)))
-            self.seen = len(lines)
-        return any((self.path.parent / name).is_file() for name in ("report.html", "error.json"))

@@ -24,6 +24,7 @@ its place never serve the same run together.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import io
@@ -34,13 +35,14 @@ import shutil
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from fedsyn.errors import ConfigError, RunError
-from fedsyn.privacy import Ledger, Release
+from fedsyn.privacy import Ledger
 from fedsyn.version import __version__
 
 FOLDER = "journal"
@@ -68,13 +70,14 @@ class RunJournal:
     # Life -------------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def begin(cls, out: Path, *, run: str, config: str) -> RunJournal:
+    def begin(cls, out: Path, *, run: str, config: str, schema: str) -> RunJournal:
         """The journal of a run that begins, in its run directory.
 
         Args:
             out: the run directory.
             run: name of the run.
             config: `RunConfig.sha256`.
+            schema: hash of the schema.
 
         Raises:
             ConfigError: there is one already.
@@ -86,7 +89,8 @@ class RunJournal:
             lock.close()
             raise ConfigError(f"{out} has the journal of an unfinished run; resume it with --resume")
         key = secrets.token_hex(32)
-        facts = {"kind": "begin", "format": _FORMAT, "run": run, "config": config, "key": key, "fedsyn": __version__}
+        facts = {"kind": "begin", "format": _FORMAT, "fedsyn": __version__}
+        facts |= {"run": run, "config": config, "schema": schema, "key": key}
         for name in ("open", "answers"):  # perhaps what is left of a process that was killed right here
             _private(folder / name).close()
             os.truncate(folder / name, 0)
@@ -97,22 +101,20 @@ class RunJournal:
         return cls(folder, lock, facts)
 
     @classmethod
-    def resume(cls, out: Path, *, run: str, config: str) -> RunJournal:
-        """The journal that an earlier process of the run left; a new one where that died before it began.
+    def resume(cls, out: Path, *, run: str, config: str, schema: str) -> RunJournal:
+        """The journal that an earlier process of the run left.
 
         Raises:
-            ConfigError: it is of another run or configuration.
+            ConfigError: there is none, or it is of another run, configuration or schema.
             RunError: another process holds it, or it is damaged.
         """
         folder, facts = out / FOLDER, unfinished(out)
-        if facts is None:  # so nobody was asked for anything
-            return cls.begin(out, run=run, config=config)
+        if facts is None:
+            raise ConfigError(f"there is no journal of the run in {out} on the SuperLink's machine: nothing to resume")
         if facts["run"] != run:
             raise ConfigError(f"the journal in {out} belongs to another run; name the directory of the one to resume")
-        if facts["config"] != config:
-            raise ConfigError(
-                f"the run in {out} was begun with another configuration; resume it with that one ({out}/config.yaml)"
-            )
+        if (facts["config"], facts["schema"]) != (config, schema):
+            raise ConfigError(f"the run in {out} was begun with another configuration or schema; resume it with those")
         lock = _locked(folder)
         for name in ("answers", "open"):
             os.truncate(folder / name, sum(size for size, _ in _records(folder / name)))
@@ -195,26 +197,34 @@ def unfinished(out: Path) -> Mapping[str, Any] | None:
     return _begun(out / FOLDER) if (out / FOLDER).is_dir() else None
 
 
-def charges(out: Path) -> list[Release]:
-    """What the unfinished run in this directory has spent.
+def spent(out: Path) -> Ledger | None:
+    """The ledger of the unfinished run in this directory, with all that it may have released; None: it has none yet.
 
     Raises:
         RunError: the journal is damaged.
     """
-    folder, entries, last = out / FOLDER, list[Mapping[str, Any]](), 0
+    folder, state = out / FOLDER, None
+    entries: list[Mapping[str, Any]] = []
+    last = 0
     for _, record in _records(folder / "answers"):
+        state = record["state"] if record["kind"] == "ledger" else state
         entries += record.get("releases", [])
         last = int(record.get("number", last))
     kept = [record for _, record in _records(folder / "open")]
     if kept and kept[0]["number"] > last:
         entries += [record["release"] for record in kept if record["kind"] == "charge"]
-    return [Release.from_dict(entry) for entry in entries]
+    return None if state is None else Ledger.from_dict({**state, "releases": entries})
 
 
-def spent(out: Path, ledger: Ledger) -> Ledger:
-    """This ledger, which is empty, with what the unfinished run in this directory has spent."""
-    ledger.reenter(charges(out))
-    return ledger
+@contextmanager
+def held(out: Path) -> Iterator[None]:
+    """Keeps other processes from the journal of a run directory.
+
+    Raises:
+        RunError: one of them holds it.
+    """
+    with _locked(out / FOLDER):
+        yield
 
 
 def remove(out: Path) -> None:
@@ -263,11 +273,14 @@ def _append(file: IO[bytes], entry: Mapping[str, Any]) -> None:
     payload = encode(entry)
     head = struct.pack("<Q32s", len(payload), hashlib.sha256(payload).digest())
     record = memoryview(head + struct.pack("<I", zlib.crc32(head)) + payload)
+    before = os.fstat(file.fileno()).st_size
     try:
         while record:
             record = record[os.write(file.fileno(), record) :]
         os.fsync(file.fileno())
     except OSError as error:
+        with contextlib.suppress(OSError):  # a part of a record may stand at the end alone
+            os.ftruncate(file.fileno(), before)
         raise RunError(
             f"the run's journal cannot be written: {error.strerror}; make room, and resume the run with --resume"
         ) from None
@@ -352,4 +365,4 @@ def decode(payload: bytes) -> dict[str, Any]:
     return result
 
 
-__all__ = ["FOLDER", "RunJournal", "charges", "decode", "encode", "remove", "spent", "unfinished"]
+__all__ = ["FOLDER", "RunJournal", "decode", "encode", "held", "remove", "spent", "unfinished"]

@@ -33,6 +33,8 @@ def run_config_of(
     out: Path | None = None,
     run: str = "",
     order: str = "",
+    reply: str = "",
+    resume: bool = False,
 ) -> dict[str, str]:
     """The Flower run configuration of a run that was prepared: the resolved configuration itself, and what it needs.
 
@@ -43,6 +45,8 @@ def run_config_of(
         out: run directory.
         run: a deployment's own name of the run, the same when it is resumed.
         order: the operator's signature under the run.
+        reply: public key of the starter, to which the run directory is sent if it does not share the disk.
+        resume: the run was begun before; its journal must be there.
     """
     document = config.to_dict()
     document["runtime"].pop("operator_key", None)  # the place of a secret is nobody else's business
@@ -53,6 +57,8 @@ def run_config_of(
         "out": "" if out is None else str(out),
         "run": run,
         "order": order,
+        "reply": reply,
+        "resume": "yes" if resume else "",
     }
 
 

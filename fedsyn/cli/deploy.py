@@ -1,0 +1,283 @@
+"""`fedsyn deploy ...`: what the operator of a federation types."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedsyn.cli.console import SetOption, err_console, out_console
+from fedsyn.cli.runs import ForceOption, OutOption, ResumeOption, carry_out
+from fedsyn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedsyn.deploy.changes import Change
+    from fedsyn.deploy.init import Made
+    from fedsyn.deploy.plan import Approval, Plan
+    from fedsyn.deploy.status import Status
+
+app = typer.Typer(help="A federation on real machines: its files, its SuperLink, its runs.", no_args_is_help=True)
+
+FolderArgument = Annotated[Path, typer.Argument(help="That 'deploy init' made, or its operator/.", metavar="[FOLDER]")]
+FolderOption = Annotated[Path, typer.Option("--folder", help="That 'deploy init' made, or its operator/.")]
+HERE = Path()
+
+
+@app.command()
+def init(
+    out: Annotated[Path, typer.Option(help="New folder; its name is the federation's.")],
+    holders: Annotated[list[str], typer.Option(help="Data holders: --holders north south, or north,south.")],
+    more: Annotated[list[str] | None, typer.Argument(help="Further data holders.", metavar="[NAME]...")] = None,
+    operator_host: Annotated[
+        list[str] | None, typer.Option(help="Name or IP by which holders reach the SuperLink; may be repeated.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="Of the SuperLink.")] = 8000,
+    schema: Annotated[Path | None, typer.Option(help="The agreed schema, if there is one already.")] = None,
+    parties: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=HOST:PORT of three computing parties, or of one crypto party; may be repeated."),
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="Of a run, and at first of each table's whole life.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="At which.")] = 1e-6,
+    rounds: Annotated[int, typer.Option(help="Of the mechanism.")] = 10,
+    approval: Annotated[
+        str, typer.Option(help="Of a run by each holder: 'by person', 'by hash' or 'always'.")
+    ] = "by person",
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no authentication: for trials only.")] = False,
+) -> None:
+    """Write a folder for the operator, each data holder and each party, with its keys and its one command."""
+    from fedsyn.deploy.init import init as write
+    from fedsyn.deploy.plan import APPROVALS, Plan, split_names, split_parties
+    from fedsyn.errors import nearest
+
+    if approval not in APPROVALS:
+        near = nearest(approval, APPROVALS)
+        raise ConfigError(f"--approval: must be one of {', '.join(map(repr, APPROVALS))}, found '{approval}'{near}")
+    chosen: Approval = approval
+    plan = Plan(
+        out.absolute().name,
+        split_names([*holders, *(more or ())]),
+        split_parties(parties or ()),
+        tuple(operator_host or ("localhost",)),
+        port,
+        schema=schema,
+        epsilon=epsilon,
+        delta=delta,
+        rounds=rounds,
+        approval=chosen,
+        insecure=insecure,
+    )
+    _say_made(plan, write(plan, out), out)
+
+
+@app.command()
+def link(folder: FolderArgument = HERE) -> None:
+    """Run the SuperLink until stopped: it is started again when it dies, and knows the nodes of federation.yaml."""
+    import logging
+    import signal
+    import threading
+
+    from fedsyn.deploy.federation import place_of
+    from fedsyn.deploy.link import Link, only_one
+
+    place = place_of(folder)
+    log = logging.getLogger("fedsyn.link")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    stopping = threading.Event()
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, lambda *_: stopping.set())
+    with only_one(place):
+        made = Link(place, log.info)
+        facts = made.federation.superlink
+        _say(f"SuperLink of '{made.federation.name}': nodes call {facts.address}; log: {place.state / 'superlink.log'}")
+        if facts.insecure:
+            err_console.print("INSECURE: no TLS and no authentication of nodes; for trials only", style="bold red")
+        made.run(stopping)
+    _say("stopped")
+
+
+@app.command()
+def run(
+    folder: FolderArgument = HERE,
+    config: Annotated[Path | None, typer.Option(help="Another configuration than the folder's run.yaml.")] = None,
+    set_: SetOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    resume: ResumeOption = False,
+) -> None:
+    """Order a run, wait for it, and leave the synthetic table, the model and the ledger in a directory."""
+    from fedsyn.deploy.federation import place_of
+    from fedsyn.deploy.ordering import configuration, connected, missing, require_link
+
+    place = place_of(folder)
+    federation = place.load()
+    loaded = configuration(place, federation, config, set_ or ())
+    require_link(place, federation)
+    absent = missing(place, federation)
+    if absent:
+        err_console.print(f"not online: {', '.join(absent)}; waiting for them", highlight=False)
+    with connected(place, federation):
+        carry_out(loaded, out, force, resume)
+
+
+@app.command()
+def status(
+    folder: FolderArgument = HERE,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: the same as JSON.")] = False,
+) -> None:
+    """Show who is online and since when, and the latest runs."""
+    import json
+
+    from fedsyn.deploy.federation import place_of
+    from fedsyn.deploy.status import status as look
+
+    found = look(place_of(folder))
+    if as_json:
+        sys.stdout.write(json.dumps(found.to_dict(), indent=1) + "\n")
+    else:
+        _show_status(found)
+
+
+@app.command()
+def stop(
+    folder: FolderArgument = HERE,
+    run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="Stop this run, not the SuperLink.")] = None,
+) -> None:
+    """Stop the SuperLink; or, with --run, a run. What was released stays charged."""
+    from fedsyn.deploy.federation import place_of
+    from fedsyn.deploy.stopping import stop_link, stop_run
+
+    place = place_of(folder)
+    if run_id is not None:
+        stop_run(place, run_id)
+        _say(f"run {run_id} is stopped; what holders released stays charged")
+        return
+    stop_link(place)
+    _say("the SuperLink is stopped; a run that it was in can go on: fedsyn deploy link, then deploy run --resume")
+
+
+@app.command()
+def rotate_keys(
+    name: Annotated[str | None, typer.Argument(help="Of the holder.", metavar="[NAME]")] = None,
+    card: Annotated[Path | None, typer.Option(help="That 'fedsyn node new-keys' wrote.")] = None,
+    link_: Annotated[bool, typer.Option("--link", help="A new key and certificate for the SuperLink.")] = False,
+    folder: FolderOption = HERE,
+) -> None:
+    """Take a holder's new public keys from its card; or, with --link, renew the SuperLink's certificate."""
+    from fedsyn.deploy.changes import renew_link, rotate_keys
+    from fedsyn.deploy.federation import place_of
+
+    place = place_of(folder)
+    if link_ == (name is not None) or (name is None) != (card is None):
+        raise ConfigError(
+            "expected NAME --card FILE for a holder's new keys, or --link for the SuperLink's; see --help"
+        )
+    if name is None or card is None:
+        renew_link(place)
+        _say("a new key and certificate for the SuperLink; nobody has to hear of it: fedsyn deploy stop, then link")
+        return
+    changed = rotate_keys(place, name, card)
+    holder = changed.holder
+    _say(f"{name} has new keys. By telephone, before you go on: is the card's fingerprint {holder.card.fingerprint}?")
+    _say_change(changed)
+    if holder.identity is not None:
+        others = ", ".join(other.name for other in changed.federation.present if other.name != name)
+        _say(
+            f"send the new line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:"
+        )
+        _say(f"{holder.partition}: {holder.identity}")
+
+
+@app.command()
+def revoke(
+    name: Annotated[str, typer.Argument(help="Of the holder.", metavar="NAME")],
+    folder: FolderOption = HERE,
+) -> None:
+    """Take a holder out, for good: its node is refused from now on, and its line leaves the rosters."""
+    from fedsyn.deploy.changes import revoke
+    from fedsyn.deploy.federation import place_of
+
+    place = place_of(folder)
+    changed = revoke(place, name)
+    _say(f"{name} is revoked")
+    _say_change(changed)
+    if changed.holder.identity is not None:
+        others = ", ".join(other.name for other in changed.federation.present)
+        _say(f"tell {others} to delete this line of their roster.yaml, and to restart their nodes:")
+        _say(f"{changed.holder.partition}: {changed.holder.identity}")
+    left = len(changed.federation.present)
+    _say(f"{left} holders are left: lower clients and minimum_cohort in run.yaml; holders, theirs in node.yaml")
+
+
+# What is said --------------------------------------------------------------------------------------------------------
+
+
+def _say_made(plan: Plan, made: Made, out: Path) -> None:
+    from fedsyn.deploy.readmes import INSECURE, SEEN
+
+    federation = made.federation
+    _say(f"wrote the federation '{plan.name}' to {out}:")
+    _say(f"  {out}/operator  stays here; NEVER send it. Its README.md has your commands")
+    for holder in federation.holders:
+        folder, mark = f"{out}/holders/{holder.name}", holder.card.fingerprint
+        _say(f"  {folder}  send all of it to {holder.name}, and delete it here: {mark}")
+    for party in federation.parties:
+        _say(f"  {out}/parties/{party.name}  send all of it to {party.name}, and delete it here: {party.fingerprint}")
+    _say(
+        "send over a channel that nobody else reads. By telephone, compare the fingerprints above"
+        + (f" and that of ca.crt: {made.authority}" if made.authority else "")
+    )
+    if plan.schema is None:
+        _say(f"no schema was given: put the agreed schema.yaml into {out}/operator and into each holder's folder")
+    if plan.hosts == ("localhost",):
+        _say("nodes on other machines need --operator-host: as it stands, the SuperLink is 'localhost'")
+    _say(f"then, here: fedsyn deploy link {out}")
+    err_console.print(SEEN.strip(), style="bold yellow", highlight=False, soft_wrap=True)
+    if plan.insecure:
+        err_console.print(INSECURE.strip(), style="bold red", highlight=False, soft_wrap=True)
+
+
+def _say_change(changed: Change) -> None:
+    for sentence in changed.done:
+        _say(sentence)
+    if changed.told is not None:
+        _say(f"{changed.told}; it follows at its next start")
+    elif not changed.done:
+        _say("no SuperLink runs here: it follows at its next start")
+
+
+def _show_status(found: Status) -> None:
+    from rich.table import Table
+
+    restarts = f", started again {found.restarts} times" if found.restarts else ""
+    ends = f"; certificate: {found.certificate:.0f} days" if found.certificate is not None else "; INSECURE"
+    _say(f"{found.name}: SuperLink {found.address} is {found.link}{restarts}{ends}")
+    table = Table("holder", "id", "status", "since", "fingerprint", box=None, pad_edge=False)
+    for holder in found.holders:
+        table.add_row(holder.name, str(holder.partition), holder.status, _ago(holder.since), holder.fingerprint)
+    out_console.print(table, highlight=False)
+    if found.runs:
+        runs = Table("run", "status", "since", "rounds", "directory", box=None, pad_edge=False)
+        for each in found.runs:
+            rounds = "" if each.rounds is None else str(each.rounds)
+            runs.add_row(each.id, each.status, _ago(each.since), rounds, each.out)
+        out_console.print(runs, highlight=False)
+
+
+def _ago(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,132 @@
+"""Flower's SuperLink behind a gate: `python -m fedsyn.flower.superlink --parent PID ARGUMENTS-OF-flower-superlink`.
+
+In Flower 1.41 nodes (Fleet API), people (Control API) and ServerApps (Runtime API) call one port, and authentication of
+nodes covers the first alone. So whoever reaches the port could submit an app, which the SuperLink's machine then runs;
+register a node of its own; stop runs; or take a run's task and ask the holders in its place. The gate lets machines of
+others have the Fleet API and nothing else. Whoever calls from this machine (a ServerApp does, and its operator) is let
+through.
+
+A proxy on this machine that does not say for whom it asks opens the gate: all its callers seem to be this machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+#: In every answer: how a supervisor knows that there is a gate.
+HEADER = (b"x-fedsyn-gate", b"1")
+_OPEN = ("/v1/fleet/",)
+_HEALTH = "/health"
+#: A request with one of these came through a proxy: its caller is not who it seems to be.
+_FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
+
+
+class Gate:
+    """ASGI: refuses what is not for nodes, unless this machine asks."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        hidden = any(name in _FORWARDED for name, _ in scope.get("headers", ()))
+        client = None if hidden else scope.get("client")
+        if scope["type"] != "http" or not allowed(str(scope["path"]), client, scope.get("server")):
+            await _refuse(scope, send)
+            return
+
+        async def told(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), HEADER]
+            await send(message)
+
+        await self.app(scope, receive, told)
+
+
+def allowed(path: str, client: tuple[str, int] | None, server: tuple[str, int | None] | None) -> bool:
+    """Whether a caller may ask for a path: for nodes' paths everybody, for all others this machine.
+
+    >>> allowed("/v1/fleet/pull-messages", ("192.0.2.7", 40000), ("192.0.2.1", 8000))
+    True
+    >>> allowed("/v1/control/start-run", ("192.0.2.7", 40000), ("192.0.2.1", 8000))
+    False
+    >>> allowed("/v1/control/start-run", ("192.0.2.1", 40000), ("192.0.2.1", 8000))
+    True
+    """
+    if path == _HEALTH or path.startswith(_OPEN):
+        return True
+    if client is None or server is None:
+        return False
+    try:
+        caller, here = _address(client[0]), _address(server[0])
+    except ValueError:
+        return False
+    return caller.is_loopback or caller == here
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    address = ipaddress.ip_address(text)
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    headers = [(b"content-type", b"text/plain"), HEADER]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": b"only for the SuperLink's own machine\n"})
+
+
+def _watch_parent(parent: int, every: float = 0.5) -> None:
+    """Ends this process and its helpers when its supervisor is gone."""
+    while os.getppid() == parent:
+        time.sleep(every)
+    os.killpg(0, signal.SIGTERM)
+    time.sleep(3.0)
+    os.killpg(0, signal.SIGKILL)
+
+
+def main() -> None:
+    """Starts `flower-superlink` with the gate in front of everything else."""
+    import fedsyn.flower as _first  # noqa: F401 (sets what Flower reads when it is first imported)
+
+    if sys.argv[1:2] == ["--parent"]:
+        threading.Thread(target=_watch_parent, args=(int(sys.argv[2]),), daemon=True).start()
+        del sys.argv[1:3]
+    # Callers' addresses are those of their connections: no header of theirs changes them.
+    os.environ["FORWARDED_ALLOW_IPS"] = ""
+    from flwr.supercore.logger import update_console_handler
+    from flwr.superlink import main as superlink
+    from flwr.superlink.cli import flower_superlink
+
+    make = superlink.create_app
+
+    def create_app(*given: Any, **named: Any) -> Any:
+        # From here on the console is for what is wrong; the log file, which is rotated, has the rest.
+        update_console_handler("WARNING", timestamps=True, colored=False)
+        app = make(*given, **named)
+        app.add_middleware(Gate)  # the last one added is the first one asked
+        return app
+
+    superlink.create_app = create_app
+    sys.argv[0] = "flower-superlink"
+    flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

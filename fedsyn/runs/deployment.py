@@ -1,0 +1,174 @@
+"""A run on a SuperLink that others operate, from the side that starts it: submitted, watched, resumed, brought home.
+
+It always ends: with the metrics of a finished run, or with the real cause and what to do next. What the run has spent
+stays spent, and stands in its journal (`fedsyn.runs.journal`) and ledger.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError, FedsynError, RunError
+from fedsyn.flower.launch import app_folder, submit, wait
+from fedsyn.flower.watching import COMPLETED, STOPPED, RunState, SuperLink, Unreachable
+from fedsyn.protocol.record import RoundRecord
+from fedsyn.runs import journal
+from fedsyn.runs.directory import is_complete, load_metrics, raise_recorded_error
+from fedsyn.runs.orders import order_of
+from fedsyn.runs.prepare import Prepared
+from fedsyn.runs.returned import unpacked
+from fedsyn.runs.run_config import run_config_of
+from fedsyn.runs.submitted import Submitted, forget
+
+Progress = Callable[[RoundRecord], None]
+
+
+def superlink_of(config: RunConfig) -> SuperLink:
+    """The SuperLink that a deployment's configuration names.
+
+    Raises:
+        ConfigError: it names none, or none that Flower's configuration has.
+        RunError: it does not answer, or refuses.
+    """
+    if config.runtime.superlink is None:
+        raise ConfigError("runtime.superlink: a deployment needs the name of a SuperLink connection of Flower")
+    superlink = SuperLink(config.runtime.superlink)
+    try:
+        superlink.state("1")
+    except Unreachable as error:
+        raise RunError(
+            f"the SuperLink '{superlink.name}' at {superlink.address} does not answer ({error}); nothing was submitted"
+        ) from None
+    return superlink
+
+
+def run_elsewhere(
+    config: RunConfig,
+    prepared: Prepared,
+    out: Path,
+    superlink: SuperLink,
+    progress: Progress | None,
+    resumed: Submitted | None = None,
+) -> dict[str, float]:
+    """Flower starts the ServerApp, which serves and finishes; this process watches.
+
+    Args:
+        config: the configuration.
+        prepared: the schema, and no table.
+        out: run directory; cleared before, unless the run is resumed.
+        superlink: where the run goes.
+        progress: called with each finished round, where SuperLink and starter share a disk.
+        resumed: the run that goes on; None: a new one.
+
+    Raises:
+        FedsynError: it has not finished, and why.
+    """
+    kept = resumed or Submitted.new(config, prepared.schema, superlink.name)
+    watch = _Watch(out / "rounds.jsonl", progress)
+    try:
+        if resumed is None or not _ends_well(kept, superlink, watch, config.runtime.patience):
+            (out / "error.json").unlink(missing_ok=True)
+            kept = replace(kept, superlink=superlink.name, flower_run="")
+            kept.save(out)
+            flower_run = _submitted(config, prepared, out, kept, resume=resumed is not None)
+            kept = replace(kept, flower_run=flower_run)
+            kept.save(out)
+        state = wait(superlink, kept.flower_run, watch, patience=config.runtime.patience)
+        watch()
+        _brought_home(superlink, kept, out)
+        raise_recorded_error(out)
+    except FedsynError as error:
+        if not _is_worth_resuming(out, kept):
+            forget(out)
+            raise
+        # Bad input that the other side found after something was spent is a failed run (`told_what_was_spent`).
+        raise type(error)(f"{error}{_next(out)}") from error
+    if not is_complete(out):
+        raise RunError(f"{_ended(state, kept, superlink)}{_next(out)}")
+    journal.remove(out)  # also where the ServerApp was killed between its result and this
+    forget(out)
+    return load_metrics(out)
+
+
+def _ends_well(kept: Submitted, superlink: SuperLink, watch: _Watch, patience: float) -> bool:
+    """Whether the run that is to be resumed is complete in the end without that.
+
+    It may be going on still, and only nobody watched; or a SuperLink that was started anew has yet to notice that its
+    ServerApp is gone. Two of them would not work side by side: one holds the journal. So the end of the first is waited
+    for.
+    """
+    if not kept.flower_run or kept.superlink != superlink.name or superlink.state(kept.flower_run) is None:
+        return False
+    return wait(superlink, kept.flower_run, watch, patience=patience).outcome == COMPLETED
+
+
+def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted, *, resume: bool) -> str:
+    """Submits the run; Flower's number of it. The SuperLink may be another machine: nothing travels by path."""
+    from fedsyn.aggregation.secagg.primitives import KeyPair
+
+    reply = KeyPair(bytes.fromhex(kept.secret)).public.hex()
+    order = order_of(config, prepared.schema, kept.run)
+    facts = run_config_of(
+        config, schema=prepared.schema, out=out, run=kept.run, order=order, reply=reply, resume=resume
+    )
+    with app_folder() as app:
+        return submit(app, kept.superlink, facts)
+
+
+def _brought_home(superlink: SuperLink, kept: Submitted, out: Path) -> None:
+    """Fetches the run directory where the ServerApp worked in another one."""
+    if is_complete(out) or (out / "error.json").is_file():
+        return
+    try:
+        log = superlink.log(kept.flower_run)
+    except Unreachable:
+        return
+    unpacked(log, kept.run, bytes.fromhex(kept.secret), out)
+
+
+def _ended(state: RunState, kept: Submitted, superlink: SuperLink) -> str:
+    """How a run without a result has ended."""
+    log = f"flwr log {kept.flower_run} {superlink.name}"
+    if state.outcome == STOPPED:
+        return f"the run was stopped ({state.details})" if state.details else "the run was stopped"
+    if state.outcome == COMPLETED:
+        return f"the run is complete, and what it left has not come back; its log: {log}"
+    why = f": {state.details}" if state.details else ""
+    return f"the run's ServerApp ended without a result{why}; its log: {log}"
+
+
+def _is_worth_resuming(out: Path, kept: Submitted) -> bool:
+    """Whether anything may have been spent: not if the run was never submitted, or said itself that nothing was."""
+    if not kept.flower_run:
+        return False
+    error = out / "error.json"
+    if not error.is_file():
+        return True
+    return json.loads(error.read_text(encoding="utf-8"))["kind"] != "input" or journal.unfinished(out) is not None
+
+
+def _next(out: Path) -> str:
+    return f". What it has spent stays spent; to go on with it type the same command with --out {out} --resume"
+
+
+class _Watch:
+    """Reports the rounds that another process appends to rounds.jsonl."""
+
+    def __init__(self, path: Path, progress: Progress | None) -> None:
+        self.path, self.progress, self.seen = path, progress, 0
+
+    def __call__(self) -> bool:
+        """Reports what is new; whether the run has left its result or its error."""
+        if self.progress is not None and self.path.is_file():
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+            for line in lines[self.seen :]:
+                self.progress(RoundRecord.read(json.loads(line)))
+            self.seen = max(self.seen, len(lines))
+        return any((self.path.parent / name).is_file() for name in ("report.html", "error.json"))
+
+
+__all__ = ["run_elsewhere", "superlink_of"]

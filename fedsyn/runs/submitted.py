@@ -1,0 +1,162 @@
+"""A deployment's run from the outside: what its starter keeps of it, and where its ServerApp puts its files.
+
+`fedsyn run` leaves `run.json` in the run directory while the run is not finished: its name, by which it is resumed, and
+the key for what comes back. The ServerApp runs on the SuperLink's machine. If it finds that file under the same path,
+it works in that directory: starter and SuperLink share a disk. If not, it works in a folder of its own there,
+`runs_folder()/NAME`, and sends the run directory back in the end (`fedsyn.runs.returned`). In either case the journal
+lies beside the ServerApp, on the SuperLink's machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsyn.config import FORMAT, RunConfig
+from fedsyn.errors import ConfigError, RunError
+from fedsyn.runs import journal
+from fedsyn.runs.directory import write_json
+from fedsyn.runs.orders import is_run_name
+from fedsyn.schema import Schema
+
+FILE = "run.json"
+
+
+@dataclass
+class Submitted:
+    """What a starter keeps of a run that is not finished.
+
+    Attributes:
+        run: its own name, the same when it is resumed.
+        config: `RunConfig.sha256`.
+        schema: hash of its schema.
+        superlink: name of the connection that it was submitted to last.
+        flower_run: Flower's number of it there; empty: it was not submitted yet.
+        secret: X25519 key for the files that come back, hex.
+    """
+
+    run: str
+    config: str
+    schema: str
+    superlink: str
+    flower_run: str = ""
+    secret: str = ""
+
+    @classmethod
+    def new(cls, config: RunConfig, schema: Schema, superlink: str) -> Submitted:
+        return cls(secrets.token_hex(16), config.sha256, schema.sha256, superlink, secret=secrets.token_hex(32))
+
+    @classmethod
+    def load(cls, out: Path) -> Submitted:
+        """What is kept in a run directory.
+
+        Raises:
+            ConfigError: no unfinished run was started there.
+        """
+        try:
+            facts = json.loads((out / FILE).read_text(encoding="utf-8"))
+            return cls(**{key: str(value) for key, value in facts.items() if key != "format"})
+        except FileNotFoundError:
+            finished = (out / "metrics.json").is_file()
+            why = "the run in it has finished" if finished else "no run that can be resumed was started in it"
+            raise ConfigError(f"--resume: nothing to resume in {out}: {why}") from None
+        except (ValueError, TypeError, AttributeError):
+            raise ConfigError(f"--resume: {out / FILE} is damaged; give the run up with --force") from None
+
+    def save(self, out: Path) -> None:
+        """Writes it, readable by its owner alone; a crash leaves the old one or the new one."""
+        new = out / f".{FILE}"
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(out / FILE)
+
+    def require_same(self, config: RunConfig, schema: Schema, out: Path) -> None:
+        """ConfigError unless the run is to go on as it began."""
+        if self.config != config.sha256:
+            raise ConfigError(
+                f"--resume: the run in {out} was started with another configuration; its own is {out / 'config.yaml'}"
+            )
+        if self.schema != schema.sha256:
+            raise ConfigError(f"--resume: the schema is not the one that the run in {out} was started with")
+
+
+def is_unfinished(out: Path) -> bool:
+    """Whether a run was started in this directory that has not finished, and can be resumed."""
+    return (out / FILE).is_file() or journal.unfinished(out) is not None
+
+
+def forget(out: Path) -> None:
+    """The run is finished."""
+    (out / FILE).unlink(missing_ok=True)
+
+
+def give_up(out: Path) -> None:
+    """An unfinished run of this directory is not resumed: what it has spent is kept as its ledger.json.
+
+    Raises:
+        RunError: a process serves it still, or its journal is damaged.
+    """
+    if journal.unfinished(out) is not None:
+        with journal.held(out):
+            ledger = journal.spent(out)
+            if ledger is not None and ledger.releases:
+                write_json(out / "ledger.json", ledger.report())
+    journal.remove(out)
+    forget(out)
+
+
+# The ServerApp's side -----------------------------------------------------------------------------------------------
+
+
+def runs_folder() -> Path:
+    """Where a ServerApp puts the runs of starters whose disk it does not see: FEDSYN_RUNS, or the user's own state."""
+    named = os.environ.get("FEDSYN_RUNS")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedsyn" / "runs"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a ServerApp works.
+
+    Attributes:
+        out: the run directory; None: a new one, as the configuration says.
+        sends: whether its starter has to be sent what is in it.
+    """
+
+    out: Path | None
+    sends: bool = False
+
+    @classmethod
+    def of(cls, run_config: Mapping[str, Any]) -> Place:
+        """By the run's configuration.
+
+        Raises:
+            RunError: the run has a name that names no folder.
+        """
+        named, run = str(run_config.get("out") or ""), str(run_config.get("run") or "")
+        if not run:
+            return cls(Path(named).resolve() if named else None)
+        if not is_run_name(run):
+            raise RunError("a run's name has 1 to 64 letters, digits, '.', '_' or '-'")
+        if named and _is_started(Path(named), run):
+            return cls(Path(named).resolve())
+        return cls(runs_folder() / run, True)
+
+
+def _is_started(out: Path, run: str) -> bool:
+    """Whether this directory is the starter's own, and can be written to."""
+    try:
+        facts = json.loads((out / FILE).read_text(encoding="utf-8"))
+        return isinstance(facts, dict) and facts.get("run") == run and os.access(out, os.W_OK | os.X_OK)
+    except (OSError, ValueError):
+        return False

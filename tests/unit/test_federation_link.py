@@ -1,0 +1,149 @@
+"""The gate before the SuperLink, and the registry as federation.yaml has it (real ones: tests/e2e/test_deploy.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from fedsyn.deploy.federation import FederationFile, HolderEntry, LinkNode, place_of
+from fedsyn.deploy.init import init
+from fedsyn.deploy.link import agree, link_pid, only_one
+from fedsyn.deploy.plan import Plan
+from fedsyn.errors import ConfigError
+from fedsyn.flower.control import Control, NodeFacts
+from fedsyn.flower.superlink import Gate, allowed
+from fedsyn.node.keys import new_keys
+
+SERVER = ("192.0.2.1", 8000)
+PRIVILEGED = (
+    "/v1/control/start-run",
+    "/v1/control/register-node",
+    "/v1/runtime/acquire-task",
+    "/docs",
+    "/openapi.json",
+    "/",
+)
+
+
+@pytest.mark.parametrize("path", PRIVILEGED)
+@pytest.mark.parametrize("caller", ["192.0.2.7", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.7", "not an address"])
+def test_others_get_the_fleet_api_and_nothing_else(path: str, caller: str) -> None:
+    assert not allowed(path, (caller, 1), SERVER)
+    assert allowed("/v1/fleet/pull-messages", (caller, 1), SERVER)
+    assert not allowed("/v1/fleet", (caller, 1), SERVER) and not allowed("/V1/Fleet/x", (caller, 1), SERVER)
+
+
+@pytest.mark.parametrize("caller", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "192.0.2.1", "::ffff:192.0.2.1"])
+def test_this_machine_gets_all(caller: str) -> None:
+    assert all(allowed(path, (caller, 1), SERVER) for path in PRIVILEGED)
+    assert not allowed(PRIVILEGED[0], None, SERVER) and not allowed(PRIVILEGED[0], (caller, 1), None)
+
+
+async def _asked(
+    path: str, caller: str, headers: list[tuple[bytes, bytes]], kind: str = "http"
+) -> list[dict[str, Any]]:
+    sent: list[dict[str, Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"a", b"b")]})
+        await send({"type": "http.response.body", "body": b"let through"})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("nobody reads a refused request")
+
+    scope = {"type": kind, "path": path, "client": (caller, 1), "server": SERVER, "headers": headers}
+    await Gate(app)(scope, receive, send)
+    return sent
+
+
+def test_the_gate_answers_before_the_app_does() -> None:
+    import asyncio
+
+    def ask(*given: Any, **named: Any) -> list[dict[str, Any]]:
+        return asyncio.run(_asked(*given, **named))
+
+    through = ask("/v1/control/start-run", "127.0.0.1", [])
+    assert through[0]["status"] == 200 and (b"x-fedsyn-gate", b"1") in through[0]["headers"]
+    for path, caller, headers in (
+        ("/v1/control/start-run", "192.0.2.7", []),
+        ("/v1/control/start-run", "127.0.0.1", [(b"x-forwarded-for", b"127.0.0.1")]),
+        ("/v1/runtime/acquire-task", "127.0.0.1", [(b"forwarded", b"for=127.0.0.1")]),
+    ):
+        refused = ask(path, caller, headers)
+        assert refused[0]["status"] == 403 and b"let through" not in refused[1]["body"]
+    assert ask("/v1/fleet/heartbeat", "192.0.2.7", [(b"via", b"proxy")])[0]["status"] == 200
+    assert ask("/v1/control/x", "127.0.0.1", [], kind="websocket") == [{"type": "websocket.close", "code": 1008}]
+
+
+class Registry:
+    """A SuperLink's registry with Flower's rule: a key is registered once, for good."""
+
+    def __init__(self) -> None:
+        self.listed: list[NodeFacts] = []
+
+    def nodes(self) -> list[NodeFacts]:
+        return list(self.listed)
+
+    def register(self, key: str, name: str) -> int:
+        assert all(node.key != key for node in self.listed), "Flower refuses a key that it has seen"
+        self.listed.append(NodeFacts(len(self.listed) + 1, name, key, "registered", 0.0))
+        return len(self.listed)
+
+    def unregister(self, node: int) -> None:
+        old = self.listed[node - 1]
+        self.listed[node - 1] = NodeFacts(old.id, old.name, old.key, "unregistered", 0.0)
+
+    @property
+    def known(self) -> list[str]:
+        return [node.name for node in self.listed if node.status != "unregistered"]
+
+
+def federation(*names: str) -> FederationFile:
+    cards = [new_keys(name).card for name in names]
+    holders = tuple(
+        HolderEntry(name=card.name, partition=k, node=card.node, identity=card.identity) for k, card in enumerate(cards)
+    )
+    return FederationFile(name="f", superlink=LinkNode(hosts=("localhost",)), operator="0" * 64, holders=holders)
+
+
+def test_the_superlink_is_made_to_agree_and_asked_twice_does_nothing() -> None:
+    registry = Registry()
+    control, stands = cast("Control", registry), federation("north", "south")
+    assert [sentence.split(" (")[0] for sentence in agree(control, stands)] == ["registered north", "registered south"]
+    assert list(agree(control, stands)) == []
+
+    south = stands.holder("south")
+    new = new_keys("south").card
+    rotated = stands.replaced(south.model_copy(update={"node": new.node, "identity": new.identity}))
+    told = list(agree(control, rotated))
+    assert told[0] == "unregistered a node that federation.yaml does not have: south"
+    assert registry.known == ["north", "south"] and registry.listed[-1].key == new.node
+    assert list(agree(control, rotated)) == []
+
+    revoked = rotated.replaced(rotated.holder("north").model_copy(update={"revoked": "2026-01-01"}))
+    list(agree(control, revoked))
+    assert registry.known == ["south"]
+    assert list(agree(control, revoked)) == []  # also after a restart
+    told = list(agree(control, rotated))  # somebody has edited the file
+    assert len(told) == 1 and "north's key was unregistered, and Flower never takes it again" in told[0]
+
+
+def test_a_stranger_is_unregistered() -> None:
+    registry = Registry()
+    registry.register(new_keys("stranger").card.node, "stranger")
+    list(agree(cast("Control", registry), federation("north")))
+    assert registry.known == ["north"]
+
+
+def test_one_link_at_a_time(tmp_path: Path) -> None:
+    init(Plan("study", ("a", "b")), tmp_path / "study")
+    place = place_of(tmp_path / "study")
+    assert link_pid(place) is None
+    with only_one(place), pytest.raises(ConfigError, match="is running already"), only_one(place):
+        pass
+    assert link_pid(place) is None
