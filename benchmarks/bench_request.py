@@ -1,8 +1,8 @@
 """What one request costs a federation of real processes on loopback: wall time, and processor time of each process.
 
 A SuperLink, one to three data holders, one run; then the same run on `flower-supernode`, the named alternative:
-Flower's own way from a message to a reply. Processor time is read from /proc between the first and the last reply of the run, so
-that no start of a process is in it; a request is one message to one node, and its reply.
+Flower's own way from a message to a reply. Processor time is read from /proc between the first and the last reply of
+the run, so that no start of a process is in it; a request is one message to one node, and its reply.
 
     python benchmarks/bench_request.py                      # 1 and 3 nodes, and flower-supernode with 1
     python benchmarks/bench_request.py --nodes 3 --alternative no
