@@ -1,4 +1,4 @@
-"""Nodes of data holders on a real SuperLink: each of their processes killed in the middle of secure sums, and restarts."""
+"""Nodes of data holders on a real SuperLink: each of their processes killed in the middle of secure sums."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_run_survives_the_death_of_every_part_of_its_nodes(nodes: Nodes) -> No
     assert all(not line["dropped"] and line["cohort"] == [0, 1, 2] for line in rounds)
     # What each node released is what it charged, once, whatever was killed; and what the server accounts for.
     ledger = json.loads((out / "ledger.json").read_text())
-    expected = sorted((entry["name"], entry["round"]) for entry in ledger["entries"])
+    expected = sorted((entry["name"], entry["round"]) for entry in ledger["releases"])
     for number in range(3):
         charged = [line["release"] for line in nodes.lines(number, "ledger.jsonl") if line["entry"] == "charge"]
         assert sorted((each["name"], each["round"]) for each in charged) == expected
