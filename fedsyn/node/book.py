@@ -26,6 +26,7 @@ jumps back frees nothing early. One that is set *forward* does; only the limit f
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import time
@@ -189,12 +190,23 @@ class NodeBook:
                     f"{epsilon_of(spent, limit.budget.delta, kind):.4g}; {what}; nothing was released"
                 )
 
-    def _note(self) -> None:
-        """Keeps the head beside the ledger: an older copy of the ledger alone is noticed at the next start."""
+    def _note(self, *, wait: bool = True) -> None:
+        """Keeps the head beside the ledger: an older copy of the ledger alone is noticed at the next start.
+
+        `wait`: for the disk. Where a reply is about to leave there is no need to: the ledger itself was waited for, and
+        the note is written over the one before, all of one length and in one sector.
+        """
         where = self.lines.where
-        text = json.dumps({"format": 1, "entries": where.entries, "head": where.digest})
+        text = f'{{"format": 1, "entries": {where.entries:12d}, "head": "{where.digest}"}}\n'.encode()
         try:
-            replace_synced(_seen(self.path), text.encode() + b"\n")
+            if wait:
+                replace_synced(_seen(self.path), text)
+                return
+            descriptor = os.open(_seen(self.path), os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(descriptor, text, 0)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise RunError(
                 f"how far the ledger is cannot be noted in {_seen(self.path)} ({error.strerror}); nothing was released"
@@ -301,6 +313,7 @@ class RunAccount:
             if numbers:
                 entry = {"entry": "answered", "time": lines.stamp(), "run": self.run, "request": self.request}
                 book._chain.append({**entry, "attempt": attempt, "numbers": numbers, "memory": memory})
+                book._note(wait=False)
         return True
 
 

@@ -458,7 +458,15 @@ def test_an_older_copy_of_the_ledger_alone_is_noticed(book: Callable[..., NodeBo
     old = path.read_bytes()
     ours = book()
     ours.account("second", facts())
+    new = path.read_bytes()
     path.write_bytes(old)
+    with pytest.raises(LedgerDamaged, match="older than what this node has seen"):
+        book()
+    path.write_bytes(new)
+    account = book().account("second", facts(), "q")
+    account.charge(share(0.1))
+    account.answered(1)
+    path.write_bytes(new)
     with pytest.raises(LedgerDamaged, match="older than what this node has seen"):
         book()
     path.with_name(path.name + ".seen").write_text("{}")

@@ -1,9 +1,9 @@
 """Kill -9, power cuts and full disks at every system call between a request and its reply.
 
 The steps are the node's own (`answer` below, in the order of `fedsyn.node.book`): account, memory, charges, noise,
-memory kept, answered, reply. A child process does them with every `write`, `fsync`, `replace`, `link` and `unlink`
-counted, and dies at one of them: before it, after it, or (of a write) in the middle. In a power cut only what was
-waited for is left: bytes by `fsync` of their file, names by `fsync` of their folder. Then the requests come again.
+memory kept, answered, reply. A child process does them with every `write`, `pwrite`, `fsync`, `replace`, `link` and
+`unlink` counted, and dies at one of them: before it, after it, or (of a write) in the middle. In a power cut only what
+was waited for is left: bytes by `fsync` of their file, names by `fsync` of their folder. Then the requests come again.
 
 The invariant, for every place: whatever noise was drawn had its charge on the disk; each request has one reply, however
 often it leaves; and in the end the ledger holds what was released, to the last digit, once. (A torn charge counts in
@@ -33,7 +33,7 @@ from fedsyn.privacy.chain import Words, read_lines
 BUDGET = PrivacyBudget(1.0, 1e-6)
 FACTS = RunFacts("c", "s", "aim", "zcdp", BUDGET)
 REQUESTS = ("join", "one-way", "select", "measure")
-CALLS = ("write", "fsync", "replace", "link", "unlink")
+CALLS = ("write", "pwrite", "fsync", "replace", "link", "unlink")
 LOST, DIED = 3, 9
 
 
