@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,11 @@ from fedsyn.node.health import Budget, Figures, Health, listen
 from fedsyn.node.limits import BookLimits
 from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
 from fedsyn.node.task import FrameError, fits, read_frame, refused, write_frame
+from fedsyn.runs.orders import is_run_name
 from fedsyn.wire.envelope import ANSWER, from_json
 
 _log = logging.getLogger("fedsyn.node")
+_MOST_RUNS = 32  # that are kept in mind
 _GRACE = 30.0  # seconds that a worker has beyond those of its task
 
 
@@ -184,6 +187,7 @@ class Link:
         self.file: NodeFile = load_node_file(path)
         self.book = NodeBook(self.file.ledger_file, BookLimits(*self.file.policy.limits))  # to look at
         self._looking = threading.Lock()
+        self._seen: deque[int] = deque(maxlen=256)  # runs at whose first request it was asked which others are over
         self.figures = Figures()
         self.life = EarlierLife(self.file)
         self.contact = Contact(node=self.life.node)
@@ -217,35 +221,50 @@ class Link:
             "fab_hash": asked.fab_hash,
             "verifications": dict(asked.verifications),
             "scalars": dict(asked.scalars),
-            "ended": self._ended(asked),
+            "ended": self._ended(asked.run),
         }
         reply, blobs = self.worker.ask(header, asked.arrays)
         seconds = time.monotonic() - start
-        self._count(reply, seconds)
+        if self._count(reply, seconds):
+            self._began(asked.run, asked.run_config.get("run"))
         described = zip(reply["arrays"], blobs, strict=True)
         time.sleep(leaves_after(seconds) - seconds)
         return Outgoing(reply["scalars"], [(str(d), tuple(map(int, s)), blob) for (d, s), blob in described])
 
-    def _ended(self, asked: Incoming) -> list[str]:
+    def _ended(self, run: int) -> list[str]:
         """Names of the runs that are over, at the first request of another one: they keep nothing in the ledger."""
-        runs, name = self.life.runs, str(asked.run_config.get("run") or "")
-        if runs.get(asked.run) == name:
+        runs = self.life.runs
+        if run in runs or run in self._seen:
             return []
-        over = [run for run in runs if run != asked.run and not self.fleet.is_running(run)]
-        ended = [runs.pop(run) for run in over]
-        runs[asked.run] = name
+        self._seen.append(run)
+        over = [each for each in runs if not self.fleet.is_running(each)]
+        if not over:
+            return []
+        ended = [runs.pop(each) for each in over]
         self.life.save()
-        return [each for each in ended if each not in runs.values()]
+        return [name for name in ended if name not in runs.values()]
 
-    def _count(self, reply: dict[str, Any], seconds: float) -> None:
+    def _began(self, run: int, name: object) -> None:
+        """Notes a run that was answered: its name has passed the node's gate, and begins in its ledger."""
+        runs = self.life.runs
+        if run not in runs and is_run_name(name):
+            while len(runs) >= _MOST_RUNS:
+                del runs[next(iter(runs))]
+            runs[run] = str(name)
+            self.life.save()
+
+    def _count(self, reply: dict[str, Any], seconds: float) -> bool:
+        """Counts a request by its outcome; whether it was answered."""
         figures = self.figures
         figures.seconds += seconds
+        answered = from_json(reply["scalars"].get(ANSWER), "answer").get("ok") is True
         if reply.get("failed"):
             figures.failed += 1
-        elif from_json(reply["scalars"].get(ANSWER), "answer").get("ok") is True:
+        elif answered:
             figures.answered += 1
         else:
             figures.refused += 1
+        return answered
 
     def look(self) -> Health:
         """How this node is."""

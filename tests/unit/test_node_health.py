@@ -6,13 +6,15 @@ import json
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedsyn.errors import ConfigError
+from fedsyn.flower.fleet_messages import Incoming
 from fedsyn.node.file import load_node_file
 from fedsyn.node.health import Budget, Figures, Health, listen, metrics
-from fedsyn.node.link import EarlierLife, WorkerProcess, leaves_after
+from fedsyn.node.link import EarlierLife, Link, WorkerProcess, leaves_after
 from fedsyn.node.processes import Bounds
 from fedsyn.node.serve import is_served, serve
 from fedsyn.node.status import look, said
@@ -99,6 +101,42 @@ def test_what_the_worker_would_not_read_is_not_sent_to_it(tmp_path: Path) -> Non
     told = worker.ask({"scalars": {"envelope": "x" * MOST_HEADER}}, [])[0]
     assert told["failed"] is True and "larger than this node reads" in told["scalars"]["answer"]
     assert worker._process is None  # nothing was started for it
+
+
+class Fleet:
+    """The link's connection, as far as it says which runs go on."""
+
+    def __init__(self) -> None:
+        self.over: set[int] = set()
+        self.calls = 0
+
+    def is_running(self, run: int) -> bool:
+        self.calls += 1
+        return run not in self.over
+
+
+def test_runs_that_nobody_answered_are_not_kept_in_mind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, fleet = Link(make_node(tmp_path / "node"), Bounds()), Fleet()
+    monkeypatch.setattr(link, "fleet", fleet)
+    link.life.is_node(42)
+    answers = {1: True, 2: False}
+    ended: list[list[str]] = []
+
+    def ask(header: dict[str, Any], blobs: object) -> tuple[dict[str, Any], list[bytes]]:
+        ended.append(header["ended"])
+        return {"scalars": {"answer": json.dumps({"ok": answers.get(header["run"], True)})}, "arrays": []}, []
+
+    monkeypatch.setattr(link.worker, "ask", ask)
+    for run, name in ((1, "first"), (2, "first"), (3, "../x"), (4, "x" * 10_000)):
+        link.answer(Incoming(run, {"run": name}, "", {}, {}, []))
+    assert link.life.runs == {1: "first"} and EarlierLife(link.file).runs == {1: "first"}
+    for run in range(100, 150):
+        link._began(run, f"run-{run}")
+    assert len(link.life.runs) <= 32
+    fleet.calls, fleet.over = 0, {149}
+    for _ in range(5):
+        link.answer(Incoming(999, {"run": "another"}, "", {}, {}, []))
+    assert ended[-5:] == [["run-149"], [], [], [], []] and fleet.calls <= 32
 
 
 def test_what_is_known_of_an_earlier_life_is_of_the_same_key_and_superlink(tmp_path: Path) -> None:
