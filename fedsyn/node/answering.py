@@ -34,7 +34,8 @@ from fedsyn.node.file import NodeFile
 from fedsyn.node.gate import Admitted, Gate
 from fedsyn.node.limits import BookLimits
 from fedsyn.node.lines import RunFacts
-from fedsyn.node.memory import Memory, RunMemory
+from fedsyn.node.memory import RunMemory
+from fedsyn.node.rest import sealed_memory
 from fedsyn.node.tables import Encoding, NotRead, Tables
 from fedsyn.node.task import Reply, Task, refused, reply_bytes, reply_of
 from fedsyn.privacy import PrivacyBudget
@@ -57,7 +58,8 @@ class Answering:
         tables: its table in memory; None: read when it is first needed.
 
     Raises:
-        ConfigError: something that the file names cannot be used, or the ledger is missing or damaged.
+        ConfigError: something that the file names cannot be used, or the ledger is missing, damaged, or older than what
+            a run remembers of it.
     """
 
     def __init__(self, file: NodeFile, tables: Tables | None = None) -> None:
@@ -65,7 +67,9 @@ class Answering:
         self.tables = tables or Tables(file)
         self.gate = Gate(file)
         self.book = NodeBook(file.ledger_file, BookLimits(*file.policy.limits))
-        self.memory = Memory(file.state_folder / "runs")
+        self.memory = sealed_memory(file.state_folder / "runs", file.data_key)
+        for head in self.memory.heads():
+            self.book.require(head)
         self.audit = Audit(file.state_folder / "audit.jsonl")
 
     def answer(self, task: Task) -> Reply:
@@ -97,6 +101,7 @@ class Answering:
         facts |= {"operator": admitted.operator, "digest": task.digest}
         account = self.book.account(name, _facts(admitted), task.digest)
         memory = self.memory.load(name, account.memory)
+        self.book.require(memory.head)
         if memory.digest == task.digest and memory.reply is not None:
             self.audit.write(event="repeated", **facts)
             if account.repeats(memory.attempt, memory.number):
@@ -118,7 +123,7 @@ class Answering:
             rho=self.book.spent - before,
             epsilon_of_life=self.book.epsilon,
         )
-        account.answered(memory.number)
+        account.answered(0 if admitted.asked.request == Join.name else memory.number)
         return reply
 
     def _ask(self, config: RunConfig, holder: Holder, task: Task) -> Reply:
@@ -131,7 +136,7 @@ class Answering:
         self, run: str, memory: RunMemory, state: dict[str, Any], account: RunAccount, reply: Reply, digest: str
     ) -> None:
         """What the run has to remember; with the reply, if it is an answer: a refusal may be another one next time."""
-        memory.state = state
+        memory.state, memory.head = state, account.head
         if from_json(reply.scalars.get(ANSWER), "answer").get("ok") is True:
             memory.digest, memory.reply, memory.attempt = digest, reply_bytes(reply), account.attempt
         self.memory.save(run, memory)
