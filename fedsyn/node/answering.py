@@ -22,6 +22,7 @@ import json
 import logging
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fedsyn.aggregation.identities import load_identities
@@ -67,9 +68,13 @@ class Answering:
         self.tables = tables or Tables(file)
         self.gate = Gate(file)
         self.book = NodeBook(file.ledger_file, BookLimits(*file.policy.limits))
+<<<<<<< HEAD
         self.memory = sealed_memory(file.state_folder / "runs", file.data_key)
         for head in self.memory.heads():
             self.book.require(head)
+=======
+        self.memory = sealed_memory(file.state_folder / "runs", None if file.data_key is None else Path(file.data_key))
+>>>>>>> main
         self.audit = Audit(file.state_folder / "audit.jsonl")
 
     def answer(self, task: Task) -> Reply:
