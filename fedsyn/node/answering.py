@@ -68,13 +68,9 @@ class Answering:
         self.tables = tables or Tables(file)
         self.gate = Gate(file)
         self.book = NodeBook(file.ledger_file, BookLimits(*file.policy.limits))
-<<<<<<< HEAD
-        self.memory = sealed_memory(file.state_folder / "runs", file.data_key)
+        self.memory = sealed_memory(file.state_folder / "runs", None if file.data_key is None else Path(file.data_key))
         for head in self.memory.heads():
             self.book.require(head)
-=======
-        self.memory = sealed_memory(file.state_folder / "runs", None if file.data_key is None else Path(file.data_key))
->>>>>>> main
         self.audit = Audit(file.state_folder / "audit.jsonl")
 
     def answer(self, task: Task) -> Reply:
