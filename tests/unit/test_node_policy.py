@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fedsyn.errors import ConfigError, NodeError, RunError, WaitsForHolder
 from fedsyn.flower.publishers import load_publishers, publisher_of
 from fedsyn.node.approvals import MOST_WAITING, Approvals
-from fedsyn.node.audit import Audit
+from fedsyn.node.audit import MOST_LINES, Audit
+from fedsyn.protocol.explain import printable
 from fedsyn.runs.orders import (
     Subject,
     is_run_name,
@@ -22,6 +23,7 @@ from fedsyn.runs.orders import (
     operator_of,
     signed_order,
 )
+from fedsyn.settings import PartyNode
 
 SUBJECT = Subject("first", "c" * 64, "s" * 64)
 
@@ -206,3 +208,33 @@ def test_what_cannot_be_written_down_is_not_answered(tmp_path: Path) -> None:
         Audit(tmp_path / "audit.jsonl").write(event="request")
     with pytest.raises(RunError, match="nothing is answered"):
         Audit(Path("/dev/full")).write(event="request")
+
+
+def test_whoever_asks_without_end_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [6e9]
+    monkeypatch.setattr("fedsyn.node.audit.time.time", lambda: now[0])
+    path = tmp_path / "audit.jsonl"
+
+    def lines() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+    for number in range(MOST_LINES + 30):
+        Audit(path).write(event="refused", number=number)
+    assert len(lines()) == MOST_LINES
+    Audit(path).write(event="answered", rho=0.5)  # a charge is told whatever went before
+    assert len(lines()) == MOST_LINES + 1
+    now[0] += 60.0
+    Audit(path).write(event="refused", number=-1)
+    assert lines()[-1]["number"] == -1 and lines()[-1]["left_out"] == 30
+    Audit(path).write(event="refused", number=-2)
+    assert "left_out" not in lines()[-1]
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2Kb", "a\rb", "a\nb", "a\u202eb", "a\x00"])
+def test_no_text_of_a_server_moves_the_cursor_of_whoever_approves(name: str) -> None:
+    pem = "-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----"
+    card = {"address": "a:1", "key": "a" * 64, "certificate": pem}
+    assert PartyNode(name="Klinik Köln 1", **card).name == "Klinik Köln 1"
+    with pytest.raises(ValueError, match="expected"):
+        PartyNode(name=name, **card)
+    assert printable(f"Party: {name}").removeprefix("Party: ") in ("a?[2Kb", "a?b", "a\nb", "a?")
