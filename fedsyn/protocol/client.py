@@ -211,8 +211,7 @@ class TableClient(NumPyClient):
     def _require_newer(self, envelope: Envelope) -> None:
         """ProtocolError for a request that comes before one that was answered, at a holder that remembers for life.
 
-        A server numbers its requests, and sends one again only with the same number and the same bytes; who had been
-        asked before it learns nothing by being asked out of turn. `join` has no number of its own.
+        A server numbers its requests, and sends one again only with the same number and bytes. `join` has no number.
         """
         if not self.holder.again or envelope.request == Join.name:
             return
