@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedsyn.errors import ConfigError, NodeError, RunError, WaitsForHolder
 from fedsyn.flower.publishers import load_publishers, publisher_of
-from fedsyn.node.approvals import MOST_WAITING, Approvals
+from fedsyn.node.approvals import MOST_WAITING, STALE, Approvals
 from fedsyn.node.audit import MOST_LINES, Audit
 from fedsyn.protocol.explain import printable
 from fedsyn.runs.orders import (
@@ -174,7 +175,7 @@ def test_an_approval_that_others_could_have_written_is_none(tmp_path: Path) -> N
         approvals.require(SUBJECT, "", {})
 
 
-def test_a_server_cannot_fill_the_disk_with_runs_that_wait(tmp_path: Path) -> None:
+def test_a_server_cannot_fill_the_disk_with_runs_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     approvals = Approvals(tmp_path / "approvals")
     for number in range(MOST_WAITING):
         with pytest.raises(WaitsForHolder):
@@ -182,6 +183,13 @@ def test_a_server_cannot_fill_the_disk_with_runs_that_wait(tmp_path: Path) -> No
     with pytest.raises(NodeError, match="too many runs wait"):
         approvals.require(SUBJECT, "", {})
     assert len(approvals.pending()) == MOST_WAITING
+    later = time.time() + STALE + 1.0
+    monkeypatch.setattr("fedsyn.node.approvals.time.time", lambda: later)
+    with pytest.raises(WaitsForHolder):  # the oldest question that nobody answered makes room
+        approvals.require(SUBJECT, "", {})
+    assert len(approvals.pending()) == MOST_WAITING and "r0" not in {e.subject.run for e in approvals.pending()}
+    with pytest.raises(NodeError, match="longer than this node shows"):
+        approvals.require(Subject("long", "c", "s"), "", {"data": "x" * 2**16})
     with pytest.raises(ConfigError, match=r"no run 'r1x' was asked for \(did you mean"):
         approvals.find("r1x")
 
