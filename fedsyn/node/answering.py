@@ -27,7 +27,7 @@ from typing import Any
 
 from fedsyn.aggregation.identities import load_identities
 from fedsyn.config import RunConfig
-from fedsyn.errors import BudgetExceeded, FedsynError, ProtocolError
+from fedsyn.errors import BudgetExceeded, FedsynError, NodeError, ProtocolError
 from fedsyn.flower.bridge import refusal
 from fedsyn.node.audit import Audit, Fact
 from fedsyn.node.book import NodeBook, RunAccount
@@ -47,6 +47,8 @@ from fedsyn.registry import client_class
 from fedsyn.wire.envelope import ANSWER, ENVELOPE, from_json
 from fedsyn.wire.holder import Holder
 
+#: Charges of one run: many small ones would cost no budget to speak of, and disk and time of every later request.
+MOST_CHARGES = 25_000
 _compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 _log = logging.getLogger("fedsyn.node")
 
@@ -109,6 +111,8 @@ class Answering:
                 return reply_of(memory.reply)
         elif any(each.request == task.digest and each.answered for each in self.book.runs[name].charges):
             raise ProtocolError("this request was answered before, and others since then: nothing is released twice")
+        if len(account.releases) >= MOST_CHARGES:
+            raise NodeError("this run has charged as often as a run may at this node; nothing was released")
         holder = self._holder(config, memory.state, account)
         before = self.book.spent
         self.audit.write(event="asked", **facts)
