@@ -22,6 +22,7 @@ import json
 import logging
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fedsyn.aggregation.identities import load_identities
@@ -67,9 +68,10 @@ class Answering:
         self.tables = tables or Tables(file)
         self.gate = Gate(file)
         self.book = NodeBook(file.ledger_file, BookLimits(*file.policy.limits))
-        self.memory = sealed_memory(file.state_folder / "runs", file.data_key)
+        self.memory = sealed_memory(file.state_folder / "runs", None if file.data_key is None else Path(file.data_key))
         for head in self.memory.heads():
             self.book.require(head)
+        self.memory.forget()
         self.audit = Audit(file.state_folder / "audit.jsonl")
 
     def answer(self, task: Task) -> Reply:
@@ -87,10 +89,14 @@ class Answering:
             return self._refused(error, facts)
 
     def end(self, runs: Iterable[str]) -> None:
-        """Runs that are over keep nothing from others any more."""
+        """Runs that are over keep nothing from others any more.
+
+        What is remembered of them stays for a while: a run that failed may be resumed.
+        """
         for run in runs:
             try:
                 self.book.end(run)
+                self.memory.forget()
             except FedsynError as error:
                 _log.error("run '%s' could not be ended in the ledger: %s", run, error)
 

@@ -129,7 +129,14 @@ class Ledger:
         Raises:
             BudgetExceeded: they exceed the budget.
         """
-        for release in releases:
+        entries = list(releases)
+        costs = [self.accountant.cost(release) for release in entries]
+        # Costs are positive: where all of them are affordable, so is every sum on the way there.
+        if affordable(math.fsum([*self._costs, *costs]), self.accountant.capacity, REREADING_ROOM):
+            self._releases += entries
+            self._costs += costs
+            return
+        for release in entries:
             self._enter(release, REREADING_ROOM)
 
     def _enter(self, release: Release, room: float, record: Callable[[Release], None] | None = None) -> None:
