@@ -203,7 +203,11 @@ _MOMENTS = {
     "finishing": ("fedsyn.runs.engines", "finish", False, {}),
 }
 
-_MARKS = {"writing": [], "serving by Ray": [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]}
+_MARKS = {
+    "writing": [],
+    "serving by workers": [pytest.mark.thorough],
+    "serving by Ray": [pytest.mark.slow, pytest.mark.xdist_group("namespaces")],
+}
 
 
 def started(folder: Path, out: Path, moment: str) -> subprocess.Popen[str]:
@@ -235,7 +239,7 @@ def test_a_killed_run_leaves_no_folder_or_its_successor_removes_it(tmp_path: Pat
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="files without a name need Linux")
-@pytest.mark.parametrize("moment", [pytest.param(m, marks=_MARKS.get(m, [pytest.mark.thorough])) for m in _MOMENTS])
+@pytest.mark.parametrize("moment", [pytest.param(m, marks=_MARKS.get(m, [pytest.mark.slow])) for m in _MOMENTS])
 def test_a_run_that_is_killed_with_kill_9_leaves_no_row(tmp_path: Path, moment: str) -> None:
     out = tmp_path / "out"
     with started(tmp_path, out, moment) as process:
