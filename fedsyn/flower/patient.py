@@ -26,6 +26,8 @@ from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from fedsyn.wire.envelope import OFFLINE
+
 _FIRST, _GROWTH, _LONGEST = 0.02, 1.3, 0.4  # seconds between two looks for replies
 _LOOK = 1.0  # seconds between two looks at who is connected, while somebody is missed
 _AGAIN = 30.0  # seconds without a reply until a node gets the message a second time; then twice as long, and so on
@@ -101,7 +103,7 @@ class PatientGrid(Grid):
     def why(self, node: int, request: str, timeout: float) -> str:
         """Why a node's reply to the last request is missing."""
         if node in self._offline:
-            return f"offline: the SuperLink lost the client's node before it replied to '{request}'"
+            return f"{OFFLINE}: the SuperLink lost the client's node before it replied to '{request}'"
         return f"slow: the client's node is connected, and did not reply to '{request}' within {timeout:g} s"
 
     # Flower's Grid -----------------------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ from fedsyn.config import FederationNode
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
 from fedsyn.protocol.exchange import Exchange
-from fedsyn.wire.envelope import WAITS, Reply
+from fedsyn.wire.envelope import OFFLINE, WAITS, Reply
 from fedsyn.wire.holder import MOST_PARTITIONS
 
 #: Seconds after which a node that waits for its holder is asked again.
 PAUSE = 5.0
+_LOST = 60.0  # seconds for which a node is asked again whose reply was lost
 _log = logging.getLogger("fedsyn.run")
 #: Parameter of the answer to `join`: true where the node keeps its memory of the run on its own disk, and answers a
 #: request that it has answered already with the same bytes, and is charged once.
@@ -51,29 +52,38 @@ def wait_for_nodes(grid: Grid, wanted: int, patience: float) -> list[int]:
 def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float) -> dict[int, Reply]:
     """The replies to `join`; nodes that wait for a person's approval are asked again, with the same message.
 
+    So are nodes whose reply was lost on its way, for a minute: `join` costs nobody anything, and who has lost one reply
+    is not gone.
+
     Args:
         exchange: the request, to every node.
         dropped: why nodes are not among the replies: those that go on waiting in the end stay there.
         patience: seconds, from now on.
     """
-    deadline, told = time.monotonic() + patience, set[int]()
+    start, told = time.monotonic(), set[int]()
     replies = exchange([])
-    while waiting := sorted(k for k in exchange.nodes if dropped.get(k, "").startswith(f"{WAITS}: ")):
-        left = deadline - time.monotonic()
-        if left <= 0:
+
+    def those(reason: str) -> set[int]:
+        return {k for k in exchange.nodes if dropped.get(k, "").startswith(f"{reason}: ")}
+
+    while True:
+        left = start + patience - time.monotonic()
+        waiting = those(WAITS)
+        again = sorted(waiting | (those(OFFLINE) if left > patience - _LOST else set()))
+        if left <= 0 or not again:
             break
-        if told != set(waiting):
-            nodes = ", ".join(str(exchange.nodes[k]) for k in waiting)
+        if waiting and told != waiting:
+            nodes = ", ".join(str(exchange.nodes[k]) for k in sorted(waiting))
             _log.warning(
                 "%d of %d nodes wait for their holders to approve the run: %s; they are asked again every %g s for "
                 "%.0f s more (federation.connect_timeout)",
                 *(len(waiting), len(exchange.nodes), nodes, PAUSE, left),
             )
-            told = set(waiting)
+            told = waiting
         time.sleep(min(PAUSE, left))
-        for k in waiting:
+        for k in again:
             del dropped[k]
-        replies |= exchange.among(waiting)([])
+        replies |= exchange.among(again)([])
     return dict(sorted(replies.items()))
 
 

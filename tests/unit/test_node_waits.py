@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, strategy_class
 from fedsyn.testing.federations import config_of, federation_of
 from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.envelope import OFFLINE, Reply
 from fedsyn.wire.holder import Holder
 
 WAITS = "this node waits for its holder to approve the run"
@@ -85,3 +86,31 @@ def test_a_holder_who_says_nothing_is_left_out_in_the_end(monkeypatch: pytest.Mo
     strategy, grid, _ = federated(decided, direct=True, patience=0.05, minimum=4)
     with pytest.raises(RunError, match=r"only 2 of 4 clients joined.*waits for its holder"):
         strategy.start(grid)
+
+
+class LossyWay:
+    """An exchange of which some replies are lost on their way, as Flower's own Grid can tell."""
+
+    def __init__(self, nodes: dict[int, int], lost: dict[int, int], dropped: dict[int, str]) -> None:
+        self.nodes, self.lost, self.dropped = nodes, lost, dropped
+
+    def __call__(self, arrays: Any) -> dict[int, Reply]:
+        gone = [k for k in self.nodes if self.lost.get(k, 0) > 0]
+        for k in gone:
+            self.lost[k] -= 1
+            self.dropped[k] = f"{OFFLINE}: the SuperLink lost the client's node before it replied to 'join'"
+        return {k: Reply(k, [], {}) for k in self.nodes if k not in gone}
+
+    def among(self, partitions: Iterable[int]) -> LossyWay:
+        return LossyWay({k: self.nodes[k] for k in partitions}, self.lost, self.dropped)
+
+
+def test_a_reply_that_was_lost_is_asked_for_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "PAUSE", 0.001)
+    dropped: dict[int, str] = {}
+    way = LossyWay({0: 10, 1: 11, 2: 12}, {1: 3}, dropped)
+    assert list(joining.asked_patiently(way, dropped, 60.0)) == [0, 1, 2] and not dropped  # type: ignore[arg-type]
+    monkeypatch.setattr(joining, "_LOST", 0.05)
+    way = LossyWay({0: 10, 1: 11, 2: 12}, {2: 10**9}, dropped)
+    assert list(joining.asked_patiently(way, dropped, 60.0)) == [0, 1]  # type: ignore[arg-type]
+    assert list(dropped) == [2] and way.lost[2] < 10**9 - 1
