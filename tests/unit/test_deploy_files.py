@@ -45,7 +45,7 @@ SECRET = re.compile(r"BEGIN [A-Z ]*PRIVATE KEY|password|passwd|token", re.IGNORE
 
 
 def name_of(path: Path) -> str:
-    return path.relative_to(DEPLOY).as_posix()
+    return path.relative_to(DEPLOY if path.is_relative_to(DEPLOY) else ROOT).as_posix()
 
 
 # Every file ----------------------------------------------------------------------------------------------------------
@@ -84,13 +84,15 @@ def commands() -> dict[str, str]:
             for container in containers(kind):
                 if container["command"] == ["fedsyn"]:
                     found[f"{chart.name} {container['name']}"] = shlex.join(["fedsyn", *container["args"]])
-    for path in FILES:
+    for path in [*FILES, ROOT / "docs" / "operations.md"]:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             typed = re.match(
                 r"#\s*(?:\d\. )?(fedsyn [a-z].*)|.*exec \w+ (fedsyn [a-z].*)|.*/opt/fedsyn/bin/(fedsyn node init.*)",
                 line,
             )
-            told = re.findall(r"`(fedsyn [a-z-]+ [a-z-]+)`", line) + re.findall(r": (fedsyn [a-z-]+ [a-z-]+.*)\"", line)
+            told = re.findall(r"`(fedsyn [a-z-]+ [a-z-]+(?: [^`]*)?)`", line) + re.findall(
+                r": (fedsyn [a-z-]+ [a-z-]+.*)\"", line
+            )
             for place, text in enumerate([*filter(None, typed.groups() if typed else ()), *told]):
                 found[f"{name_of(path)}:{number} {place}"] = text
     return found
