@@ -13,12 +13,12 @@ from fedsyn.config import FederationNode
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
 from fedsyn.protocol.exchange import Exchange
-from fedsyn.wire.envelope import OFFLINE, WAITS, Reply
+from fedsyn.wire.envelope import WAITS, Reply
 from fedsyn.wire.holder import MOST_PARTITIONS
 
 #: Seconds after which a node that waits for its holder is asked again.
 PAUSE = 5.0
-_LOST = 60.0  # seconds for which a node is asked again whose reply was lost
+_LOST = ("offline", "slow", "no reply")  # how reasons begin that say nothing of a node but that it was not heard
 _log = logging.getLogger("fedsyn.run")
 #: Parameter of the answer to `join`: true where the node keeps its memory of the run on its own disk, and answers a
 #: request that it has answered already with the same bytes, and is charged once.
@@ -49,29 +49,28 @@ def wait_for_nodes(grid: Grid, wanted: int, patience: float) -> list[int]:
         time.sleep(0.5)
 
 
-def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float) -> dict[int, Reply]:
+def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float, needed: int) -> dict[int, Reply]:
     """The replies to `join`; nodes that wait for a person's approval are asked again, with the same message.
 
-    So are nodes whose reply was lost on its way, for a minute: `join` costs nobody anything, and who has lost one reply
-    is not gone.
+    While anybody waits, or without them the run would fail, those whose reply was lost are asked again, too: who
+    somebody is costs nothing, and a node that was there a moment ago has not gone.
 
     Args:
         exchange: the request, to every node.
         dropped: why nodes are not among the replies: those that go on waiting in the end stay there.
         patience: seconds, from now on.
+        needed: replies without which the run would fail.
     """
-    start, told = time.monotonic(), set[int]()
+    deadline, told, had = time.monotonic() + patience, set[int](), set[int]()
     replies = exchange([])
-
-    def those(reason: str) -> set[int]:
-        return {k for k in exchange.nodes if dropped.get(k, "").startswith(f"{reason}: ")}
-
     while True:
-        left = start + patience - time.monotonic()
-        waiting = those(WAITS)
-        again = sorted(waiting | (those(OFFLINE) if left > patience - _LOST else set()))
-        if left <= 0 or not again:
-            break
+        waiting = {k for k in exchange.nodes if dropped.get(k, "").startswith(f"{WAITS}: ")}
+        had |= waiting
+        lost = {k for k in exchange.nodes if dropped.get(k, "").startswith(_LOST)}
+        wanted = lost if waiting or len(replies) < needed else lost & had
+        again, left = sorted(waiting | wanted), deadline - time.monotonic()
+        if not again or left <= 0:
+            return dict(sorted(replies.items()))
         if waiting and told != waiting:
             nodes = ", ".join(str(exchange.nodes[k]) for k in sorted(waiting))
             _log.warning(
@@ -84,7 +83,6 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float
         for k in again:
             del dropped[k]
         replies |= exchange.among(again)([])
-    return dict(sorted(replies.items()))
 
 
 def provisional(nodes: Sequence[int]) -> dict[int, Participant]:
