@@ -70,22 +70,21 @@ class _Told:
 
 @contextmanager
 def _told_and_sent(place: Place, grid: Grid, context: Context) -> Iterator[_Told]:
-    """However a run ends, its starter hears why, and gets its files."""
-    told = _Told(place)
+    """However a run ends, its starter hears why, and gets its files; a process that is told to end sends nothing."""
+    told, reply = _Told(place), str(context.run_config.get("reply") or "")
     try:
-        try:
-            yield told
-        except Exception as error:
-            with contextlib.suppress(OSError):  # the first error counts
-                told.out = told.made(None)
-                record_error(told.out, error)
-            if isinstance(error, FedsynError):  # the text of any other may quote anything
-                print(f"fedsyn: error: {error}", file=sys.stderr)
-            raise
-    finally:
-        reply = str(context.run_config.get("reply") or "")
+        yield told
+    except Exception as error:
+        with contextlib.suppress(OSError):  # the first error counts
+            told.out = told.made(None)
+            record_error(told.out, error)
+        if isinstance(error, FedsynError):  # the text of any other may quote anything
+            print(f"fedsyn: error: {error}", file=sys.stderr)
         if place.sends and reply and told.out is not None:
             _send(told.out, grid, context, reply)
+        raise
+    if place.sends and reply and told.out is not None:
+        _send(told.out, grid, context, reply)
 
 
 def _send(out: Path, grid: Grid, context: Context, reply: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsyn.cli.console import SetOption, err_console, out_console
+from fedsyn.cli.runs import ForceOption, OutOption, ResumeOption, carry_out
 from fedsyn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -105,11 +106,11 @@ def run(
     folder: FolderArgument = HERE,
     config: Annotated[Path | None, typer.Option(help="Another configuration than the folder's run.yaml.")] = None,
     set_: SetOption = None,
-    out: Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the result of an earlier run.")] = False,
+    out: OutOption = None,
+    force: ForceOption = False,
+    resume: ResumeOption = False,
 ) -> None:
     """Order a run, wait for it, and leave the synthetic table, the model and the ledger in a directory."""
-    from fedsyn.cli.runs import carry_out
     from fedsyn.deploy.federation import place_of
     from fedsyn.deploy.ordering import configuration, connected, missing, require_link
 
@@ -121,7 +122,7 @@ def run(
     if absent:
         err_console.print(f"not online: {', '.join(absent)}; waiting for them", highlight=False)
     with connected(place, federation):
-        carry_out(loaded, out, force)
+        carry_out(loaded, out, force, resume)
 
 
 @app.command()

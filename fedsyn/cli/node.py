@@ -15,8 +15,6 @@ app = typer.Typer(
     help="A data holder's node: serve it, look at it, say which runs it takes part in.", no_args_is_help=True
 )
 
-app.command()(new_keys)
-
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="NODE.yaml")]
 
 
@@ -67,5 +65,5 @@ def init_ledger(file: FileArgument) -> None:
     sys.stdout.write(f"made {loaded.ledger_file}; back it up with its .seen file, and never put an old copy in place\n")
 
 
-for _command in (pending, approve, reject):
+for _command in (pending, approve, reject, new_keys):
     app.command()(_command)

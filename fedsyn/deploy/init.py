@@ -17,6 +17,7 @@ from fedsyn.deploy.federation import FILE, FederationFile, HolderEntry, LinkNode
 from fedsyn.deploy.plan import Plan
 from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
+from fedsyn.node.book import init_book
 from fedsyn.node.keys import Card, new_keys, roster_text, write_private, write_text
 from fedsyn.parties.keys import CARD, CERTIFICATE, new_operator, new_party
 from fedsyn.settings import PartyNode
@@ -104,6 +105,8 @@ def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
             write_text(folder / "ca.crt", certificate)
         if plan.schema is not None:
             shutil.copyfile(plan.schema, folder / "schema.yaml")
+        (folder / "state").mkdir(mode=0o700)
+        init_book(folder / "state" / "ledger.jsonl")
         write_text(folder / "node.yaml", node_text(plan, federation, number, config))
         write_text(folder / "README.md", _holder_readme(plan, federation, name, ca))
     if (root / "holders").exists():

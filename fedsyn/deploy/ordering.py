@@ -24,7 +24,8 @@ def configuration(place: Place, federation: FederationFile, file: Path | None, s
         ConfigError: it is none, or of another engine.
     """
     path = file or place.operator / federation.run
-    config = load_config(path, [*sets, f"runtime.superlink={federation.name}"])
+    own = [f"runtime.superlink={federation.name}", f"runtime.operator_key={json.dumps(str(place.signing_key))}"]
+    config = load_config(path, [*sets, *own])
     if config.runtime.engine != "deployment":
         raise ConfigError(f"{path}: runtime.engine must be 'deployment', found '{config.runtime.engine}'")
     present = len(federation.present)

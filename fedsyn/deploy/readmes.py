@@ -5,7 +5,7 @@ from __future__ import annotations
 from string import Template
 
 _INSTALL = """\
-python3 -m venv .venv && .venv/bin/pip install fedsyn    # the version that the operator names; Python 3.11 or newer
+python3 -m venv .venv && .venv/bin/pip install fedsyn
 """
 
 HOLDER = Template("""\
@@ -14,7 +14,7 @@ HOLDER = Template("""\
 Together with others you make one synthetic table. **Your rows stay on this machine.** What leaves it are sums with
 noise, never more than `policy` in `node.yaml` allows; nobody but you can change that file.
 
-1. Install: `$install`
+1. Install fedsyn, the version that the operator names: `$install`
 2. Put your table here as `rows.csv` (or write its name into `node.yaml`, key `data`)$schema.
 3. Read `node.yaml`. Everything in it is a limit that you set: epsilon for a run and for this table's whole life,
    mechanisms, how few others may take part, and who may order a run.
@@ -29,13 +29,13 @@ fedsyn node serve node.yaml
 When a run asks to begin, it waits for you:
 
 ```sh
-fedsyn node pending node.yaml          # what it would ask, and what that costs
-fedsyn node approve node.yaml RUN      # or: reject
-fedsyn node status node.yaml           # connected? since when? what was spent?
-fedsyn ledger show node.yaml           # everything that ever left this table
+fedsyn node pending              # which run waits, and who ordered it
+fedsyn node approve RUN          # shows what it may ask and what that costs, and asks you; or: fedsyn node reject RUN
+fedsyn node status node.yaml     # connected? what was answered, what was spent?
 ```
 
-`state/` is this table's ledger: back it up, and never put an older copy in its place. `*.key` never leave this machine.
+`state/` holds this table's ledger for life. It is empty: if the table has been in another federation, put the ledger of
+that one in its place. Back it up, and never put an older copy there. `*.key` never leave this machine.
 """)
 
 OWN_KEYS = Template("""\
@@ -51,7 +51,7 @@ PARTY = Template("""\
 
 You compute on numbers that tell you nothing by themselves. $promise
 
-1. Install: `$install`
+1. Install fedsyn, the version that the operator names: `$install`
 2. **Make your own keys.** Those in this folder were made on the operator's machine. In an empty folder:
    `fedsyn party keygen FOLDER --name $party --address $address`; send its `card.yaml` to the operator,
    who sends it to everybody.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.config import FORMAT, RunConfig
+from fedsyn.durable import replace_synced
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.runs import journal
 from fedsyn.runs.directory import write_json
@@ -70,13 +71,8 @@ class Submitted:
 
     def save(self, out: Path) -> None:
         """Writes it, readable by its owner alone; a crash leaves the old one or the new one."""
-        new = out / f".{FILE}"
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(out / FILE)
+        text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+        replace_synced(out / FILE, text.encode())
 
     def require_same(self, config: RunConfig, schema: Schema, out: Path) -> None:
         """ConfigError unless the run is to go on as it began."""

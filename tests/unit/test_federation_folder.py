@@ -52,12 +52,12 @@ def test_each_folder_has_exactly_its_files_and_keys_are_their_owners_alone(tmp_p
         "run.yaml",
         "schema.yaml",
     }
-    holder = {"node.yaml", "node.key", "identity.key", "roster.yaml", "ca.crt", "schema.yaml"}
+    holder = {"state/ledger.jsonl", "node.yaml", "node.key", "identity.key", "roster.yaml", "ca.crt", "schema.yaml"}
     wanted = {f"operator/{name}" for name in operator | {"README.md"}}
     wanted |= {f"holders/{name}/{file}" for name in NAMES for file in holder | {"README.md"}}
     assert set(files) == wanted
     for name, path in files.items():
-        assert stat.S_IMODE(path.stat().st_mode) == (0o600 if name.endswith(".key") else 0o644), name
+        assert stat.S_IMODE(path.stat().st_mode) == (0o600 if name.endswith((".key", ".jsonl")) else 0o644), name
     for folder in (root, *(path for path in root.rglob("*") if path.is_dir())):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
     keys = [path.read_text(encoding="utf-8") for name, path in files.items() if name.endswith(".key")]
