@@ -89,6 +89,27 @@ def is_unfinished(out: Path) -> bool:
     return (out / FILE).is_file() or journal.unfinished(out) is not None
 
 
+def require_free(out: Path, *, resume: bool = False, force: bool = False) -> None:
+    """Refuses a run directory that another run has, finished or not.
+
+    Raises:
+        ConfigError: says what to type to go on with that one, or to replace it.
+    """
+    if resume and force:
+        raise ConfigError("--resume goes on with the run that --force gives up; leave out one of them")
+    if resume or force:
+        return
+    if is_unfinished(out):
+        raise ConfigError(
+            f"{out} holds a run that has not finished: go on with it with --resume, or give it up with --force "
+            "(what it has spent stays spent)"
+        )
+    if (out / "ledger.json").exists():
+        raise ConfigError(
+            f"{out} holds the result of an earlier run; choose another --out, or add --force to replace it"
+        )
+
+
 def forget(out: Path) -> None:
     """The run is finished."""
     (out / FILE).unlink(missing_ok=True)
