@@ -22,7 +22,7 @@ from fedsyn.runs.prepare import Prepared, prepare
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve, told_what_was_spent
 from fedsyn.runs.stores import run_store
-from fedsyn.runs.submitted import Submitted, give_up, require_free
+from fedsyn.runs.submitted import Submitted, give_up, require_free, require_resumable
 from fedsyn.runs.synthesis import require_room
 from fedsyn.settings import RayNode
 
@@ -134,6 +134,7 @@ def _resumed(config: RunConfig, out: Path) -> Submitted:
         raise ConfigError(
             f"--resume: a run with runtime.engine: {config.runtime.engine} is a simulation, which starts again"
         )
+    require_resumable(config)
     return Submitted.load(out)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from fedsyn.config import FORMAT, RunConfig
 from fedsyn.durable import replace_synced
 from fedsyn.errors import ConfigError, RunError
+from fedsyn.registry import contract_class
 from fedsyn.runs import journal
 from fedsyn.runs.directory import write_json
 from fedsyn.runs.orders import is_run_name
@@ -82,6 +83,23 @@ class Submitted:
             )
         if self.schema != schema.sha256:
             raise ConfigError(f"--resume: the schema is not the one that the run in {out} was started with")
+
+
+def can_resume(config: RunConfig) -> bool:
+    """Whether all that a run's server has to remember may stand in its journal.
+
+    Not where parties keep a part of the run's state, nor where a store in the server's memory holds exact counts.
+    """
+    return config.aggregation.protocol in ("plain", "secagg") and not contract_class(config.mechanism.name).store
+
+
+def require_resumable(config: RunConfig) -> None:
+    """ConfigError unless a run of this configuration can be resumed."""
+    if not can_resume(config):
+        raise ConfigError(
+            f"--resume: a run of '{config.mechanism.name}' with aggregation.protocol: {config.aggregation.protocol} "
+            "keeps a part of its state where no journal may have it, and cannot go on; start a new one with --force"
+        )
 
 
 def is_unfinished(out: Path) -> bool:

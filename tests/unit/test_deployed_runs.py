@@ -254,3 +254,12 @@ def test_where_a_server_app_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Place.of({"out": str(tmp_path / "out"), "run": kept.run}) == Place((tmp_path / "out").resolve())
     with pytest.raises(RunError, match="a run's name has"):
         Place.of({"out": "", "run": "../../etc"})
+
+
+def test_what_no_journal_may_hold_is_not_resumed(flower: Path, tmp_path: Path) -> None:
+    """A store in the server's memory holds exact counts: they are never written down."""
+    config = config_of(
+        tmp_path, mechanism={"name": "distaim", "rounds": 1}, aggregation={"protocol": "plain", "noise": "server"}
+    )
+    with pytest.raises(ConfigError, match=r"a run of 'distaim' with aggregation\.protocol: plain keeps .*--force"):
+        engines.run(config, tmp_path / "out", resume=True)
