@@ -130,7 +130,7 @@ def test_the_directory_comes_back_from_another_machine(machines: Machines, tmp_p
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     if "unshare" in done.stderr:
