@@ -301,18 +301,21 @@ class RunConfig(Node):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values. Keys younger than the first format are left out where unset: an older run keeps its hash."""
+        """JSON values. Keys younger than the first format are left out where they say no more than their absence does.
+
+        So an older run keeps its hash, and the last version reads what this one writes.
+        """
         document = self.model_dump(mode="json", by_alias=True)
         younger = {
             "data": ("holders",),
             "aggregation": ("parties", "crypto", "fhe", "setup"),
             "federation": ("columns",),
             "privacy": ("schema_share",),
-            "runtime": ("operator", "operator_key", "ray"),
+            "runtime": ("operator", "operator_key", "patience", "ray"),
             "synthesis": ("format",),
         }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):
-            if document[node][key] is None:
+            if document[node][key] == type(getattr(self, node)).model_fields[key].default:
                 del document[node][key]
         return document
 

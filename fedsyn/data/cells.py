@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsyn.data.layout import Layout, layout_of, require_names
+from fedsyn.data.opening import source_of
 from fedsyn.data.options import FileOptions
 from fedsyn.data.readers import is_parquet, options_for, parse_rows, readable, require_table
 from fedsyn.errors import DataError
@@ -57,7 +58,9 @@ def read_cells(
     chosen = options_for(path, options)
     with readable(path):
         cells = (
-            _parquet(path, most) if is_parquet(path) else _text(layout_of(path, chosen, columns), most, columns is None)
+            _parquet(path, most, chosen)
+            if is_parquet(path)
+            else _text(layout_of(path, chosen, columns), most, columns is None)
         )
     if len(cells.frame) == 0:
         raise DataError(f"{path} has no rows")
@@ -94,11 +97,11 @@ def _left_out(unnamed: list[int], columns: int) -> str:
     return f"columns without a name (number {numbers}): left out; name them in the first line to keep them"
 
 
-def _parquet(path: Path, most: int) -> Cells:
+def _parquet(path: Path, most: int, chosen: FileOptions) -> Cells:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(source_of(path, chosen)) as file:
         names = file.schema_arrow.names
         _require_plain(path, file.schema_arrow)
         rows = -(-most // max(1, len(names)))

@@ -11,7 +11,7 @@ import io
 import re
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fedsyn.errors import DataError, nearest
 from fedsyn.schema.values import written
@@ -19,14 +19,15 @@ from fedsyn.schema.values import written
 _ZEROS = re.compile(r"0+")
 
 
-def sheet_as_text(path: Path, sheet: str | int | None) -> tuple[str, str | None]:
+def sheet_as_text(path: Path, source: Path | BinaryIO, sheet: str | int | None) -> tuple[str, str | None]:
     """A sheet as CSV (`,`, UTF-8), and a sentence if it was chosen among several.
 
     Dates and times come in ISO, a number in a format of zeros only (`00000`) with its leading zeros, an error as its
     text (`#N/A`), a formula as the value that Excel kept.
 
     Args:
-        path: of the file.
+        path: of the file, for messages.
+        source: the same, or what is in it.
         sheet: its name, or its number counted from 1; None: the first one.
 
     Raises:
@@ -39,7 +40,7 @@ def sheet_as_text(path: Path, sheet: str | int | None) -> tuple[str, str | None]
             f"reading {path} needs openpyxl: pip install 'fedsyn[excel]', or save the sheet as CSV"
         ) from None
     try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        book = openpyxl.load_workbook(source, read_only=True, data_only=True)
     except (zipfile.BadZipFile, KeyError, ValueError, OSError):
         raise DataError(f"{path} is not a well-formed Excel file") from None
     try:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fedsyn.data.opening import SHEETS, TextFile
 from fedsyn.data.options import SEPARATORS, FileOptions
+from fedsyn.data.sealed import plain_name
 from fedsyn.errors import DataError
 from fedsyn.schema.values import parse_number
 
@@ -49,7 +50,7 @@ class Layout:
     def options(self) -> FileOptions:
         """What was found, so that it can be said in a configuration: what differs from a plain CSV file."""
         given = self.file.options
-        if self.path.suffix.lower() in SHEETS:
+        if plain_name(self.path).suffix.lower() in SHEETS:
             return given
         encoding = given.encoding or (self.file.encoding if self.file.encoding not in ("utf-8", "utf-8-sig") else None)
         return FileOptions(
@@ -80,7 +81,7 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
         head = stream.read(_HEAD) or ""
     if not head.strip("\ufeff \t\r\n,;|"):
         raise DataError(f"{path} is empty")
-    sheet = path.suffix.lower() in SHEETS
+    sheet = plain_name(path).suffix.lower() in SHEETS
     candidates = _candidates(path)
     separator = "," if sheet else options.separator
     if separator is None:

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedsyn.data.options import FileOptions
-from fedsyn.errors import DataError
+from fedsyn.data.sealed import SEALED, is_sealed, open_sealed, plain_name, read_key
+from fedsyn.errors import ConfigError, DataError
 
 TEXTS = (".csv", ".tsv", ".txt")
 PACKED = (".gz", ".bz2", ".xz", ".zip", ".zst")
 SHEETS = (".xlsx", ".xlsm")
 #: Endings of the names of tables.
-SUFFIXES = (*TEXTS, *(text + packed for text in TEXTS for packed in PACKED), *SHEETS, ".parquet")
+_OPEN = (*TEXTS, *(text + packed for text in TEXTS for packed in PACKED), *SHEETS, ".parquet")
+SUFFIXES = (*_OPEN, *(suffix + SEALED for suffix in _OPEN))
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"))
 _BOMS_16 = ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -103,10 +105,10 @@ class TextFile:
         self._streams: list[TextStream] = []
         self._sheet: str | None = None
         self.encoding = "utf-8"
-        if path.suffix.lower() in SHEETS:
+        if plain_name(path).suffix.lower() in SHEETS:
             from fedsyn.data.excel import sheet_as_text
 
-            self._sheet, note = sheet_as_text(path, options.sheet)
+            self._sheet, note = sheet_as_text(path, source_of(path, options), options.sheet)
             self.notes += [note] if note else []
             return
         with self._opened() as raw:
@@ -128,7 +130,22 @@ class TextFile:
         return self._streams[-1]
 
     def _opened(self) -> BinaryIO:
-        return _OPENERS.get(self.path.suffix.lower(), _plain)(self.path)
+        opener = _OPENERS.get(plain_name(self.path).suffix.lower(), _plain)
+        return opener(source_of(self.path, self.options))
+
+
+def source_of(path: Path, options: FileOptions) -> Path | BinaryIO:
+    """What libraries read: the file's name, or, of a sealed file, what is in it as an open file.
+
+    Raises:
+        ConfigError: no key.
+        DataError: the file cannot be opened with it.
+    """
+    if not is_sealed(path):
+        return path
+    if options.key_file is None:
+        raise ConfigError(f"{path} is sealed: name the file of its key (node.yaml: data_key; data.options.key_file)")
+    return open_sealed(path, read_key(Path(options.key_file)))
 
 
 def encoding_of(head: bytes) -> str:
@@ -150,33 +167,33 @@ def _zero_bytes(name: str) -> str:
     )
 
 
-def _plain(path: Path) -> BinaryIO:
-    return path.open("rb")
+def _plain(source: Path | BinaryIO) -> BinaryIO:
+    return source.open("rb") if isinstance(source, Path) else source
 
 
-def _gzip(path: Path) -> BinaryIO:
+def _gzip(source: Path | BinaryIO) -> BinaryIO:
     import gzip
 
-    return gzip.open(path, "rb")  # type: ignore[return-value]
+    return gzip.open(source, "rb")  # type: ignore[return-value]
 
 
-def _bz2(path: Path) -> BinaryIO:
+def _bz2(source: Path | BinaryIO) -> BinaryIO:
     import bz2
 
-    return bz2.open(path, "rb")  # type: ignore[return-value]
+    return bz2.open(source, "rb")  # type: ignore[return-value]
 
 
-def _xz(path: Path) -> BinaryIO:
+def _xz(source: Path | BinaryIO) -> BinaryIO:
     import lzma
 
-    return lzma.open(path, "rb")  # type: ignore[return-value]
+    return lzma.open(source, "rb")  # type: ignore[return-value]
 
 
-def _zip(path: Path) -> BinaryIO:
+def _zip(source: Path | BinaryIO) -> BinaryIO:
     """The one file of an archive; what macOS adds to archives is no file of theirs."""
     import zipfile
 
-    archive = zipfile.ZipFile(path)
+    archive = zipfile.ZipFile(source)
     members = [
         entry
         for entry in archive.infolist()
@@ -184,18 +201,20 @@ def _zip(path: Path) -> BinaryIO:
     ]
     if len(members) != 1:
         archive.close()
-        raise DataError(f"{path} holds {len(members)} files: unpack it and name the one that is the table")
+        name = source if isinstance(source, Path) else "the archive in the sealed file"
+        raise DataError(f"{name} holds {len(members)} files: unpack it and name the one that is the table")
     return archive.open(members[0])  # type: ignore[return-value]
 
 
-def _zst(path: Path) -> BinaryIO:
+def _zst(source: Path | BinaryIO) -> BinaryIO:
     import pyarrow as pa
 
-    raw: Any = pa.CompressedInputStream(pa.OSFile(str(path), "rb"), "zstd")
+    packed = pa.OSFile(str(source), "rb") if isinstance(source, Path) else pa.PythonFile(source, "r")
+    raw: Any = pa.CompressedInputStream(packed, "zstd")
     return io.BufferedReader(raw)
 
 
-_OPENERS: dict[str, Callable[[Path], BinaryIO]] = {
+_OPENERS: dict[str, Callable[[Path | BinaryIO], BinaryIO]] = {
     ".gz": _gzip,
     ".bz2": _bz2,
     ".xz": _xz,

@@ -27,6 +27,7 @@ class FileOptions(BaseModel):
         encoding: of a text file, by the name that Python has for it: `utf-8`, `cp1252`, `utf-16`, ...
         decimal: the decimal mark of its numeric columns, `.` (the default) or `,`.
         sheet: of an Excel file, by name or counted from 1; the first one where it is left out.
+        key_file: file with the key of a sealed table (`fedsyn node seal`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,6 +36,7 @@ class FileOptions(BaseModel):
     encoding: StrictStr | None = None
     decimal: StrictStr | None = None
     sheet: StrictStr | StrictInt | None = None
+    key_file: StrictStr | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | FileOptions | None, where: str = "data.options") -> FileOptions:

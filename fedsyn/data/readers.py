@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsyn.data.layout import Layout, layout_of
-from fedsyn.data.opening import SHEETS, SUFFIXES, TEXTS
+from fedsyn.data.opening import SHEETS, SUFFIXES, TEXTS, source_of
 from fedsyn.data.options import FileOptions
+from fedsyn.data.sealed import is_sealed, plain_name
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.schema.binned import BinnedColumn
 from fedsyn.schema.columns import CategoricalColumn, Column
@@ -77,7 +78,7 @@ def read_table(path: str | Path, schema: Schema | None = None, options: Options 
     chosen = options_for(path, options)
     with readable(path):
         if is_parquet(path):
-            frame = _read_parquet(path, schema)
+            frame = _read_parquet(path, schema, chosen)
         elif schema is None:
             frame = _guessed(path, chosen)
         else:
@@ -128,15 +129,17 @@ def options_for(path: Path, options: Options) -> FileOptions:
         ConfigError: an unknown option, a value that cannot be used, or an option that means nothing for the file.
     """
     chosen = FileOptions.of(options)
-    means = ("sheet", "decimal") if path.suffix.lower() in SHEETS else ("separator", "encoding", "decimal")
+    inside = plain_name(path).suffix.lower()
+    means = {"sheet", "decimal"} if inside in SHEETS else {"separator", "encoding", "decimal"}
+    means = (set() if is_parquet(path) else means) | ({"key_file"} if is_sealed(path) else set())
     for key in chosen.model_dump(exclude_none=True):
-        if key not in (() if is_parquet(path) else means):
+        if key not in means:
             raise ConfigError(f"data.options.{key} means nothing for {path.name}: leave it out")
     return chosen
 
 
 def is_parquet(path: Path) -> bool:
-    return path.suffix.lower() == ".parquet"
+    return plain_name(path).suffix.lower() == ".parquet"
 
 
 @contextmanager
@@ -170,14 +173,14 @@ def readable(path: Path) -> Iterator[None]:
         raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or damaged}") from None
 
 
-def _read_parquet(path: Path, schema: Schema | None) -> pd.DataFrame:
+def _read_parquet(path: Path, schema: Schema | None, chosen: FileOptions) -> pd.DataFrame:
     import pandas as pd
     import pyarrow.parquet as pq
 
     if schema is None:
-        return pd.read_parquet(path)
-    schema.require_columns(pq.read_schema(path).names, where=str(path))
-    return pd.read_parquet(path, columns=list(schema.columns))
+        return pd.read_parquet(source_of(path, chosen))
+    schema.require_columns(pq.read_schema(source_of(path, chosen)).names, where=str(path))
+    return pd.read_parquet(source_of(path, chosen), columns=list(schema.columns))
 
 
 def _read_text(path: Path, schema: Schema, chosen: FileOptions) -> pd.DataFrame:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.data.layout import layout_of
+from fedsyn.data.opening import source_of
 from fedsyn.data.options import FileOptions
 from fedsyn.data.readers import (
     Options,
@@ -72,7 +73,8 @@ def encode_file(path: str | Path, schema: Schema, options: Options = None) -> np
         DataError: as `encoded_blocks`.
     """
     path = require_table(path)
-    known = row_count(path)
+    options = options_for(path, options)
+    known = row_count(path, options)
     if known is None:
         spool = RowSpool(len(schema.columns), schema.dtype, in_memory=1 << 62)
         for block in encoded_blocks(path, schema, options):
@@ -102,7 +104,8 @@ def encode_open_file(
         return encode_file(path, schema, options), NOTHING_OWN
     blocks = list(encoded_blocks(path, schema, options))
     codes = np.concatenate([block.codes for block in blocks])
-    check_rows(require_table(path), len(codes), row_count(require_table(path)))
+    path = require_table(path)
+    check_rows(path, len(codes), row_count(path, options))
     codes.flags.writeable = False
     return codes, OwnRows.joined([block.own for block in blocks])
 
@@ -113,7 +116,7 @@ def check_rows(path: Path, found: int, known: int | None) -> None:
         raise DataError(f"{path} is damaged, or was replaced while it was read: get the file again")
 
 
-def row_count(path: Path) -> int | None:
+def row_count(path: Path, options: Options = None) -> int | None:
     """Rows of a Parquet file, which says so at its end; None for a CSV file, which has to be read.
 
     Raises:
@@ -124,7 +127,7 @@ def row_count(path: Path) -> int | None:
     import pyarrow.parquet as pq
 
     with readable(path):
-        return int(pq.read_metadata(path).num_rows)
+        return int(pq.read_metadata(source_of(path, options_for(path, options))).num_rows)
 
 
 def _csv(path: Path, schema: Schema, options: FileOptions, rows: int, encoder: BlockEncoder) -> Iterator[Block]:
@@ -144,10 +147,10 @@ def _parquet(path: Path, schema: Schema, options: FileOptions, rows: int, encode
     import pyarrow.parquet as pq
 
     with readable(path):
-        names = pq.read_schema(path)
+        names, source = pq.read_schema(source_of(path, options)), source_of(path, options)
         schema.require_columns(names.names, where=str(path))
         texts = [name for name, column in schema.columns.items() if isinstance(column, CategoricalColumn)]
-        file = pq.ParquetFile(path, read_dictionary=[n for n in texts if _is_text(names, n)], buffer_size=_BUFFER)
+        file = pq.ParquetFile(source, read_dictionary=[n for n in texts if _is_text(names, n)], buffer_size=_BUFFER)
     with file:
         for group in range(file.num_row_groups):
             for batch in _batches(path, file, group, list(schema.columns), rows):

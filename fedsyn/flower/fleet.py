@@ -33,6 +33,7 @@ from flwr.proto.fleet_pb2 import (
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
+from flwr.proto.run_pb2 import GetRunRequest
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedsyn.flower.fleet_client import INTERVAL, Contact, Place, connect, load_key, refusal_of
@@ -104,6 +105,16 @@ class Fleet:
                 wait = min(2 * wait, _LONGEST)
         finally:
             self._goodbye()
+
+    def is_running(self, run: int) -> bool:
+        """Whether a run goes on, as far as the SuperLink says; from within `answer` only."""
+        try:
+            self._client.GetRun(GetRunRequest(node=Node(node_id=self._node), run_id=run))
+        except httpx.HTTPStatusError as error:
+            return bool(error.response.status_code != _NOT_RUNNING)
+        except httpx.HTTPError:
+            return True
+        return True
 
     def _poll(self, answer: Answer) -> None:
         last = time.monotonic() - 60.0

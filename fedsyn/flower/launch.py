@@ -55,7 +55,7 @@ def submit(app: Path, superlink: str, run_config: Mapping[str, str], options: Se
 
 
 def wait(
-    superlink: SuperLink, run_id: str, poll: Callable[[], bool], *, every: float = 2.0, patience: float = 120.0
+    superlink: SuperLink, run_id: str, poll: Callable[[], bool], *, every: float = 5.0, patience: float = 120.0
 ) -> RunState:
     """Waits until the run has ended, however it did, and says how.
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
+from flwr.common.serde_utils import metadata_from_proto
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.serverapp import Grid
@@ -29,7 +30,7 @@ _FIRST, _GROWTH, _LONGEST = 0.02, 1.3, 0.4  # seconds between two looks for repl
 _LOOK = 1.0  # seconds between two looks at who is connected, while somebody is missed
 _AGAIN = 30.0  # seconds without a reply until a node gets the message a second time; then twice as long, and so on
 _RETURN = 20.0  # seconds that a node has to come back within one request
-_OBJECT = 30.0  # seconds until an announced object must have arrived
+_OBJECT = 5.0  # seconds from one object of a reply to the next
 _GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 
 
@@ -63,6 +64,23 @@ class _Awaited:
         return int(self.message.metadata.dst_node_id)
 
 
+@dataclass
+class _Arriving:
+    """A reply of which something has not arrived at the SuperLink yet.
+
+    Attributes:
+        proto: its announcement.
+        missing: names of the objects that are still to be fetched, in order.
+        end: when the next one must have come.
+        contents: of the others.
+    """
+
+    proto: Any
+    missing: list[str]
+    end: float
+    contents: dict[str, bytes] = field(default_factory=dict)
+
+
 class PatientGrid(Grid):
     """Flower's HTTP Grid, which it wraps."""
 
@@ -72,6 +90,7 @@ class PatientGrid(Grid):
         self._activated: dict[int, str] = {}
         self._offline: set[int] = set()  # missed in an earlier request, and not seen since
         self._looked = 0.0
+        self._arriving: list[_Arriving] = []
 
     # What Exchange asks ------------------------------------------------------------------------------------------
 
@@ -108,9 +127,9 @@ class PatientGrid(Grid):
         return list(self._grid.push_messages(messages))
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Replies that have come, without Flower's second of waiting for one that is still on its way."""
-        got = self._client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
-        return [self._read(*each) for each in zip(got.messages_list, got.message_object_trees, strict=True)]
+        """Replies that have come whole."""
+        self._announced(message_ids)
+        return [message for _, message in self._whole()]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """As Flower's own: the replies that came in time, an error where the SuperLink says that there will be none."""
@@ -127,31 +146,36 @@ class PatientGrid(Grid):
         wait = _FIRST
         while awaited and time.monotonic() < end:
             before = len(awaited)
-            for reply in self.pull_messages({name for each in awaited for name in each.ids}):
-                asked = next((each for each in awaited if reply.metadata.reply_to_message_id in each.ids), None)
-                if asked is None:
-                    continue
-                if reply.has_error() and reply.error.code in _GONE:
-                    asked.ids.discard(reply.metadata.reply_to_message_id)
-                    if asked.ids:
-                        continue
-                    self._offline.add(asked.node)
-                    if asked.node in self._again:
-                        asked.lost = asked.lost or time.monotonic()
-                        continue
-                else:
-                    self._offline.discard(asked.node)
-                awaited.remove(asked)
-                yield reply
-            self._miss(awaited, end)
+            self._announced({name for each in awaited for name in each.ids})
+            for name, reply in self._whole():
+                asked = next((each for each in awaited if name in each.ids), None)
+                if asked is not None and self._is_last(asked, name, reply):
+                    awaited.remove(asked)
+                    yield reply
+            self._miss(awaited)
             if awaited:
                 wait = _FIRST if len(awaited) < before else min(wait * _GROWTH, _LONGEST)
                 time.sleep(max(0.0, min(wait, end - time.monotonic())))
+        self._arriving.clear()
 
-    def _miss(self, awaited: list[_Awaited], end: float) -> None:
+    def _is_last(self, asked: _Awaited, name: str, reply: Message) -> bool:
+        """Whether this is what a node's message comes to; otherwise another copy is waited for, or sent."""
+        if not reply.has_error() or reply.error.code not in _GONE:
+            self._offline.discard(asked.node)
+            return True
+        asked.ids.discard(name)
+        if asked.ids:
+            return False
+        self._offline.add(asked.node)
+        if asked.node not in self._again:
+            return True
+        asked.lost = asked.lost or time.monotonic()
+        return False
+
+    def _miss(self, awaited: list[_Awaited]) -> None:
         """Sends the message again to those who would answer it, and gives up who has been gone for too long."""
         now = time.monotonic()
-        suspects = [each for each in awaited if each.node in self._again and now - each.sent > 1.0]
+        suspects = [each for each in awaited if each.node in self._again and now - each.sent > _LOOK]
         if not suspects or now - self._looked < _LOOK:
             return
         self._look()
@@ -164,9 +188,8 @@ class PatientGrid(Grid):
                 if now - each.lost > _RETURN:
                     awaited.remove(each)
             elif each.lost is not None or activated != each.activated or now - each.sent > _AGAIN * 2**each.copies:
-                again.append(each)
-        if again:
-            self._send([_again(each, end - now) for each in again])
+                again.append(_again(each))
+        self._send(again)
 
     def _send(self, awaited: Sequence[_Awaited]) -> None:
         for each in awaited:
@@ -190,48 +213,60 @@ class PatientGrid(Grid):
     def _client(self) -> Any:
         return self._grid._runtime_client
 
-    def _read(self, proto: Any, tree: Any) -> Message:
-        """One reply; an error of Flower's kind if it does not arrive whole."""
-        node, run = self._grid.node, proto.metadata.run_id
-        try:
-            contents = {
-                name: self._pull(PullObjectRequest(node=node, run_id=run, object_id=name))
-                for name in dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
-            }
-            name = proto.metadata.message_id
-            self._client.ConfirmMessageReceived(
-                ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=name)
-            )
-            message = inflate_object_from_contents(name, contents)
-            if not isinstance(message, Message):
-                raise TypeError("no message")
-        except (ValueError, KeyError, TypeError):
-            from flwr.common.serde import message_from_proto
+    def _announced(self, message_ids: Iterable[str]) -> None:
+        """Asks for new replies. Each is announced once, before its objects have arrived at the SuperLink."""
+        got = self._client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
+        for proto, tree in zip(got.messages_list, got.message_object_trees, strict=True):
+            names = dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
+            self._arriving.append(_Arriving(proto, list(names), time.monotonic() + _OBJECT))
 
-            broken: Message = message_from_proto(proto)
-            error = Error(ErrorCode.MESSAGE_UNAVAILABLE, "the reply did not arrive whole")
-            return Message(error=error, metadata=broken.metadata)
-        message.metadata.__dict__["_message_id"] = name
+    def _whole(self) -> Iterator[tuple[str, Message]]:
+        """Announced replies that are here now, with the name of what they answer; an error for one that never will."""
+        for each in self._arriving[:]:
+            try:
+                if not self._arrived(each):
+                    continue
+                message = self._inflated(each)
+            except (ValueError, KeyError, TypeError):
+                metadata = metadata_from_proto(each.proto.metadata)
+                error = Error(ErrorCode.MESSAGE_UNAVAILABLE, "the reply did not arrive whole")
+                message = Message(error=error, metadata=metadata)
+            self._arriving.remove(each)
+            yield each.proto.metadata.reply_to_message_id, message
+
+    def _arrived(self, reply: _Arriving) -> bool:
+        """Fetches what there is of a reply; ValueError if the rest will not come: a node may be killed half-way."""
+        while reply.missing:
+            request = PullObjectRequest(
+                node=self._grid.node, run_id=reply.proto.metadata.run_id, object_id=reply.missing[0]
+            )
+            got = self._client.PullObject(request)
+            if not got.object_available:
+                if not got.object_found or time.monotonic() > reply.end:
+                    raise ValueError("an object of the reply is missing")
+                return False
+            reply.contents[reply.missing.pop(0)] = bytes(got.object_content)
+            reply.end = time.monotonic() + _OBJECT
+        return True
+
+    def _inflated(self, reply: _Arriving) -> Message:
+        metadata = reply.proto.metadata
+        confirmation = ConfirmMessageReceivedRequest(
+            node=self._grid.node, run_id=metadata.run_id, message_object_id=metadata.message_id
+        )
+        self._client.ConfirmMessageReceived(confirmation)
+        message = inflate_object_from_contents(metadata.message_id, reply.contents)
+        if not isinstance(message, Message):
+            raise TypeError("no message")
+        message.metadata.__dict__["_message_id"] = metadata.message_id
         return message
 
-    def _pull(self, request: PullObjectRequest) -> bytes:
-        end, wait = time.monotonic() + _OBJECT, 0.01
-        while True:
-            got = self._client.PullObject(request)
-            if got.object_available:
-                return bytes(got.object_content)
-            if not got.object_found or time.monotonic() > end:
-                raise ValueError("an object of the reply is missing")
-            time.sleep(wait)
-            wait = min(2 * wait, 0.5)
 
-
-def _again(awaited: _Awaited, left: float) -> _Awaited:
+def _again(awaited: _Awaited) -> _Awaited:
     """The same records in a new message: Flower takes no message twice."""
     before = awaited.message.metadata
-    ttl = max(1.0, left)
     awaited.message = Message(
-        awaited.message.content, before.dst_node_id, before.message_type, ttl=ttl, group_id=before.group_id
+        awaited.message.content, before.dst_node_id, before.message_type, ttl=before.ttl, group_id=before.group_id
     )
     awaited.copies += 1
     return awaited

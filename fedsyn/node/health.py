@@ -24,6 +24,7 @@ class Figures:
         seconds: wall time of all answers.
         cpu: processor time of all tasks.
         restarts: how often the worker was started again.
+        steps: wall time of each step from a message to its reply.
         started: time of the start, seconds since 1970.
     """
 
@@ -33,6 +34,7 @@ class Figures:
     seconds: float = 0.0
     cpu: float = 0.0
     restarts: int = 0
+    steps: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
 
 
@@ -94,6 +96,8 @@ def metrics(health: Health) -> str:
     )
     add("answer_seconds_total", "counter", "Wall time of all answers.", {"": figures.seconds})
     add("answer_cpu_seconds_total", "counter", "Processor time of all tasks.", {"": figures.cpu})
+    taken = {f'{{step="{name}"}}': seconds for name, seconds in figures.steps.items()}
+    add("step_seconds_total", "counter", "Wall time of each step from a message to its reply.", taken)
     add("worker_restarts_total", "counter", "Starts of the worker after its first.", {"": float(figures.restarts)})
     add("start_time_seconds", "gauge", "When the link started.", {"": figures.started})
     add("last_contact_seconds", "gauge", "When the SuperLink last answered; 0: never.", {"": health.last_contact})

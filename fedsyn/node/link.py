@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsyn.durable import replace_synced
 from fedsyn.errors import ConfigError, FedsynError, InputError
 from fedsyn.flower.fleet import Fleet
 from fedsyn.flower.fleet_client import Contact, Place
@@ -123,6 +124,40 @@ class WorkerProcess:
             self._process = None
 
 
+class EarlierLife:
+    """What a link knows of its node's earlier lives: node.json.
+
+    Attributes:
+        node: number that the SuperLink gave the node's key; without it a node that was killed waits until the
+            SuperLink has forgotten its last life.
+        runs: names of the runs that were not over when a request came last, by Flower's numbers.
+    """
+
+    def __init__(self, file: NodeFile) -> None:
+        self._path = file.state_folder / "node.json"
+        self._who = {"superlink": file.superlink, "key": file.key}
+        self.node: int | None = None
+        self.runs: dict[int, str] = {}
+        try:
+            known = json.loads(self._path.read_text(encoding="utf-8"))
+            if all(known[key] == value for key, value in self._who.items()):
+                self.node = int(known["node"])
+                self.runs = {int(run): str(name) for run, name in known["runs"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass
+
+    def is_node(self, node: int) -> None:
+        """Keeps the number that the SuperLink gave."""
+        self.node = node
+        self.save()
+
+    def save(self) -> None:
+        try:
+            replace_synced(self._path, json.dumps({**self._who, "node": self.node, "runs": self.runs}).encode())
+        except OSError as error:  # costs a restart a minute of waiting, and nothing else
+            _log.error("%s cannot be written (%s)", self._path, error.strerror)
+
+
 class Link:
     """One node's connection, worker and figures.
 
@@ -136,11 +171,12 @@ class Link:
         self.book = NodeBook(self.file.ledger_file, BookLimits(*self.file.policy.limits))  # to look at
         self._looking = threading.Lock()
         self.figures = Figures()
-        self.contact = Contact(node=_known_node(self.file))
+        self.life = EarlierLife(self.file)
+        self.contact = Contact(node=self.life.node)
         self.worker = WorkerProcess(path, bounds, self.figures)
         root = None if self.file.root_certificates is None else Path(self.file.root_certificates)
         place = Place(self.file.superlink, Path(self.file.key), root, self.file.policy.apps is not None)
-        self.fleet = Fleet(place, self.contact, lambda node: _remember(self.file, node))
+        self.fleet = Fleet(place, self.contact, self.life.is_node)
 
     def serve(self) -> None:
         """Answers requests until it is told to end."""
@@ -163,12 +199,24 @@ class Link:
             "fab_hash": asked.fab_hash,
             "verifications": dict(asked.verifications),
             "scalars": dict(asked.scalars),
+            "ended": self._ended(asked),
         }
         reply, blobs = self.worker.ask(header, asked.arrays)
         seconds = time.monotonic() - start
         self._count(reply, seconds)
         described = zip(reply["arrays"], blobs, strict=True)
         return Outgoing(reply["scalars"], [(str(d), tuple(map(int, s)), blob) for (d, s), blob in described], seconds)
+
+    def _ended(self, asked: Incoming) -> list[str]:
+        """Names of the runs that are over, at the first request of another one: they keep nothing in the ledger."""
+        runs, name = self.life.runs, str(asked.run_config.get("run") or "")
+        if runs.get(asked.run) == name:
+            return []
+        over = [run for run in runs if run != asked.run and not self.fleet.is_running(run)]
+        ended = [runs.pop(run) for run in over]
+        runs[asked.run] = name
+        self.life.save()
+        return [each for each in ended if each not in runs.values()]
 
     def _count(self, reply: dict[str, Any], seconds: float) -> None:
         figures = self.figures
@@ -186,6 +234,7 @@ class Link:
         problems = [] if self.worker.ready else ["the worker is not ready: it reads the table, or cannot"]
         if not self.contact.connected:
             problems.append(self.contact.problem)
+        self.figures.steps = self.contact.seconds
         return Health(
             self.file.name, self.contact.node, tuple(problems), self.contact.last, self.figures, self._budget()
         )
@@ -200,25 +249,6 @@ class Link:
         except FedsynError as error:
             _log.error("%s", error)
             return None
-
-
-def _known_node(file: NodeFile) -> int | None:
-    """The number that the SuperLink gave this node's key in an earlier life."""
-    try:
-        known = json.loads((file.state_folder / "node.json").read_text(encoding="utf-8"))
-        if known["superlink"] == file.superlink and known["key"] == file.key:
-            return int(known["node"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    return None
-
-
-def _remember(file: NodeFile, node: int) -> None:
-    """Keeps the number; without it a killed node waits until the SuperLink has forgotten its last life."""
-    path = file.state_folder / "node.json"
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps({"superlink": file.superlink, "key": file.key, "node": node}), encoding="utf-8")
-    new.replace(path)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -208,6 +208,8 @@ class Policy:
             raise NodeError("this node's holder does not allow the run's aggregation.noise")
         if node.threat is not None and aggregation.threat != node.threat:
             raise NodeError("this node's holder takes part in runs with aggregation.threat: malicious only")
+        if config.privacy.client_sizes == "public" and node.client_sizes == "private":
+            raise NodeError("this node's holder does not publish its row count: set privacy.client_sizes: private")
         if config.federation.minimum_cohort < node.minimum_cohort:
             raise NodeError("the run's federation.minimum_cohort is smaller than this node's holder demands")
 

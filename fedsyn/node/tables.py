@@ -82,7 +82,9 @@ class Tables:
         if encoding.found is not None:
             rows = close_rows(self.get(encoding._replace(found=None)), encoding.found)
         else:
-            rows = load_rows(self._table(), self._file.schema_file, encoding.bins, encoding.label, encoding.own)
+            rows = load_rows(
+                self._table(), self._file.schema_file, encoding.bins, encoding.label, encoding.own, self._file.data_key
+            )
         self._kept[encoding] = rows
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)

@@ -14,7 +14,7 @@ from pathlib import Path
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, FedsynError, RunError
 from fedsyn.flower.launch import app_folder, submit, wait
-from fedsyn.flower.watching import COMPLETED, FINISHED, STOPPED, RunState, SuperLink, Unreachable
+from fedsyn.flower.watching import COMPLETED, STOPPED, RunState, SuperLink, Unreachable
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.runs import journal
 from fedsyn.runs.directory import is_complete, load_metrics, raise_recorded_error
@@ -70,7 +70,8 @@ def run_elsewhere(
     kept = resumed or Submitted.new(config, prepared.schema, superlink.name)
     watch = _Watch(out / "rounds.jsonl", progress)
     try:
-        if resumed is None or not _goes_on(kept, superlink):
+        if resumed is None or not _ends_well(kept, superlink, watch, config.runtime.patience):
+            (out / "error.json").unlink(missing_ok=True)
             kept = replace(kept, superlink=superlink.name, flower_run="")
             kept.save(out)
             flower_run = _submitted(config, prepared, out, kept, resume=resumed is not None)
@@ -93,12 +94,16 @@ def run_elsewhere(
     return load_metrics(out)
 
 
-def _goes_on(kept: Submitted, superlink: SuperLink) -> bool:
-    """Whether the run that is to be resumed is not over at all, or complete: then it is only watched."""
-    if not kept.flower_run or kept.superlink != superlink.name:
+def _ends_well(kept: Submitted, superlink: SuperLink, watch: _Watch, patience: float) -> bool:
+    """Whether the run that is to be resumed is complete in the end without that.
+
+    It may be going on still, and only nobody watched; or a SuperLink that was started anew has yet to notice that its
+    ServerApp is gone. Two of them would not work side by side: one holds the journal. So the end of the first is waited
+    for.
+    """
+    if not kept.flower_run or kept.superlink != superlink.name or superlink.state(kept.flower_run) is None:
         return False
-    state = superlink.state(kept.flower_run)
-    return state is not None and (state.status != FINISHED or state.outcome == COMPLETED)
+    return wait(superlink, kept.flower_run, watch, patience=patience).outcome == COMPLETED
 
 
 def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted, *, resume: bool) -> str:

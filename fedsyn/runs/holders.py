@@ -300,17 +300,25 @@ def close_rows(rows: LoadedRows, found: str) -> LoadedRows:
 
 @lru_cache(maxsize=2)
 def load_rows(
-    data: str, schema_file: str, bins: int | None, label: str | None, own: tuple[str, ...] | None
+    data: str,
+    schema_file: str,
+    bins: int | None,
+    label: str | None,
+    own: tuple[str, ...] | None,
+    key: str | None = None,
 ) -> LoadedRows:
-    """The holder's own rows, encoded by its own schema; read once per process. `own`: the only columns that it has."""
+    """The holder's own rows, encoded by its own schema; read once per process. `own`: the only columns that it has.
+
+    `key`: file with the key of a sealed table; its rows are decrypted in memory only.
+    """
     from fedsyn.data.stream import encode_file, encode_open_file
 
-    schema = Schema.load(schema_file)
+    schema, options = Schema.load(schema_file), {"key_file": key} if key is not None else None
     schema.require_approved()
     schema = schema.adjusted(bins, label)
     if own is None:
         try:
-            codes, values = encode_open_file(data, schema)
+            codes, values = encode_open_file(data, schema, options)
         except CellError as error:  # no other kind than that of a file that cannot be read
             raise DataError(str(error)) from None
         return LoadedRows(codes, schema.domain, schema.sha256, schema, values)
@@ -319,7 +327,7 @@ def load_rows(
     columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in own}
     part = Schema.from_dict({**schema.to_dict(), "columns": columns, "label": None})
     try:
-        codes = encode_file(data, part)
+        codes = encode_file(data, part, options)
     except CellError as error:
         raise DataError(str(error)) from None  # tells of rows: the server hears no more than that it is one
     except DataError as error:

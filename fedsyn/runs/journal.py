@@ -24,6 +24,7 @@ its place never serve the same run together.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import io
@@ -272,11 +273,14 @@ def _append(file: IO[bytes], entry: Mapping[str, Any]) -> None:
     payload = encode(entry)
     head = struct.pack("<Q32s", len(payload), hashlib.sha256(payload).digest())
     record = memoryview(head + struct.pack("<I", zlib.crc32(head)) + payload)
+    before = os.fstat(file.fileno()).st_size
     try:
         while record:
             record = record[os.write(file.fileno(), record) :]
         os.fsync(file.fileno())
     except OSError as error:
+        with contextlib.suppress(OSError):  # a part of a record may stand at the end alone
+            os.ftruncate(file.fileno(), before)
         raise RunError(
             f"the run's journal cannot be written: {error.strerror}; make room, and resume the run with --resume"
         ) from None

@@ -326,7 +326,7 @@ def _encode_file(data: DataNode, file: FileSource) -> Encoded:
 
     schema = file.schema
     schema.require_approved()
-    known = row_count(file.path)
+    known = row_count(file.path, file.options)
     # A file that does not say how many rows it has must be read before its rows can be divided.
     roles = _roles(data, known) if known else None
     codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)

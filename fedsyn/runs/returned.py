@@ -36,7 +36,7 @@ _NAMES = re.compile(
 _TABLES = ("synthetic.csv", "synthetic.parquet")  # left behind first
 _CHUNK = 48 * 1024  # bytes of a line, before base64
 _MARK = "fedsyn-files"
-_LINE = re.compile(rf"{_MARK} ([A-Za-z0-9._-]+) (\d+)/(\d+) ([A-Za-z0-9+/=]+)")
+_LINE = re.compile(rf"{_MARK} ([A-Za-z0-9._-]+) (\d+)/(\d+) ([A-Za-z0-9+/]+={{0,2}})\n")
 _BOUND = b"fedsyn: a run directory comes back"
 
 

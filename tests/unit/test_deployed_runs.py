@@ -1,0 +1,253 @@
+"""A deployment's run from its starter's side: how it ends, what is kept to resume it, and how its files come back."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fedsyn.aggregation.secagg.primitives import KeyPair
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError, RunError
+from fedsyn.flower import launch
+from fedsyn.flower.watching import RunState, SuperLink, Unreachable
+from fedsyn.loading import parse_config
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release
+from fedsyn.runs import deployment, engines, returned
+from fedsyn.runs.journal import RunJournal
+from fedsyn.runs.returned import lines_of, packed, unpacked
+from fedsyn.runs.submitted import FILE, Place, Submitted, give_up, is_unfinished, runs_folder
+from fedsyn.schema import Schema
+
+SCHEMA = "columns:\n  age: {kind: integer, lower: 0, upper: 9}\n  sex: {kind: categorical, categories: [f, m]}\n"
+
+
+def config_of(folder: Path, **nodes: Any) -> RunConfig:
+    (folder / "schema.yaml").write_text(SCHEMA, encoding="utf-8")
+    document: dict[str, Any] = {
+        "mechanism": {"name": "sketch_aim", "rounds": 2},
+        "data": {"source": "rows", "schema": str(folder / "schema.yaml")},
+        "federation": {"clients": 3},
+        "privacy": {"epsilon": 1.0, "delta": 1e-5},
+        "evaluation": [],
+        "runtime": {"engine": "deployment", "superlink": "north", "patience": 0.2},
+    }
+    for key, node in nodes.items():
+        document[key] = {**document.get(key, {}), **node}
+    return parse_config(document)
+
+
+@pytest.fixture
+def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Flower home with one connection, at which nobody listens."""
+    home = tmp_path / "home"
+    home.mkdir()
+    connection = '[superlink]\ndefault = "north"\n\n[superlink.north]\naddress = "127.0.0.1:9"\ninsecure = true\n'
+    (home / "config.toml").write_text(connection, encoding="utf-8")
+    monkeypatch.setenv("FLWR_HOME", str(home))
+    return home
+
+
+# How it ends ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_superlink_must_be_known_and_answer(flower: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no SuperLink connection 'nort' in .*did you mean 'north'"):
+        engines.run(config_of(tmp_path, runtime={"superlink": "nort"}), tmp_path / "out")
+    with pytest.raises(RunError, match=r"'north' at 127\.0\.0\.1:9 does not answer .*; nothing was submitted"):
+        engines.run(config_of(tmp_path), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("told", "cause"),
+    [
+        ([RunState("running"), None], "knows no run 7 any more: it was started anew without"),
+        ([RunState("running"), Unreachable("refused")], "has not answered for 0.2 s (refused)"),
+    ],
+)
+def test_waiting_ends_whatever_happens(
+    flower: Path, monkeypatch: pytest.MonkeyPatch, told: list[Any], cause: str
+) -> None:
+    answers = list(told)
+
+    def state(self: SuperLink, run: str) -> RunState | None:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(SuperLink, "state", state)
+    with pytest.raises(RunError) as error:
+        launch.wait(SuperLink("north"), "7", lambda: False, every=0.0, patience=0.2)
+    assert cause in str(error.value)
+
+
+def test_a_run_that_was_stopped_says_so_and_how_to_go_on(
+    flower: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted: list[dict[str, str]] = []
+
+    def submit(app: Path, superlink: str, run_config: Any) -> str:
+        submitted.append(dict(run_config))
+        return str(40 + len(submitted))
+
+    states = {"1": None, "41": RunState("finished", "stopped"), "42": RunState("finished", "failed", "No heartbeat.")}
+    monkeypatch.setattr(SuperLink, "state", lambda self, run: states[run])
+    monkeypatch.setattr(SuperLink, "log", lambda self, run: "")
+    monkeypatch.setattr(deployment, "submit", submit)
+    config, out = config_of(tmp_path), tmp_path / "out"
+    with pytest.raises(RunError, match=rf"the run was stopped\. .*with --out {out} --resume"):
+        engines.run(config, out)
+    kept = Submitted.load(out)
+    assert kept.flower_run == "41" and is_unfinished(out)
+    assert stat.S_IMODE((out / FILE).stat().st_mode) == 0o600
+    with pytest.raises(RunError, match=r"without a result: No heartbeat\.; its log: flwr log 42 north.*--resume"):
+        engines.run(config, out, resume=True)
+    first, second = submitted
+    assert first["run"] == second["run"] == kept.run and first["reply"] == second["reply"]
+    assert (first["resume"], second["resume"]) == ("", "yes")
+    assert kept.secret not in str(submitted)
+    with pytest.raises(ConfigError, match="another configuration"):
+        engines.run(config_of(tmp_path, privacy={"epsilon": 2.0}), out, resume=True)
+    (tmp_path / "schema.yaml").write_text(SCHEMA.replace("9", "8"), encoding="utf-8")
+    with pytest.raises(ConfigError, match="the schema is not the one"):
+        engines.run(config, out, resume=True)
+    assert len(submitted) == 2
+
+
+def test_bad_input_that_the_server_found_leaves_nothing_to_resume(
+    flower: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+
+    def submit(app: Path, superlink: str, run_config: Any) -> str:
+        (out / "error.json").write_text(json.dumps({"kind": "input", "message": "no such thing"}), encoding="utf-8")
+        return "41"
+
+    monkeypatch.setattr(SuperLink, "state", lambda self, run: RunState("finished", "failed"))
+    monkeypatch.setattr(deployment, "submit", submit)
+    with pytest.raises(ConfigError.__mro__[1], match=r"^no such thing$"):
+        engines.run(config_of(tmp_path), out)
+    assert not is_unfinished(out)
+
+
+# What is resumed, and what is not -------------------------------------------------------------------------------------
+
+
+def test_there_must_be_something_to_resume(flower: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing to resume in .*: no run that can be resumed"):
+        engines.run(config_of(tmp_path), tmp_path / "out", resume=True)
+    (tmp_path / "metrics.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match="the run in it has finished"):
+        engines.run(config_of(tmp_path), tmp_path, resume=True)
+    with pytest.raises(ConfigError, match="is a simulation, which starts again"):
+        engines.run(config_of(tmp_path, runtime={"engine": "inprocess"}), tmp_path / "out", resume=True)
+    (tmp_path / FILE).write_text("{", encoding="utf-8")
+    with pytest.raises(ConfigError, match="is damaged; give the run up with --force"):
+        Submitted.load(tmp_path)
+
+
+def test_a_directory_with_an_unfinished_run_is_not_taken_by_another(flower: Path, tmp_path: Path) -> None:
+    from fedsyn.cli import app
+
+    config = config_of(tmp_path)
+    Submitted.new(config, Schema.loads(SCHEMA), "north").save(tmp_path)
+    config.save(tmp_path / "run.yaml")
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "run.yaml"), "--out", str(tmp_path)])
+    assert isinstance(done.exception, ConfigError)
+    assert "--resume" in str(done.exception) and "--force" in str(done.exception)
+
+
+def test_what_a_run_that_is_given_up_has_spent_stays_on_record(tmp_path: Path) -> None:
+    journal = RunJournal.begin(tmp_path, run="r", config="c", schema="s")
+    journal.add({"kind": "ledger", "state": Ledger(PrivacyBudget(1.0, 1e-6), noise_by="server").to_dict()})
+    entry = Release("measure", 1, GAUSSIAN, 1.0, sigma=40.0, noise_by="server").to_dict()
+    journal.add({"kind": "answer", "number": 1, "releases": [entry]})
+    journal.keep({"kind": "open", "number": 2}, first=True)
+    journal.keep({"kind": "charge", "release": entry})
+    with pytest.raises(RunError, match="another process serves the run"):
+        give_up(tmp_path)
+    journal.close()
+    give_up(tmp_path)
+    ledger = json.loads((tmp_path / "ledger.json").read_text(encoding="utf-8"))
+    assert len(ledger["releases"]) == 2 and ledger["rho"] == pytest.approx(2 / (2 * 40.0**2))
+    assert [file.name for file in tmp_path.iterdir()] == ["ledger.json"] and not is_unfinished(tmp_path)
+
+
+# Files come back ------------------------------------------------------------------------------------------------------
+
+
+def results(folder: Path, table: bytes = b"age,sex\n1,f\n") -> Path:
+    folder.mkdir()
+    for name, data in {"synthetic.csv": table, "model.npz": bytes(1000), "measured.jsonl": b"bytes_up"}.items():
+        (folder / name).write_bytes(data)
+    (folder / FILE).write_text("{}", encoding="utf-8")
+    (folder / "journal").mkdir()
+    return folder
+
+
+def test_files_come_back_through_a_log_that_says_nothing(tmp_path: Path) -> None:
+    there, mine, pair = results(tmp_path / "there", bytes(range(256)) * 4000), tmp_path / "mine", KeyPair()
+    mine.mkdir()
+    lines = lines_of(packed(there), "r1", pair.public)
+    log = "INFO : a line\n" + "".join(lines) + "another\n"
+    assert "bytes_up" not in log and "measured" not in log
+    assert unpacked(log, "r1", pair.secret, mine)
+    assert {file.name for file in mine.iterdir()} == {"synthetic.csv", "model.npz", "measured.jsonl"}
+    assert (mine / "synthetic.csv").read_bytes() == (there / "synthetic.csv").read_bytes()
+    assert (
+        unpacked(log, "r2", pair.secret, mine) == [] and unpacked(log[: len(log) // 2], "r1", pair.secret, mine) == []
+    )
+    with pytest.raises(RunError, match="sent to somebody else"):
+        unpacked(log, "r1", KeyPair().secret, mine)
+    renamed = log.replace("fedsyn-files r1", "fedsyn-files r2")
+    with pytest.raises(RunError, match="damaged"):
+        unpacked(renamed, "r2", pair.secret, mine)
+    # Of two tries the last complete one counts.
+    (there / "model.npz").write_bytes(b"later")
+    later = lines_of(packed(there), "r1", pair.public)
+    unpacked("".join([*lines, *later]), "r1", pair.secret, mine)
+    assert (mine / "model.npz").read_bytes() == b"later"
+
+
+def test_only_files_of_a_run_are_unpacked(tmp_path: Path) -> None:
+    pair, mine = KeyPair(), tmp_path / "mine"
+    mine.mkdir()
+    for name in ("../evil", "run.json", "journal/open", "x.csv"):
+        evil = returned._zipped([], {name: "x"})
+        with pytest.raises(RunError, match="not a run directory"):
+            unpacked("".join(lines_of(evil, "r", pair.public)), "r", pair.secret, mine)
+    assert list(mine.iterdir()) == [] and not (tmp_path / "evil").exists()
+
+
+def test_a_table_that_is_too_large_stays_behind_and_says_where(tmp_path: Path) -> None:
+    import random
+
+    there = results(tmp_path / "there", random.Random(0).randbytes(50_000))
+    pair, mine = KeyPair(), tmp_path / "mine"
+    mine.mkdir()
+    unpacked("".join(lines_of(packed(there, 20_000), "r", pair.public)), "r", pair.secret, mine)
+    assert {file.name for file in mine.iterdir()} == {"too-large.txt", "model.npz", "measured.jsonl"}
+    assert "synthetic.csv is too large" in (mine / "too-large.txt").read_text(encoding="utf-8")
+
+
+def test_where_a_server_app_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDSYN_RUNS", str(tmp_path / "runs"))
+    assert runs_folder() == tmp_path / "runs"
+    assert Place.of({"out": ""}) == Place(None) and Place.of({"out": str(tmp_path)}) == Place(tmp_path.resolve())
+    elsewhere = Place(tmp_path / "runs" / "abc", True)
+    facts = {"out": str(tmp_path / "out"), "run": "abc"}
+    assert Place.of(facts) == elsewhere, "the starter's disk is not here"
+    (tmp_path / "out").mkdir()
+    assert Place.of(facts) == elsewhere, "a folder of the same name is not its own"
+    kept = Submitted.new(config_of(tmp_path), Schema.loads(SCHEMA), "north")
+    kept.save(tmp_path / "out")
+    assert Place.of(facts) == elsewhere
+    assert Place.of({"out": str(tmp_path / "out"), "run": kept.run}) == Place((tmp_path / "out").resolve())
+    with pytest.raises(RunError, match="a run's name has"):
+        Place.of({"out": "", "run": "../../etc"})

@@ -1,0 +1,460 @@
+"""What a hostile ServerApp gets out of a holder's node: refusals, in words that depend on no row, and nothing charged.
+
+The server holds a valid operator's key and the SuperLink. In an otherwise honest run over malicious secure sums it
+sends node 0 one tampered message after the other; at each point the honest message is answered, and the run ends well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hostile_server import (
+    GREEDY,
+    HOLDERS,
+    MARK,
+    TWIN,
+    Attack,
+    Hospital,
+    changed,
+    configuration,
+    envelope,
+    resubmitted,
+    without,
+)
+
+from fedsyn.aggregation.secure import write_cohort
+from fedsyn.node.task import Task
+
+ATTACKS: dict[str, dict[str, Attack]] = {}
+SAYS: dict[str, str] = {}
+
+
+def attack(at: str, says: str) -> Callable[[Attack], Attack]:
+    """An attack at a point of the run (request, or request/stage), and what the node says to it."""
+
+    def entered(made: Attack) -> Attack:
+        ATTACKS.setdefault(at, {})[made.__name__] = made
+        SAYS[made.__name__] = says
+        return made
+
+    return entered
+
+
+def of_config(hospital: Hospital, task: Task, run: str = "first", **nodes: Any) -> Task:
+    """The message under another configuration, which the operator has signed."""
+    config = configuration(**nodes)
+    submitted = hospital.run_config(run, config)
+    return changed(replace(task, run_config=submitted), config=config.sha256)
+
+
+def raw(hospital: Hospital, task: Task, **nodes: Any) -> Task:
+    """The message under a configuration that no parser of ours has seen."""
+    document = json.loads(task.run_config["resolved"])
+    for key, node in nodes.items():
+        document[key] = {**document[key], **node} if isinstance(node, dict) else node
+    return resubmitted(task, resolved=json.dumps(document))
+
+
+# Another run than was agreed to --------------------------------------------------------------------------------------
+
+
+@attack("sizes", "the submitted app is none that this node's holder pinned")
+def other_code(hospital: Hospital, task: Task) -> Task:
+    return replace(task, fab_hash="0" * 64)
+
+
+@attack("sizes", "the submitted app is none that this node's holder pinned")
+def other_code_with_made_up_signatures(hospital: Hospital, task: Task) -> Task:
+    made_up = json.dumps({"signed_at": 1, "signature": "AAAA"})
+    return replace(task, fab_hash="0" * 64, verifications={"valid_license": "yes", "fedsyn": made_up})
+
+
+@attack("sizes", "agreed to other configurations than the run's")
+def another_configuration(hospital: Hospital, task: Task) -> Task:
+    return of_config(hospital, task, mechanism={"rounds": 7, "marginals": 7})
+
+
+@attack("sizes", "obeys signed orders only")
+def unsigned(hospital: Hospital, task: Task) -> Task:
+    return resubmitted(task, order="")
+
+
+@attack("sizes", "signed for another run")
+def order_of_another_run(hospital: Hospital, task: Task) -> Task:
+    return resubmitted(task, run="second")
+
+
+@attack("sizes", "does not know the operator")
+def order_of_a_stranger(hospital: Hospital, task: Task) -> Task:
+    return resubmitted(task, order=hospital.order("first", hospital.config, "stranger"))
+
+
+@attack("sizes", "does not allow the run's mechanism")
+def another_mechanism(hospital: Hospital, task: Task) -> Task:
+    return raw(hospital, task, mechanism={"name": "fed_naive_bayes"})
+
+
+@attack("sizes", "does not allow the run's mechanism")
+def a_module_to_import(hospital: Hospital, task: Task) -> Task:
+    return raw(hospital, task, mechanism={"name": "antigravity:fly"})
+
+
+@attack("sizes", "does not allow the run's aggregation.protocol")
+def in_clear(hospital: Hospital, task: Task) -> Task:
+    return of_config(hospital, task, aggregation={"protocol": "plain", "threat": "semi_honest"})
+
+
+@attack("sizes", "does not allow the run's aggregation.noise")
+def noise_that_the_server_promises(hospital: Hospital, task: Task) -> Task:
+    return of_config(hospital, task, aggregation={"noise": "server", "threat": "semi_honest"})
+
+
+@attack("sizes", "aggregation.threat: malicious only")
+def a_weaker_threat_model(hospital: Hospital, task: Task) -> Task:
+    return of_config(hospital, task, aggregation={"threat": "semi_honest"})
+
+
+@attack("sizes", "minimum_cohort is smaller")
+def a_smaller_cohort(hospital: Hospital, task: Task) -> Task:
+    return of_config(hospital, task, federation={"minimum_cohort": 2})
+
+
+@attack("sizes", "does not publish its row count")
+def an_exact_row_count(hospital: Hospital, task: Task) -> Task:
+    return of_config(hospital, task, privacy={"client_sizes": "public"})
+
+
+@attack("sizes", "refuses a seeded run")
+def seeded_noise(hospital: Hospital, task: Task) -> Task:
+    return raw(hospital, task, runtime={"seed": 1})
+
+
+@attack("sizes", "must be 'deployment'")
+def a_simulation(hospital: Hospital, task: Task) -> Task:
+    return raw(hospital, task, runtime={"engine": "inprocess"})
+
+
+@attack("sizes", "opens no file for it")
+def a_path_to_open(hospital: Hospital, task: Task) -> Task:
+    return replace(task, run_config={"config": "/etc/hostname", "run": "first"})
+
+
+@attack("sizes", "no name that this node takes")
+def a_run_named_like_a_path(hospital: Hospital, task: Task) -> Task:
+    name = "../../node1/state/ledger"
+    return replace(task, run_config=hospital_run(hospital, name))
+
+
+def hospital_run(hospital: Hospital, name: str) -> dict[str, Any]:
+    """Signed by hand: `signed_order` would not."""
+    from fedsyn.runs.orders import Subject, load_operator_key
+
+    key = load_operator_key(hospital.folder / "operator.key")
+    signature = key.sign(Subject(name, hospital.config.sha256, hospital.schema.sha256).signed).hex()
+    order = json.dumps({"format": 1, "operator": key.public.hex(), "signature": signature})
+    return {**hospital.run_config("first", hospital.config), "run": name, "order": order}
+
+
+@attack("sizes", "another run of this name")
+def another_configuration_under_the_same_name(hospital: Hospital, task: Task) -> Task:
+    """The holder agreed to either: but a run keeps what it began with."""
+    return of_config(hospital, task, **TWIN)
+
+
+@attack("sizes", "the holder's limit for life is epsilon = 1.4")
+def more_than_a_life_allows(hospital: Hospital, task: Task) -> Task:
+    return of_config(hospital, task, run="greedy", **GREEDY)
+
+
+@attack("sizes", "longer than this node reads")
+def a_giant_configuration(hospital: Hospital, task: Task) -> Task:
+    return resubmitted(task, resolved=" " * 2**21)
+
+
+@attack("sizes", "not valid for this node's fedsyn")
+def a_deep_configuration(hospital: Hospital, task: Task) -> Task:
+    return resubmitted(task, resolved="[" * 500_000)
+
+
+@attack("sizes", "more clients than this node reckons with")
+def a_giant_federation(hospital: Hospital, task: Task) -> Task:
+    return raw(hospital, task, federation={"clients": 10**12})
+
+
+@attack("sizes", "more cliques than this node makes")
+def a_giant_workload(hospital: Hospital, task: Task) -> Task:
+    return raw(hospital, task, workload={"cliques": [["age", "ward", "ill"]] * 40_000})
+
+
+# Another request than the contract has -------------------------------------------------------------------------------
+
+
+@attack("sizes", "envelope is missing or not a JSON object")
+def a_deep_envelope(hospital: Hospital, task: Task) -> Task:
+    return replace(task, scalars={"envelope": "[" * 500_000})
+
+
+@attack("sizes", "protocol version")
+def another_protocol(hospital: Hospital, task: Task) -> Task:
+    return changed(task, version=2)
+
+
+@attack("sizes", "runs another configuration")
+def a_request_of_another_configuration(hospital: Hospital, task: Task) -> Task:
+    return changed(task, config="0" * 64)
+
+
+@attack("sizes", "does not answer 'dump'")
+def an_unknown_request(hospital: Hospital, task: Task) -> Task:
+    return changed(task, request="dump")
+
+
+@attack("sizes", "does not answer 'select'")
+def a_request_of_another_mechanism(hospital: Hospital, task: Task) -> Task:
+    return changed(task, request="select", params={"eligible": [0], "sigma": 9.0, "epsilon": 0.1})
+
+
+@attack("sizes", "answered in a sum only")
+def exact_counts_by_asking(hospital: Hospital, task: Task) -> Task:
+    return replace(task, scalars={"envelope": json.dumps({**envelope(task), "request": "one-way", "params": {}})})
+
+
+@attack("sizes", "does not answer 'deal'")
+def exact_counts_into_a_store(hospital: Hospital, task: Task) -> Task:
+    facts = {**envelope(task), "request": "deal", "kind": "deal", "params": {"rho": 0.01}}
+    return replace(task, scalars={"envelope": json.dumps(facts)})
+
+
+@attack("sizes", "less noise than the run's plan has")
+def less_noise_on_a_size(hospital: Hospital, task: Task) -> Task:
+    return changed(task, params={"sigma": 0.9 * envelope(task)["params"]["sigma"]})
+
+
+@attack("sizes", "parameter 'sigma'")
+def no_noise_on_a_size(hospital: Hospital, task: Task) -> Task:
+    return replace(task, scalars={"envelope": json.dumps({**envelope(task), "params": {"sigma": 0.0}})})
+
+
+@attack("sizes", "has a parameter that it does not take")
+def a_parameter_of_its_own_making(hospital: Hospital, task: Task) -> Task:
+    return changed(task, params={"columns": ["ward"]})
+
+
+# A sum that is not what it seems -------------------------------------------------------------------------------------
+
+
+@attack("one-way/masked", "less noise than the run's plan has")
+def less_noise_than_planned(hospital: Hospital, task: Task) -> Task:
+    return changed(task, sum={"sigma": 0.99 * envelope(task)["sum"]["sigma"]})
+
+
+@attack("one-way/masked", "the server accounts for 1")
+def more_arrays_than_accounted_for(hospital: Hospital, task: Task) -> Task:
+    return changed(task, sum={"count": 1})
+
+
+@attack("one-way/masked", "smaller sensitivity")
+def a_smaller_sensitivity(hospital: Hospital, task: Task) -> Task:
+    return changed(task, sum={"sensitivity": 0.5})
+
+
+@attack("one-way/masked", "another domain or other cliques")
+def another_layout(hospital: Hospital, task: Task) -> Task:
+    return changed(task, sum={"shapes": [[5], [4], [4]]})
+
+
+@attack("one-way/masked", "fewer clients than this node's holder demands")
+def a_sum_over_one_client(hospital: Hospital, task: Task) -> Task:
+    return changed(without(task, "stage"), sum={"asked": 1})
+
+
+@attack("one-way/masked", "fewer clients than this node's holder demands")
+def a_sum_over_two_clients(hospital: Hospital, task: Task) -> Task:
+    return changed(task, sum={"asked": 2})
+
+
+@attack("one-way/masked", "another number of clients")
+def a_share_of_noise_sized_for_thousands(hospital: Hospital, task: Task) -> Task:
+    return changed(task, sum={"asked": 4000})
+
+
+@attack("one-way/masked", "the description of the sum is missing")
+def a_sum_without_a_description(hospital: Hospital, task: Task) -> Task:
+    return without(task, "sum")
+
+
+@attack("one-way/masked", "no stage of a secure sum")
+def a_vector_in_clear(hospital: Hospital, task: Task) -> Task:
+    return without(task, "stage")
+
+
+@attack("one-way/masked", "answered in a sum only")
+def a_masked_vector_by_asking(hospital: Hospital, task: Task) -> Task:
+    return changed(task, kind="ask")
+
+
+@attack("one-way/masked", "too few of those whom the secure sum asks are enrolled")
+def a_cohort_of_its_own_choice(hospital: Hospital, task: Task) -> Task:
+    """Two of the four, and a third whom nobody knows."""
+    arrays = list(task.arrays)
+    arrays[envelope(task)["stage"]["skip"]] = write_cohort([0, 1, 4000])
+    return changed(replace(task, arrays=arrays), sum={"asked": 3})
+
+
+def survivors(task: Task, who: list[int]) -> Task:
+    """The order to unmask the sum of these clients: the first array of the stage's own says who they are."""
+    first = envelope(task)["stage"]["skip"] + 5
+    bits = np.packbits([k in who for k in range(HOLDERS)])
+    assert bits.shape == task.arrays[first].shape and bits.dtype == task.arrays[first].dtype
+    return replace(task, arrays=[*task.arrays[:first], bits, *task.arrays[first + 1 :]])
+
+
+@attack("one-way/unmask", "2 clients contributed to the secure sum, fewer than the 3 that it needs")
+def survivors_below_the_minimum(hospital: Hospital, task: Task) -> Task:
+    return survivors(task, [0, 1])
+
+
+@attack("one-way/unmask", "bits set beyond its end")
+def survivors_that_nobody_knows(hospital: Hospital, task: Task) -> Task:
+    first = envelope(task)["stage"]["skip"] + 5
+    turned = np.invert(task.arrays[first])
+    return replace(task, arrays=[*task.arrays[:first], turned, *task.arrays[first + 1 :]])
+
+
+# Again, and out of turn ----------------------------------------------------------------------------------------------
+
+
+def earlier(hospital: Hospital, request: str, stage: str | None = None) -> Task:
+    """An honest message that node 0 has answered."""
+    return next(
+        task
+        for task, _ in hospital.honest
+        if envelope(task)["request"] == request and (envelope(task).get("stage") or {}).get("name") == stage
+    )
+
+
+@attack("sketch/masked", "answered before, and others since")
+def an_old_message_replayed(hospital: Hospital, task: Task) -> Task:
+    return earlier(hospital, "one-way", "masked")
+
+
+@attack("sketch/masked", "answered that sum, or a later one, already")
+def another_set_of_survivors(hospital: Hospital, task: Task) -> Task:
+    """The sum without the last client, after the sum with it: the difference would be that client's vector."""
+    old = earlier(hospital, "one-way", "unmask")
+    nonces = envelope(old)["stage"]["skip"] + 6
+    fewer = [a[:-1] if i == nonces else a for i, a in enumerate(old.arrays)]
+    return survivors(replace(old, arrays=fewer), list(range(HOLDERS - 1)))
+
+
+@attack("measure/masked", "comes before one that this client was asked already")
+def an_old_number(hospital: Hospital, task: Task) -> Task:
+    old = earlier(hospital, "one-way", "masked")
+    return changed(old, sum={"sigma": 2.0 * envelope(old)["sum"]["sigma"]})
+
+
+@attack("sketch/masked", "'one-way' was asked as often as the run's plan has it")
+def the_same_sum_again(hospital: Hospital, task: Task) -> Task:
+    """With new numbers: averaged with the first one it would have less noise."""
+    old, now = envelope(earlier(hospital, "one-way", "masked")), envelope(task)
+    again = changed(task, request="one-way", params={}, sum={**old["sum"], "number": now["sum"]["number"]})
+    keep = now["stage"]["skip"]
+    facts = {**envelope(again), "params": {}, "stage": {**now["stage"], "skip": 0}}
+    return replace(again, arrays=task.arrays[keep:], scalars={"envelope": json.dumps(facts)})
+
+
+@attack("sketch/masked", "'one-way' was asked as often as the run's plan has it")
+def the_same_sum_with_another_cohort(hospital: Hospital, task: Task) -> Task:
+    again = the_same_sum_again(hospital, task)
+    return changed(
+        replace(again, arrays=[write_cohort(range(HOLDERS - 1)), *again.arrays[1:]]), sum={"asked": HOLDERS - 1}
+    )
+
+
+@attack("sketch/masked", "parameter 'cliques'")
+def an_endless_list(hospital: Hospital, task: Task) -> Task:
+    return changed(task, params={"cliques": list(range(10**6))})
+
+
+@attack("sketch/masked", "the groups of the sketches do not fit the domain")
+def giant_arrays(hospital: Hospital, task: Task) -> Task:
+    return replace(task, arrays=[np.zeros(5_000_000), *task.arrays[1:]])
+
+
+@attack("measure/masked", "less noise than the run's plan has")
+def everything_in_one_round(hospital: Hospital, task: Task) -> Task:
+    """All chosen marginals at once, each with its planned noise."""
+    shapes = [[5, 3], [5, 2]]
+    return changed(task, params={"cliques": [3, 4]}, sum={"shapes": shapes, "count": 2})
+
+
+# The campaign --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def campaigns(tmp_path_factory: pytest.TempPathFactory) -> list[Hospital]:
+    """The same attacks on holders of two tables that have nothing in common."""
+    made = [Hospital(tmp_path_factory.mktemp("hostile") / str(seed), seed, ATTACKS) for seed in (1, 2)]
+    for hospital in made:
+        hospital.strategy = hospital.drive()
+    return made
+
+
+@pytest.mark.parametrize("name", sorted(SAYS))
+def test_an_attack_is_refused_and_costs_nothing(campaigns: list[Hospital], name: str) -> None:
+    left, right = (hospital.outcomes[name] for hospital in campaigns)
+    assert left.answer["ok"] is False and SAYS[name] in left.answer["message"]
+    assert left.reply.arrays == [] and left.charged == 0.0 == right.charged
+    assert left.reply.scalars == right.reply.scalars  # whatever the rows are
+    assert MARK not in json.dumps(left.reply.scalars)
+
+
+def test_the_honest_run_was_answered_and_paid_for_to_the_last_digit(campaigns: list[Hospital]) -> None:
+    for hospital in campaigns:
+        strategy = hospital.strategy
+        assert strategy.model is not None and [record.dropped for record in strategy.records] == [{}] * 3
+        spent = {hospital.spent(node) for node in range(HOLDERS)}
+        assert len(spent) == 1  # node 0 paid what the others did, who were not attacked
+        assert len(hospital.outcomes) == len(SAYS) >= 25
+
+
+def test_a_second_name_gets_no_second_budget(campaigns: list[Hospital]) -> None:
+    """The run is over; epsilon 1 of 1.4 is spent, and the next run asks for 1."""
+    (hospital, _) = campaigns
+    task = replace(hospital.honest[0][0], run_config=hospital.run_config("another", hospital.config))
+    outcome = hospital.asked(task)
+    told = outcome.answer
+    assert told["ok"] is False and outcome.charged == 0.0
+    assert "limit for life is epsilon = 1.4" in told["message"]
+    assert "spent: epsilon = 1 " in told["message"] and "asks for epsilon = 1 " in told["message"]
+
+
+def test_the_last_message_again_gets_the_same_bytes_and_is_free(campaigns: list[Hospital]) -> None:
+    (hospital, _) = campaigns
+    first, again = (hospital.asked(hospital.honest[-1][0]) for _ in range(2))
+    assert first.answer["ok"] is True and first.charged == again.charged == 0.0
+    assert first.reply.scalars == again.reply.scalars
+    for one, two in zip(first.reply.arrays, again.reply.arrays, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_private_sizes_asked_for_twice_are_the_same_number(campaigns: list[Hospital]) -> None:
+    """Of two honest requests with fresh noise the mean would say more than either."""
+    (_, hospital) = campaigns
+    task, reply = hospital.honest[1]
+    again = hospital.asked(changed(task, sequence=10**6))
+    first = json.loads(reply.scalars["answer"])["params"]
+    assert again.answer["params"] == first and first["rows"] != round(first["rows"]) and again.charged == 0.0
+
+
+def test_every_attack_stands_in_the_audit_log_without_a_value(campaigns: list[Hospital]) -> None:
+    for hospital in campaigns:
+        text = (hospital.nodes[0].file.state_folder / "audit.jsonl").read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in text.splitlines()]
+        assert sum(line["event"] == "refused" for line in lines) >= len(SAYS)
+        assert MARK not in text
