@@ -167,10 +167,12 @@ def rotate_keys(
     card: Annotated[Path | None, typer.Option(help="That 'fedsyn node new-keys' wrote.")] = None,
     link_: Annotated[bool, typer.Option("--link", help="A new key and certificate for the SuperLink.")] = False,
     folder: FolderOption = HERE,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the card's fingerprint was compared.")] = False,
 ) -> None:
     """Take a holder's new public keys from its card; or, with --link, renew the SuperLink's certificate."""
     from fedsyn.deploy.changes import renew_link, rotate_keys
     from fedsyn.deploy.federation import place_of
+    from fedsyn.node.keys import load_card
 
     place = place_of(folder)
     if link_ == (name is not None) or (name is None) != (card is None):
@@ -181,9 +183,10 @@ def rotate_keys(
         renew_link(place)
         _say("a new key and certificate for the SuperLink; nobody has to hear of it: fedsyn deploy stop, then link")
         return
+    _compared(name, load_card(card).fingerprint, yes)
     changed = rotate_keys(place, name, card)
     holder = changed.holder
-    _say(f"{name} has new keys. By telephone, before you go on: is the card's fingerprint {holder.card.fingerprint}?")
+    _say(f"{name} has new keys: {holder.card.fingerprint}")
     _say_change(changed)
     if holder.identity is not None:
         others = ", ".join(other.name for other in changed.federation.present if other.name != name)
@@ -240,6 +243,18 @@ def _say_made(plan: Plan, made: Made, out: Path) -> None:
     err_console.print(SEEN.strip(), style="bold yellow", highlight=False, soft_wrap=True)
     if plan.insecure:
         err_console.print(INSECURE.strip(), style="bold red", highlight=False, soft_wrap=True)
+
+
+def _compared(name: str, fingerprint: str, yes: bool) -> None:
+    """Asks whether the holder has told this fingerprint; ends if not."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"there is nobody to ask: has {name} told you, by telephone, the fingerprint {fingerprint}? Then add --yes"
+        )
+    if not typer.confirm(f"Has {name} told you, by telephone, the fingerprint {fingerprint}?"):
+        raise typer.Exit(1)
 
 
 def _say_change(changed: Change) -> None:

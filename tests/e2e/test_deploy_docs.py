@@ -68,7 +68,7 @@ class Reader(Deployed):
                 card = (self.holder("north") / "north.card.yaml").read_text(encoding="utf-8")
                 (self.folder / "north.card.yaml").write_text(card, encoding="utf-8")
             case ["deploy", "rotate-keys", "north", *_]:
-                new = self.call(*words[1:]).stdout.splitlines()[-1]
+                new = self.call(*words[1:], "--yes").stdout.splitlines()[-1]
                 for name in ("south", "lake"):  # they were told the line by telephone
                     roster = self.holder(name) / "roster.yaml"
                     lines = [new if each.startswith("0:") else each for each in roster.read_text("utf-8").splitlines()]

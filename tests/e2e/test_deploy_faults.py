@@ -303,7 +303,7 @@ def test_new_keys_and_a_revoked_holder_in_a_running_federation(federation: Deplo
         capture_output=True,
     )
     card = federation.holder("south") / "south.card.yaml"
-    said = federation.call("deploy", "rotate-keys", "south", "--card", str(card), "--folder", "study").stdout
+    said = federation.call("deploy", "rotate-keys", "south", "--card", str(card), "--folder", "study", "--yes").stdout
     assert "unregistered a node" in said and "registered south" in said
     said = federation.call("deploy", "revoke", "hill", "--folder", "study").stdout
     assert "hill is revoked" in said

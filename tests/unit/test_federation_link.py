@@ -16,7 +16,7 @@ from fedsyn.flower.control import Control, NodeFacts
 from fedsyn.flower.superlink import Gate, allowed
 from fedsyn.node.keys import new_keys
 
-SERVER = ("192.0.2.1", 8000)
+EVERYWHERE, HERE = "0.0.0.0", "192.0.2.1"
 PRIVILEGED = (
     "/v1/control/start-run",
     "/v1/control/register-node",
@@ -30,15 +30,18 @@ PRIVILEGED = (
 @pytest.mark.parametrize("path", PRIVILEGED)
 @pytest.mark.parametrize("caller", ["192.0.2.7", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.7", "not an address"])
 def test_others_get_the_fleet_api_and_nothing_else(path: str, caller: str) -> None:
-    assert not allowed(path, (caller, 1), SERVER)
-    assert allowed("/v1/fleet/pull-messages", (caller, 1), SERVER)
-    assert not allowed("/v1/fleet", (caller, 1), SERVER) and not allowed("/V1/Fleet/x", (caller, 1), SERVER)
+    for listen in (EVERYWHERE, HERE, "::", "", "link.example.org"):
+        assert not allowed(path, (caller, 1), listen)
+        assert allowed("/v1/fleet/pull-messages", (caller, 1), listen)
+        assert not allowed("/v1/fleet", (caller, 1), listen) and not allowed("/V1/Fleet/x", (caller, 1), listen)
 
 
 @pytest.mark.parametrize("caller", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "192.0.2.1", "::ffff:192.0.2.1"])
 def test_this_machine_gets_all(caller: str) -> None:
-    assert all(allowed(path, (caller, 1), SERVER) for path in PRIVILEGED)
-    assert not allowed(PRIVILEGED[0], None, SERVER) and not allowed(PRIVILEGED[0], (caller, 1), None)
+    assert all(allowed(path, (caller, 1), HERE) for path in PRIVILEGED)
+    local = "192" not in caller  # listening everywhere, only loopback is sure to be this machine
+    assert all(allowed(path, (caller, 1), EVERYWHERE) is local for path in PRIVILEGED)
+    assert not allowed(PRIVILEGED[0], None, HERE)
 
 
 async def _asked(
@@ -56,7 +59,7 @@ async def _asked(
     async def receive() -> Any:
         raise AssertionError("nobody reads a refused request")
 
-    scope = {"type": kind, "path": path, "client": (caller, 1), "server": SERVER, "headers": headers}
+    scope = {"type": kind, "path": path, "client": (caller, 1), "server": (HERE, 8000), "headers": headers}
     await Gate(app)(scope, receive, send)
     return sent
 
