@@ -270,8 +270,11 @@ def _show_status(found: Status) -> None:
     from rich.table import Table
 
     restarts = f", started again {found.restarts} times" if found.restarts else ""
-    ends = f"; certificate: {found.certificate:.0f} days" if found.certificate is not None else "; INSECURE"
-    _say(f"{found.name}: SuperLink {found.address} is {found.link}{restarts}{ends}")
+    _say(f"{found.name}: the SuperLink, {found.address}, is {found.link}{restarts}")
+    if found.certificate is None:
+        _say("INSECURE: no TLS and no authentication of nodes")
+    elif found.certificate < 60:
+        _say(f"its certificate ends in {found.certificate:.0f} days: fedsyn deploy rotate-keys --link")
     table = Table("holder", "id", "status", "since", "fingerprint", box=None, pad_edge=False)
     for holder in found.holders:
         table.add_row(holder.name, str(holder.partition), holder.status, _ago(holder.since), holder.fingerprint)
