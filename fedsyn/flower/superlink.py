@@ -6,7 +6,7 @@ register a node of its own; stop runs; or take a run's task and ask the holders 
 others have the Fleet API and nothing else. Whoever calls from this machine (a ServerApp does, and its operator) is let
 through.
 
-A proxy, or a translation of addresses, by which others seem to call from this machine opens the gate: it must have none.
+A proxy, or a translation of addresses, by which others seem to call from this machine opens the gate: have none.
 """
 
 from __future__ import annotations
