@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +12,9 @@ from fedsyn.deploy.federation import FederationFile, HolderEntry, LinkNode, plac
 from fedsyn.deploy.init import init
 from fedsyn.deploy.link import agree, link_pid, only_one
 from fedsyn.deploy.plan import Plan
-from fedsyn.errors import ConfigError
+from fedsyn.deploy.supervised import SuperLink
+from fedsyn.deploy.web import Web
+from fedsyn.errors import ConfigError, RunError
 from fedsyn.flower.control import Control, NodeFacts
 from fedsyn.flower.superlink import Gate, allowed
 from fedsyn.node.keys import new_keys
@@ -141,6 +144,23 @@ def test_a_stranger_is_unregistered() -> None:
     registry.register(new_keys("stranger").card.node, "stranger")
     list(agree(cast("Control", registry), federation("north")))
     assert registry.known == ["north"]
+
+
+def test_what_answers_without_the_gate_is_not_taken_for_the_superlink(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    made = init(Plan("study", ("a", "b"), port=port, insecure=True), tmp_path / "study")
+    superlink = SuperLink(made.place, made.federation)
+    stranger = Web(f"127.0.0.1:{port}", {"/health": lambda: (200, "")})
+    try:
+        with pytest.raises(RunError, match="is not behind fedsyn's gate"):
+            superlink._answers()
+    finally:
+        stranger.close()
+        superlink.stop()
+    assert not superlink._answers()
+    superlink.stop()
 
 
 def test_one_link_at_a_time(tmp_path: Path) -> None:
