@@ -167,10 +167,9 @@ def test_a_full_disk(tmp_path: Path, places: Namespaces) -> None:
         made.wait_online()
         run = order(made, 5)
         until_round(made, 2)
-        with (state / "filler").open("wb") as filler, pytest.raises(OSError, match="No space"):
+        with (state / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
             while True:
-                filler.write(b"0" * 4096)
-                filler.flush()
+                filler.write(b"0" * 512)
         finish(made, run)
         made.check_ledgers("out")
         dropped = [line for line in made.rounds() if "0" in line["dropped"]]
