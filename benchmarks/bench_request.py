@@ -1,8 +1,8 @@
 """What one request costs a federation of real processes on loopback: wall time, and processor time of each process.
 
-A SuperLink, one to three data holders, one run; then the same run on `flower-supernode`, the named alternative: Flower's
-own way from a message to a reply. Processor time is read from /proc between the first and the last reply of the run, so
-that no start of a process is in it; a request is one message to one node, and its reply.
+A SuperLink, one to three data holders, one run; then the same run on `flower-supernode`, the named alternative:
+Flower's own way from a message to a reply. Processor time is read from /proc between the first and the last reply of
+the run, so that no start of a process is in it; a request is one message to one node, and its reply.
 
     python benchmarks/bench_request.py                      # 1 and 3 nodes, and flower-supernode with 1
     python benchmarks/bench_request.py --nodes 3 --alternative no
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,7 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +54,6 @@ key: node.key
 data: rows.csv
 schema: ../schema.yaml
 partition: {number}
-listen: 127.0.0.1:{listen}
 policy:
   approval: always
   minimum_cohort: 1
@@ -214,8 +213,7 @@ class Federation:
     def _fedsyn_node(self, folder: Path, number: int) -> None:
         key = ["ssh-keygen", "-t", "ecdsa", "-b", "384", "-N", "", "-q", "-f", str(folder / "node.key")]
         subprocess.run(key, check=True)
-        self.listen = free_port()
-        text = NODE.format(number=number, port=self.port, listen=self.listen)
+        text = NODE.format(number=number, port=self.port)
         (folder / "node.yaml").write_text(text, encoding="utf-8")
         cli = [sys.executable, "-m", "fedsyn.cli", "node"]
         subprocess.run(
@@ -243,13 +241,10 @@ class Federation:
                     process.wait(10.0)
 
 
-def steps(listen: int) -> dict[str, float]:
-    """Wall seconds of each step of a link, all requests together."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{listen}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
-    prefix = 'fedsyn_node_step_seconds_total{step="'
-    lines = [line.removeprefix(prefix) for line in text.splitlines() if line.startswith(prefix)]
-    return {line.split('"')[0]: float(line.split()[-1]) for line in lines}
+def steps(log: Path) -> dict[str, float]:
+    """Wall seconds of each step of a link, all requests together: it says so when it ends."""
+    said = re.findall(r"wall seconds of all requests: (.*)", log.read_text(encoding="utf-8"))
+    return {name: float(seconds) for name, seconds in (each.split() for each in said[-1].split(", "))}
 
 
 def measure(kind: str, nodes: int, rounds: int, protocol: str) -> None:
@@ -263,8 +258,9 @@ def measure(kind: str, nodes: int, rounds: int, protocol: str) -> None:
             time.sleep(0.3)
             cpu.stop()
             _print(kind, nodes, cpu)
+            federation.close()
             if kind == "fedsyn node":
-                total = steps(federation.listen)
+                total = steps(federation.folder / "node-0.log")
                 shares = ", ".join(f"{step} {seconds / sum(total.values()):.0%}" for step, seconds in total.items())
                 print(f"    wall time of a link from a message to its reply: {shares}")
         finally:

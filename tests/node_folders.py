@@ -44,7 +44,7 @@ RUN: dict[str, Any] = {
 
 
 def make_node(folder: Path, number: int = 0, rows: int = 60, policy: Mapping[str, Any] = POLICY, **keys: Any) -> Path:
-    """A holder's folder with table, schema, key and ledger; the path of its node.yaml. `keys` are further ones of it."""
+    """A holder's folder with table, schema, key and ledger; the path of its node.yaml, which also has `keys`."""
     folder.mkdir(parents=True, exist_ok=True)
     source = np.random.default_rng(number)
     lines = [

@@ -77,7 +77,7 @@ class Fleet:
         self._stop = threading.Event()
         self._lost = threading.Event()  # set by a heartbeat that the SuperLink does not know
         self._messages = Messages(self._client, place.fetch_apps, self._stop.wait)
-        self._unsent: list[tuple[Message, float]] = []  # replies that a lost connection kept here
+        self._unsent: list[Message] = []  # replies that a lost connection kept here
 
     def stop(self) -> None:
         """Has `serve` say goodbye to the SuperLink and return; also from a signal's handler."""
@@ -119,7 +119,7 @@ class Fleet:
     def _poll(self, answer: Answer) -> None:
         last = time.monotonic() - 60.0
         for unsent in self._unsent[:]:
-            self._deliver(*unsent)
+            self._deliver(unsent)
         while not self._stop.is_set():
             if self._lost.is_set():
                 raise _LostNode
@@ -149,14 +149,14 @@ class Fleet:
                 marks.append(("receive", time.perf_counter()))
                 outgoing = answer(incoming)
                 marks.append(("answer", time.perf_counter()))
-                reply, took = reply_to(asked, outgoing), outgoing.seconds
+                reply = reply_to(asked, outgoing)
             except httpx.HTTPError:
                 raise
             except Exception as error:
                 _log.error("a message could not be answered (%s)", type(error).__name__)
-                reply, took = Message(Error(code=0, reason="the message could not be answered"), reply_to=asked), 0.0
-            self._unsent.append((reply, took))
-            self._deliver(reply, took)
+                reply = Message(Error(code=0, reason="the message could not be answered"), reply_to=asked)
+            self._unsent.append(reply)
+            self._deliver(reply)
             marks.append(("send", time.perf_counter()))
             for (_, begin), (name, end) in pairwise(marks):
                 self.contact.seconds[name] = self.contact.seconds.get(name, 0.0) + end - begin
@@ -169,17 +169,17 @@ class Fleet:
         except Exception as error:
             _log.error("a message could not be read (%s)", type(error).__name__)
 
-    def _deliver(self, reply: Message, took: float) -> None:
+    def _deliver(self, reply: Message) -> None:
         """Sends a reply of `_unsent`, which keeps it while the SuperLink cannot be reached, until it is too late."""
         try:
             if reply.metadata.created_at + reply.metadata.ttl > time.time():
-                self._messages.send(self._node, reply, took)
+                self._messages.send(self._node, reply)
         except httpx.TransportError:
             raise
         except Exception:
-            self._unsent.remove((reply, took))
+            self._unsent.remove(reply)
             raise
-        self._unsent.remove((reply, took))
+        self._unsent.remove(reply)
 
     # Coming and going --------------------------------------------------------------------------------------------
 

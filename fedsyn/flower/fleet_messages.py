@@ -31,6 +31,7 @@ from fedsyn.flower.fleet_client import MOST_BYTES
 from fedsyn.flower.messages import EMPTY
 
 MOST_OBJECTS = 200_000  # that one message consists of
+MOST_TEXT = 2**23  # bytes of a run's configuration, and of the texts of a message
 _RUNS = 32  # whose configuration is remembered
 _ALONE = 8  # objects up to which no thread is worth its start
 _PATIENCE = 30.0  # seconds for an object that was announced
@@ -64,12 +65,10 @@ class Outgoing:
     Attributes:
         scalars: texts.
         arrays: of each type, shape, and the array in NumPy's format.
-        seconds: that the answer took, which the SuperLink keeps beside the run.
     """
 
     scalars: Mapping[str, str]
     arrays: list[tuple[str, tuple[int, ...], bytes]]
-    seconds: float = 0.0
 
 
 class Messages:
@@ -114,8 +113,8 @@ class Messages:
             raise ValueError("no message of this run")
         return Incoming(run, *self._run(me, run), *_read(message.content))
 
-    def send(self, node: int, reply: Message, took: float) -> None:
-        """The reply, and those of its objects that the SuperLink lacks."""
+    def send(self, node: int, reply: Message) -> None:
+        """The reply, and those of its objects that the SuperLink lacks. How long it took is nobody's business."""
         me = Node(node_id=node)
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
@@ -124,7 +123,7 @@ class Messages:
                 node=me,
                 messages_list=[message_to_proto(remove_content_from_message(reply))],
                 message_object_trees=[tree],
-                clientapp_runtime_list=[took],
+                clientapp_runtime_list=[0.0],
             )
             response = self._client.PushMessages(request)
             missing = set(response.objects_to_push)
@@ -160,6 +159,8 @@ class Messages:
                 fab = self._client.GetFab(GetFabRequest(node=me, hash_str=fab_hash, run_id=run)).fab
                 fab_hash = hashlib.sha256(fab.content).hexdigest()  # what was sent, whatever it was called
                 verifications = {str(key): str(value) for key, value in fab.verifications.items()}
+            if told.ByteSize() > MOST_TEXT:
+                raise ValueError("the run's configuration is longer than a node reads")
             self._runs[run] = dict(user_config_from_proto(told.override_config)), fab_hash, verifications
             while len(self._runs) > _RUNS:
                 self._runs.popitem(last=False)
@@ -179,4 +180,6 @@ def reply_to(asked: Message, outgoing: Outgoing) -> Message:
 def _read(content: RecordDict) -> tuple[dict[str, str], list[bytes]]:
     """Texts and arrays of a request: what else a message may hold is nothing that fedsyn sends."""
     scalars = {key: value for key, value in content["config"].items() if isinstance(value, str)}
+    if sum(len(key) + len(value) for key, value in scalars.items()) > MOST_TEXT:
+        raise ValueError("the texts of a message are longer than a node reads")
     return scalars, [bytes(array.data) for key, array in content["arrays"].items() if key != EMPTY]

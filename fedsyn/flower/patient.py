@@ -26,10 +26,12 @@ from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from fedsyn.wire.envelope import OFFLINE
+
 _FIRST, _GROWTH, _LONGEST = 0.02, 1.3, 0.4  # seconds between two looks for replies
 _LOOK = 1.0  # seconds between two looks at who is connected, while somebody is missed
 _AGAIN = 30.0  # seconds without a reply until a node gets the message a second time; then twice as long, and so on
-_RETURN = 20.0  # seconds that a node has to come back within one request
+_RETURN = 30.0  # seconds that a node has to come back within one request
 _OBJECT = 5.0  # seconds from one object of a reply to the next
 _GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 
@@ -45,6 +47,7 @@ class _Awaited:
 
     Attributes:
         message: as it was made.
+        missed: whether it is waited for once it has gone: it was there at the last look.
         activated: when the SuperLink last saw the node start, as it was known when the message was sent.
         sent: when it was sent last.
         ids: of every copy of it.
@@ -53,8 +56,9 @@ class _Awaited:
     """
 
     message: Message
-    activated: str
-    sent: float
+    missed: bool
+    activated: str = ""
+    sent: float = 0.0
     ids: set[str] = field(default_factory=set)
     lost: float | None = None
     copies: int = 0
@@ -101,7 +105,7 @@ class PatientGrid(Grid):
     def why(self, node: int, request: str, timeout: float) -> str:
         """Why a node's reply to the last request is missing."""
         if node in self._offline:
-            return f"offline: the SuperLink lost the client's node before it replied to '{request}'"
+            return f"{OFFLINE}: the SuperLink lost the client's node before it replied to '{request}'"
         return f"slow: the client's node is connected, and did not reply to '{request}' within {timeout:g} s"
 
     # Flower's Grid -----------------------------------------------------------------------------------------------
@@ -134,9 +138,9 @@ class PatientGrid(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """As Flower's own: the replies that came in time, an error where the SuperLink says that there will be none."""
         end = time.monotonic() + (timeout if timeout is not None else 1e9)
-        awaited = [_Awaited(each, self._activated.get(each.metadata.dst_node_id, ""), 0.0) for each in messages]
         if self._offline:
             self._look()
+        awaited = [_Awaited(each, each.metadata.dst_node_id not in self._offline) for each in messages]
         self._send(awaited)
         return list(self._replies(awaited, end))
 
@@ -167,7 +171,7 @@ class PatientGrid(Grid):
         if asked.ids:
             return False
         self._offline.add(asked.node)
-        if asked.node not in self._again:
+        if asked.node not in self._again or not asked.missed:
             return True
         asked.lost = asked.lost or time.monotonic()
         return False
@@ -175,7 +179,7 @@ class PatientGrid(Grid):
     def _miss(self, awaited: list[_Awaited]) -> None:
         """Sends the message again to those who would answer it, and gives up who has been gone for too long."""
         now = time.monotonic()
-        suspects = [each for each in awaited if each.node in self._again and now - each.sent > _LOOK]
+        suspects = [each for each in awaited if each.node in self._again and each.missed and now - each.sent > _LOOK]
         if not suspects or now - self._looked < _LOOK:
             return
         self._look()

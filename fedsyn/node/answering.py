@@ -22,6 +22,7 @@ import json
 import logging
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fedsyn.aggregation.identities import load_identities
@@ -34,7 +35,8 @@ from fedsyn.node.file import NodeFile
 from fedsyn.node.gate import Admitted, Gate
 from fedsyn.node.limits import BookLimits
 from fedsyn.node.lines import RunFacts
-from fedsyn.node.memory import Memory, RunMemory
+from fedsyn.node.memory import RunMemory
+from fedsyn.node.rest import sealed_memory
 from fedsyn.node.tables import Encoding, NotRead, Tables
 from fedsyn.node.task import Reply, Task, refused, reply_bytes, reply_of
 from fedsyn.privacy import PrivacyBudget
@@ -65,7 +67,7 @@ class Answering:
         self.tables = tables or Tables(file)
         self.gate = Gate(file)
         self.book = NodeBook(file.ledger_file, BookLimits(*file.policy.limits))
-        self.memory = Memory(file.state_folder / "runs")
+        self.memory = sealed_memory(file.state_folder / "runs", None if file.data_key is None else Path(file.data_key))
         self.audit = Audit(file.state_folder / "audit.jsonl")
 
     def answer(self, task: Task) -> Reply:

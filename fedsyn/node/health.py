@@ -22,9 +22,7 @@ class Figures:
     Attributes:
         answered, refused, failed: requests by their outcome; failed ones needed more than a task may use, or crashed.
         seconds: wall time of all answers.
-        cpu: processor time of all tasks.
         restarts: how often the worker was started again.
-        steps: wall time of each step from a message to its reply.
         started: time of the start, seconds since 1970.
     """
 
@@ -32,9 +30,7 @@ class Figures:
     refused: int = 0
     failed: int = 0
     seconds: float = 0.0
-    cpu: float = 0.0
     restarts: int = 0
-    steps: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
 
 
@@ -70,8 +66,7 @@ class Health:
             "last_contact": self.last_contact,
             "started": figures.started,
             "requests": {"answered": figures.answered, "refused": figures.refused, "failed": figures.failed},
-            "seconds": round(figures.seconds, 3),
-            "cpu_seconds": round(figures.cpu, 3),
+            "seconds": int(figures.seconds),
             "worker_restarts": figures.restarts,
             "budget": None if self.budget is None else vars(self.budget),
         }
@@ -94,10 +89,10 @@ def metrics(health: Health) -> str:
         "Requests by their outcome.",
         {f'{{outcome="{name}"}}': float(count) for name, count in outcomes.items()},
     )
-    add("answer_seconds_total", "counter", "Wall time of all answers.", {"": figures.seconds})
-    add("answer_cpu_seconds_total", "counter", "Processor time of all tasks.", {"": figures.cpu})
-    taken = {f'{{step="{name}"}}': seconds for name, seconds in figures.steps.items()}
-    add("step_seconds_total", "counter", "Wall time of each step from a message to its reply.", taken)
+    # Whole seconds: how long one answer took depends on the rows.
+    add(
+        "answer_seconds_total", "counter", "Wall time of all answers, whole seconds.", {"": float(int(figures.seconds))}
+    )
     add("worker_restarts_total", "counter", "Starts of the worker after its first.", {"": float(figures.restarts)})
     add("start_time_seconds", "gauge", "When the link started.", {"": figures.started})
     add("last_contact_seconds", "gauge", "When the SuperLink last answered; 0: never.", {"": health.last_contact})

@@ -28,7 +28,7 @@ from fedsyn.node.file import NodeFile, load_node_file
 from fedsyn.node.health import Budget, Figures, Health, listen
 from fedsyn.node.limits import BookLimits
 from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
-from fedsyn.node.task import FrameError, read_frame, refused, write_frame
+from fedsyn.node.task import FrameError, fits, read_frame, refused, write_frame
 from fedsyn.wire.envelope import ANSWER, from_json
 
 _log = logging.getLogger("fedsyn.node")
@@ -77,7 +77,9 @@ class WorkerProcess:
             raise ConfigError("this node's table, ledger or policy cannot be used (see above)")
 
     def ask(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-        """The worker's reply; a refusal if it died of the request twice."""
+        """The worker's reply; a refusal if the request is larger than it reads, or it died of it twice."""
+        if not fits(header, blobs):
+            return _refused("the request is larger than this node reads")
         for _ in range(2):
             self._ensure()
             try:
@@ -89,10 +91,7 @@ class WorkerProcess:
             if not answer[0].get("killed"):
                 return answer
             # Asked once more: a request that was charged and not answered is not charged again.
-        return {"scalars": refused("the request needed more than this node allows, or its task was ended")} | {
-            "arrays": [],
-            "failed": True,
-        }, []
+        return _refused("the request needed more than this node allows, or its task was ended")
 
     def _asked(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         assert self._channel is not None
@@ -122,6 +121,21 @@ class WorkerProcess:
             self._process.kill()  # nothing in it is worth a goodbye: what matters is on the disk already
             self._process.wait()
             self._process = None
+
+
+def leaves_after(seconds: float) -> float:
+    """When a reply leaves that took so long: after 0.1, 0.2, 0.4, ... s.
+
+    How long counting took depends on the rows, and whoever waits for a reply has a clock.
+    """
+    after = 0.1
+    while after < seconds:
+        after *= 2
+    return after
+
+
+def _refused(sentence: str) -> tuple[dict[str, Any], list[bytes]]:
+    return {"scalars": refused(sentence), "arrays": [], "failed": True}, []
 
 
 class EarlierLife:
@@ -182,9 +196,13 @@ class Link:
         """Answers requests until it is told to end."""
         if self.file.listen is not None:
             listen(self.file.listen, self.look)
+            if self.file.listen.rpartition(":")[0] not in ("127.0.0.1", "localhost", "[::1]"):
+                _log.warning("listen: whoever reaches %s can read how this node is", self.file.listen)
         self.worker.start()
         self.fleet.serve(self.answer)
         self.worker.close()
+        steps = ", ".join(f"{name} {seconds:.3f}" for name, seconds in self.contact.seconds.items())
+        _log.info("wall seconds of all requests: %s", steps or "none")
 
     def stop(self) -> None:
         self.worker.closing = True
@@ -205,7 +223,8 @@ class Link:
         seconds = time.monotonic() - start
         self._count(reply, seconds)
         described = zip(reply["arrays"], blobs, strict=True)
-        return Outgoing(reply["scalars"], [(str(d), tuple(map(int, s)), blob) for (d, s), blob in described], seconds)
+        time.sleep(leaves_after(seconds) - seconds)
+        return Outgoing(reply["scalars"], [(str(d), tuple(map(int, s)), blob) for (d, s), blob in described])
 
     def _ended(self, asked: Incoming) -> list[str]:
         """Names of the runs that are over, at the first request of another one: they keep nothing in the ledger."""
@@ -221,7 +240,6 @@ class Link:
     def _count(self, reply: dict[str, Any], seconds: float) -> None:
         figures = self.figures
         figures.seconds += seconds
-        figures.cpu += float(reply.get("cpu", 0.0))
         if reply.get("failed"):
             figures.failed += 1
         elif from_json(reply["scalars"].get(ANSWER), "answer").get("ok") is True:
@@ -234,7 +252,6 @@ class Link:
         problems = [] if self.worker.ready else ["the worker is not ready: it reads the table, or cannot"]
         if not self.contact.connected:
             problems.append(self.contact.problem)
-        self.figures.steps = self.contact.seconds
         return Health(
             self.file.name, self.contact.node, tuple(problems), self.contact.last, self.figures, self._budget()
         )

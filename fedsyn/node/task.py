@@ -135,6 +135,12 @@ def frame(header: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> list[bytes]
     return [_LENGTH.pack(len(text)) + text, *blobs]
 
 
+def fits(header: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> bool:
+    """Whether `read_frame` takes this frame: the other process would end on one that it does not."""
+    most = len(json.dumps(header, separators=(",", ":"))) + 21 * len(blobs) + 20
+    return most <= MOST_HEADER and len(blobs) <= MOST_ARRAYS and sum(map(len, blobs)) <= MOST_BYTES
+
+
 def write_frame(descriptor: int, header: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> None:
     """Writes a frame to a pipe or socket.
 

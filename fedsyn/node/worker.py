@@ -69,7 +69,6 @@ class Worker:
     def ask(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         """One request in a task of its own: header and blobs of its reply, or a refusal in fixed words."""
         deadline = time.monotonic() + self.bounds.seconds
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         for _ in range(3):  # at most two encodings are new: of the run, and of what it found
             header_back, blobs_back = self._forked(header, blobs, deadline)
             if "needs" not in header_back:
@@ -79,9 +78,7 @@ class Worker:
         else:
             header_back, blobs_back = _failed("this node could not read its table as the run needs it")
         self._catch_up()
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return {**header_back, "cpu": cpu}, blobs_back
+        return header_back, blobs_back
 
     def _catch_up(self) -> None:
         """Reads what the task appended to the ledger, so that the next one begins from there."""

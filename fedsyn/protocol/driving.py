@@ -244,8 +244,10 @@ class Driver(OwnLoop):
                 self._promise(replace(release, round=self.round))
         exchange = self._exchange(grid, timeout, asked.cohort, self._envelope(asked.request))
         if isinstance(asked.request, Join):
-            patience = self.config.federation.connect_timeout
-            return joining.asked_patiently(exchange, self.record.dropped, patience)
+            federation, dropped = self.config.federation, self.record.dropped
+            # Where nothing is lost on the way, whoever does not answer once never does.
+            needed = federation.minimum_cohort if self.config.runtime.engine == "deployment" else 0
+            return joining.asked_patiently(exchange, dropped, federation.connect_timeout, needed)
         return exchange(list(asked.arrays))
 
     def _promise(self, release: Release) -> None:

@@ -18,6 +18,7 @@ from fedsyn.wire.holder import MOST_PARTITIONS
 
 #: Seconds after which a node that waits for its holder is asked again.
 PAUSE = 5.0
+_LOST = ("offline", "slow", "no reply")  # how reasons begin that say nothing of a node but that it was not heard
 _log = logging.getLogger("fedsyn.run")
 #: Parameter of the answer to `join`: true where the node keeps its memory of the run on its own disk, and answers a
 #: request that it has answered already with the same bytes, and is charged once.
@@ -48,33 +49,40 @@ def wait_for_nodes(grid: Grid, wanted: int, patience: float) -> list[int]:
         time.sleep(0.5)
 
 
-def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float) -> dict[int, Reply]:
+def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float, needed: int) -> dict[int, Reply]:
     """The replies to `join`; nodes that wait for a person's approval are asked again, with the same message.
+
+    While anybody waits, or without them the run would fail, those whose reply was lost are asked again, too: who
+    somebody is costs nothing, and a node that was there a moment ago has not gone.
 
     Args:
         exchange: the request, to every node.
         dropped: why nodes are not among the replies: those that go on waiting in the end stay there.
         patience: seconds, from now on.
+        needed: replies without which the run would fail.
     """
-    deadline, told = time.monotonic() + patience, set[int]()
+    deadline, told, had = time.monotonic() + patience, set[int](), set[int]()
     replies = exchange([])
-    while waiting := sorted(k for k in exchange.nodes if dropped.get(k, "").startswith(f"{WAITS}: ")):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            break
-        if told != set(waiting):
-            nodes = ", ".join(str(exchange.nodes[k]) for k in waiting)
+    while True:
+        waiting = {k for k in exchange.nodes if dropped.get(k, "").startswith(f"{WAITS}: ")}
+        had |= waiting
+        lost = {k for k in exchange.nodes if dropped.get(k, "").startswith(_LOST)}
+        wanted = lost if waiting or len(replies) < needed else lost & had
+        again, left = sorted(waiting | wanted), deadline - time.monotonic()
+        if not again or left <= 0:
+            return dict(sorted(replies.items()))
+        if waiting and told != waiting:
+            nodes = ", ".join(str(exchange.nodes[k]) for k in sorted(waiting))
             _log.warning(
                 "%d of %d nodes wait for their holders to approve the run: %s; they are asked again every %g s for "
                 "%.0f s more (federation.connect_timeout)",
                 *(len(waiting), len(exchange.nodes), nodes, PAUSE, left),
             )
-            told = set(waiting)
+            told = waiting
         time.sleep(min(PAUSE, left))
-        for k in waiting:
+        for k in again:
             del dropped[k]
-        replies |= exchange.among(waiting)([])
-    return dict(sorted(replies.items()))
+        replies |= exchange.among(again)([])
 
 
 def provisional(nodes: Sequence[int]) -> dict[int, Participant]:

@@ -21,6 +21,8 @@ PROTOCOL_VERSION = 3
 ENVELOPE = "envelope"  # the one scalar of a request
 ANSWER = "answer"  # the one scalar of a reply
 WAITS = "waits"  # kind of the error of a node that a person has to approve the run at
+#: Beginning of the reason why a client is dropped whose node cannot be reached.
+OFFLINE = "offline"
 Scalar = bool | int | float | str | bytes
 Arrays = list[npt.NDArray[Any]]
 

@@ -25,6 +25,7 @@ from fedsyn.flower.fleet_messages import Incoming, Outgoing
 from tests.node_folders import make_node
 
 Reply = Callable[[str, bytes], tuple[int, bytes, dict[str, str]]]
+OTHER = ConfigRecord({"envelope": "another"}).deflate()
 OK = Outgoing({"answer": "{}"}, [("int64", (), b"npy")])
 
 
@@ -219,8 +220,9 @@ def test_without_its_number_it_says_why_it_waits(start: Callable[..., Running]) 
     "spoil",
     [
         lambda link: link.objects.clear(),
-        lambda link: link.objects.update({name: b"ConfigRecord \x00{}" for name in link.objects}),
+        lambda link: link.objects.update(dict.fromkeys(link.objects, b"ConfigRecord \x00{}")),
         lambda link: link.objects.update({name: content + b"x" for name, content in link.objects.items()}),
+        lambda link: link.objects.update({name: OTHER for name, old in link.objects.items() if old[:6] == b"Config"}),
     ],
 )
 def test_a_message_that_cannot_be_read_gets_an_error_and_the_next_an_answer(

@@ -30,6 +30,8 @@ def federated(
     federation = federation_of(awkward_table("every_kind"), False)
     node = {"connect_timeout": patience, "minimum_cohort": minimum}
     config = config_of("fed_naive_bayes", len(federation.parts), federation=node)
+    runtime = config.runtime.model_copy(update={"engine": "deployment", "seed": None})
+    config = config.model_copy(update={"runtime": runtime})
     asked: dict[int, int] = {}
 
     def client_fn(context: Context) -> Any:
@@ -85,3 +87,35 @@ def test_a_holder_who_says_nothing_is_left_out_in_the_end(monkeypatch: pytest.Mo
     strategy, grid, _ = federated(decided, direct=True, patience=0.05, minimum=4)
     with pytest.raises(RunError, match=r"only 2 of 4 clients joined.*waits for its holder"):
         strategy.start(grid)
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_a_reply_that_is_lost_is_asked_for_again(waiting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message in transit may be lost: a node that was there a moment ago has not gone.
+
+    Where nobody waits for a person, only if the run would fail without it.
+    """
+    monkeypatch.setattr(joining, "PAUSE", 0.001)
+
+    def decided(partition: int, often: int) -> None:
+        if waiting and partition == 1 and often <= 2:
+            raise WaitsForHolder(WAITS)
+
+    strategy, grid, asked = federated(decided, direct=False, minimum=1 if waiting else 4)
+    whole, lost = (
+        grid.send_and_receive,
+        {(1, 2), (2, 1)} if waiting else {(2, 1), (2, 2)},
+    )  # partition, and which of its messages
+
+    def losing(messages: Any, *, timeout: float | None = None) -> Any:
+        for reply in whole(messages, timeout=timeout):
+            partition = reply.metadata.src_node_id - 1
+            if (partition, asked[partition]) not in lost:
+                yield reply
+
+    monkeypatch.setattr(grid, "send_and_receive", losing)
+    strategy.start(grid)
+    assert sorted(strategy.clients) == [0, 1, 2, 3]
+    rounds = strategy.options.rounds
+    often = {0: 1, 1: 3, 2: 2, 3: 1} if waiting else {0: 1, 1: 1, 2: 3, 3: 1}
+    assert asked == {partition: times + rounds for partition, times in often.items()}

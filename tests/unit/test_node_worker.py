@@ -175,7 +175,7 @@ def npy(descr: str, shape: str, data: bytes = b"") -> bytes:
     ],
 )
 def test_a_hostile_array_is_no_array(blob: bytes, worker: Worker) -> None:
-    with pytest.raises(ProtocolError, match="no(t|) a? ?numeric array"):
+    with pytest.raises(ProtocolError, match="is not a numeric array"):
         read_array(blob)
     told = said(worker.ask(header_of(CONFIG, "join"), [blob]))
     assert told == {"ok": False, "error": "client", "message": "the request is malformed"}
