@@ -258,12 +258,8 @@ def _compared(name: str, fingerprint: str, yes: bool) -> None:
 
 
 def _say_change(changed: Change) -> None:
-    for sentence in changed.done:
-        _say(sentence)
-    if changed.told is not None:
-        _say(f"{changed.told}; it follows at its next start")
-    elif not changed.done:
-        _say("no SuperLink runs here: it follows at its next start")
+    said = {True: "the SuperLink knows", None: "no SuperLink runs here: it follows at its next start"}
+    _say(said.get(changed.followed, "the SuperLink has not followed within 30 s: see what 'fedsyn deploy link' says"))
 
 
 def _show_status(found: Status) -> None:

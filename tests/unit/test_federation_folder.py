@@ -156,7 +156,7 @@ def test_new_keys_reach_the_rosters_of_all_and_the_old_ones_are_out(tmp_path: Pa
     assert load_card(tmp_path / "card.yaml") == card and card.fingerprint in card.dumps()
 
     changed = rotate_keys(place, "south", tmp_path / "card.yaml")
-    assert changed.done == () and changed.told is None  # no SuperLink runs
+    assert changed.followed is None  # no SuperLink runs
     stands = place.load()
     assert stands.holder("south").node == card.node != federation.holder("south").node
     assert stands.holder("north") == federation.holder("north")
