@@ -106,7 +106,7 @@ class Deployed:
 
     # Processes -------------------------------------------------------------------------------------------------------
 
-    def call(self, *words: str, timeout: float = 300, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+    def call(self, *words: str, timeout: float = 900, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """A command of fedsyn, on the operator's machine; its exit code must be `code`, if one is named."""
         done = subprocess.run(
             [*self._prefix("link"), sys.executable, "-m", "fedsyn.cli", *words],
@@ -146,7 +146,7 @@ class Deployed:
             self.start(name, "node", "serve", "node.yaml", cwd=self.holder(name), tree=tree)
 
     def run(
-        self, out: str = "out", *words: str, timeout: float = 300, code: int | None = 0
+        self, out: str = "out", *words: str, timeout: float = 900, code: int | None = 0
     ) -> subprocess.CompletedProcess[str]:
         """`deploy run`, to its end."""
         return self.call("deploy", "run", "study", "--out", out, *words, timeout=timeout, code=code)
@@ -228,7 +228,7 @@ class Deployed:
         found: dict[str, Any] = json.loads(self.call("deploy", "status", "study", "--json").stdout)
         return found
 
-    def wait_online(self, *names: str, patience: float = 60.0) -> None:
+    def wait_online(self, *names: str, patience: float = 180.0) -> None:
         """Until the link has said that these holders are online; all of them if none is named."""
         wanted = names or self.names
         self.wait_for(lambda: all(self.last_said(name) == "online" for name in wanted), patience)

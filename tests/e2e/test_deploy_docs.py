@@ -80,12 +80,12 @@ class Reader(Deployed):
                 self.start("run", *words[1:])
             case ["node", "pending"]:
                 for name in NAMES:
-                    self.wait_for(lambda name=name: self.pending(name) != [], 90.0)  # type: ignore[misc]
+                    self.wait_for(lambda name=name: self.pending(name) != [], 240.0)  # type: ignore[misc]
             case ["node", "approve", "RUN"]:
                 for name in NAMES:
                     said = self.at(name, "node", "approve", self.pending(name)[0], "--yes")
                     assert "what a server may ask of a data holder" in said
-                assert self.processes["run"].wait(240.0) == 0, self.log("run") + self.logs()
+                assert self.processes["run"].wait(900.0) == 0, self.log("run") + self.logs()
             case _:
                 self.call(*words[1:])
 

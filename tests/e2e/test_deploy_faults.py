@@ -45,7 +45,7 @@ def federation(tmp_path: Path, places: Namespaces) -> Iterator[Deployed]:
         yield made
 
 
-def finish(federation: Deployed, run: subprocess.Popen[bytes], patience: float = 240.0) -> None:
+def finish(federation: Deployed, run: subprocess.Popen[bytes], patience: float = 900.0) -> None:
     """Waits for an ordered run; it must have succeeded."""
     assert run.wait(patience) == 0, federation.log("run") + federation.logs()
 
@@ -101,7 +101,7 @@ def test_the_superlink_killed_in_round_three(federation: Deployed) -> None:
     federation.kill("link")
     time.sleep(1.0)
     federation.link()
-    code = run.wait(240.0)
+    code = run.wait(900.0)
     if code != 0:
         federation.run("out", "--set", "mechanism.rounds=6", "--resume")
     check_table(federation)
@@ -114,7 +114,7 @@ def test_the_superlinks_process_killed_is_started_again(federation: Deployed) ->
     until_round(federation, 2)
     facts = federation.operator / "state" / "link.json"
     os.kill(json.loads(facts.read_text(encoding="utf-8"))["superlink"], signal.SIGKILL)
-    if run.wait(240.0) != 0:
+    if run.wait(900.0) != 0:
         federation.run("out", "--set", "mechanism.rounds=6", "--resume")
     assert federation.status()["restarts"] == 1
     check_table(federation)
