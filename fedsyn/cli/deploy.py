@@ -167,10 +167,12 @@ def rotate_keys(
     card: Annotated[Path | None, typer.Option(help="That 'fedsyn node new-keys' wrote.")] = None,
     link_: Annotated[bool, typer.Option("--link", help="A new key and certificate for the SuperLink.")] = False,
     folder: FolderOption = HERE,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the card's fingerprint was compared.")] = False,
 ) -> None:
     """Take a holder's new public keys from its card; or, with --link, renew the SuperLink's certificate."""
     from fedsyn.deploy.changes import renew_link, rotate_keys
     from fedsyn.deploy.federation import place_of
+    from fedsyn.node.keys import load_card
 
     place = place_of(folder)
     if link_ == (name is not None) or (name is None) != (card is None):
@@ -181,9 +183,10 @@ def rotate_keys(
         renew_link(place)
         _say("a new key and certificate for the SuperLink; nobody has to hear of it: fedsyn deploy stop, then link")
         return
+    _compared(name, load_card(card).fingerprint, yes)
     changed = rotate_keys(place, name, card)
     holder = changed.holder
-    _say(f"{name} has new keys. By telephone, before you go on: is the card's fingerprint {holder.card.fingerprint}?")
+    _say(f"{name} has new keys: {holder.card.fingerprint}")
     _say_change(changed)
     if holder.identity is not None:
         others = ", ".join(other.name for other in changed.federation.present if other.name != name)
@@ -242,21 +245,32 @@ def _say_made(plan: Plan, made: Made, out: Path) -> None:
         err_console.print(INSECURE.strip(), style="bold red", highlight=False, soft_wrap=True)
 
 
+def _compared(name: str, fingerprint: str, yes: bool) -> None:
+    """Asks whether the holder has told this fingerprint; ends if not."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"there is nobody to ask: has {name} told you, by telephone, the fingerprint {fingerprint}? Then add --yes"
+        )
+    if not typer.confirm(f"Has {name} told you, by telephone, the fingerprint {fingerprint}?"):
+        raise typer.Exit(1)
+
+
 def _say_change(changed: Change) -> None:
-    for sentence in changed.done:
-        _say(sentence)
-    if changed.told is not None:
-        _say(f"{changed.told}; it follows at its next start")
-    elif not changed.done:
-        _say("no SuperLink runs here: it follows at its next start")
+    said = {True: "the SuperLink knows", None: "no SuperLink runs here: it follows at its next start"}
+    _say(said.get(changed.followed, "the SuperLink has not followed within 30 s: see what 'fedsyn deploy link' says"))
 
 
 def _show_status(found: Status) -> None:
     from rich.table import Table
 
     restarts = f", started again {found.restarts} times" if found.restarts else ""
-    ends = f"; certificate: {found.certificate:.0f} days" if found.certificate is not None else "; INSECURE"
-    _say(f"{found.name}: SuperLink {found.address} is {found.link}{restarts}{ends}")
+    _say(f"{found.name}: the SuperLink, {found.address}, is {found.link}{restarts}")
+    if found.certificate is None:
+        _say("INSECURE: no TLS and no authentication of nodes")
+    elif found.certificate < 60:
+        _say(f"its certificate ends in {found.certificate:.0f} days: fedsyn deploy rotate-keys --link")
     table = Table("holder", "id", "status", "since", "fingerprint", box=None, pad_edge=False)
     for holder in found.holders:
         table.add_row(holder.name, str(holder.partition), holder.status, _ago(holder.since), holder.fingerprint)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from fedsyn.deploy.authority import new_link
 from fedsyn.deploy.federation import FederationFile, HolderEntry, Place
-from fedsyn.deploy.link import register_now
-from fedsyn.errors import ConfigError, RunError
+from fedsyn.deploy.link import follows
+from fedsyn.errors import ConfigError
 from fedsyn.node.keys import load_card, roster_text, write_text
 from fedsyn.parties.keys import Credentials
 
@@ -24,14 +24,12 @@ class Change:
     Attributes:
         holder: as it stands now.
         federation: as it stands now.
-        done: what the running SuperLink did; empty: none runs, and its next start will.
-        told: why the running SuperLink did not; None: it did, or none runs.
+        followed: whether the running SuperLink has followed; None: none runs here, and its next start will.
     """
 
     holder: HolderEntry
     federation: FederationFile
-    done: tuple[str, ...]
-    told: str | None = None
+    followed: bool | None
 
 
 def rotate_keys(place: Place, name: str, card_file: Path) -> Change:
@@ -98,7 +96,4 @@ def _changed(place: Place, federation: FederationFile, holder: HolderEntry) -> C
         roster = place.handed_out / entry.name / "roster.yaml"
         if roster.is_file():
             write_text(roster, roster_text(changed.roster))
-    try:
-        return Change(holder, changed, tuple(register_now(place, changed)))
-    except RunError as error:
-        return Change(holder, changed, (), str(error))
+    return Change(holder, changed, follows(place, changed))

@@ -6,11 +6,12 @@ that are there are registered, keys that were replaced or revoked are not.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
 
@@ -247,9 +248,21 @@ def link_facts(place: Place) -> dict[str, int]:
     return facts
 
 
-def register_now(place: Place, federation: FederationFile) -> Sequence[str]:
-    """Makes a running SuperLink agree at once; nothing is done where none runs: the next start will."""
-    if link_pid(place) is None or federation.superlink.insecure:
-        return ()
-    with control_of(place, federation) as control:
-        return list(agree(control, federation))
+def follows(place: Place, federation: FederationFile, patience: float = 30.0) -> bool | None:
+    """Whether the running SuperLink has followed a change of federation.yaml, which `deploy link` alone carries out.
+
+    Returns:
+        True: it knows these holders and nobody else; False: not within `patience` seconds; None: none runs here, and
+        the next start will do it.
+    """
+    if link_pid(place) is None:
+        return None
+    if federation.superlink.insecure:
+        return True
+    deadline, wanted = time.monotonic() + patience, {holder.node for holder in federation.present}
+    while time.monotonic() < deadline:
+        with contextlib.suppress(RunError), control_of(place, federation) as control:
+            if {node.key for node in control.nodes() if node.status != UNREGISTERED} == wanted:
+                return True
+        time.sleep(0.3)
+    return False

@@ -6,12 +6,13 @@ register a node of its own; stop runs; or take a run's task and ask the holders 
 others have the Fleet API and nothing else. Whoever calls from this machine (a ServerApp does, and its operator) is let
 through.
 
-A proxy on this machine that does not say for whom it asks opens the gate: all its callers seem to be this machine.
+A proxy, or a translation of addresses, by which others seem to call from this machine opens the gate: have none.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import os
 import signal
 import sys
@@ -34,10 +35,15 @@ _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
 
 
 class Gate:
-    """ASGI: refuses what is not for nodes, unless this machine asks."""
+    """ASGI: refuses what is not for nodes, unless this machine asks.
 
-    def __init__(self, app: App) -> None:
-        self.app = app
+    Args:
+        app: what it stands before.
+        listen: address that the SuperLink listens on.
+    """
+
+    def __init__(self, app: App, listen: str = "") -> None:
+        self.app, self.listen = app, listen
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -45,7 +51,7 @@ class Gate:
             return
         hidden = any(name in _FORWARDED for name, _ in scope.get("headers", ()))
         client = None if hidden else scope.get("client")
-        if scope["type"] != "http" or not allowed(str(scope["path"]), client, scope.get("server")):
+        if scope["type"] != "http" or not allowed(str(scope["path"]), client, self.listen):
             await _refuse(scope, send)
             return
 
@@ -57,25 +63,27 @@ class Gate:
         await self.app(scope, receive, told)
 
 
-def allowed(path: str, client: tuple[str, int] | None, server: tuple[str, int | None] | None) -> bool:
+def allowed(path: str, client: tuple[str, int] | None, listen: str) -> bool:
     """Whether a caller may ask for a path: for nodes' paths everybody, for all others this machine.
 
-    >>> allowed("/v1/fleet/pull-messages", ("192.0.2.7", 40000), ("192.0.2.1", 8000))
+    This machine calls from a loopback address; where the SuperLink listens on one address alone, from that one.
+
+    >>> allowed("/v1/fleet/pull-messages", ("192.0.2.7", 40000), "0.0.0.0")
     True
-    >>> allowed("/v1/control/start-run", ("192.0.2.7", 40000), ("192.0.2.1", 8000))
+    >>> allowed("/v1/control/start-run", ("192.0.2.7", 40000), "0.0.0.0")
     False
-    >>> allowed("/v1/control/start-run", ("192.0.2.1", 40000), ("192.0.2.1", 8000))
+    >>> allowed("/v1/control/start-run", ("127.0.0.1", 40000), "0.0.0.0")
     True
     """
     if path == _HEALTH or path.startswith(_OPEN):
         return True
-    if client is None or server is None:
+    if client is None:
         return False
     try:
-        caller, here = _address(client[0]), _address(server[0])
-    except ValueError:
+        caller = _address(client[0])
+        return caller.is_loopback or caller == _address(listen)
+    except ValueError:  # neither is what it should be: nobody's name is looked up here
         return False
-    return caller.is_loopback or caller == here
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
@@ -90,6 +98,11 @@ async def _refuse(scope: Scope, send: Send) -> None:
     headers = [(b"content-type", b"text/plain"), HEADER]
     await send({"type": "http.response.start", "status": 403, "headers": headers})
     await send({"type": "http.response.body", "body": b"only for the SuperLink's own machine\n"})
+
+
+def _listens_on(arguments: list[str]) -> str:
+    """The value of --host; empty where there is none."""
+    return next((after for word, after in itertools.pairwise(arguments) if word == "--host"), "")
 
 
 def _watch_parent(parent: int, every: float = 0.5) -> None:
@@ -114,13 +127,13 @@ def main() -> None:
     from flwr.superlink import main as superlink
     from flwr.superlink.cli import flower_superlink
 
-    make = superlink.create_app
+    make, listen = superlink.create_app, _listens_on(sys.argv)
 
     def create_app(*given: Any, **named: Any) -> Any:
         # From here on the console is for what is wrong; the log file, which is rotated, has the rest.
         update_console_handler("WARNING", timestamps=True, colored=False)
         app = make(*given, **named)
-        app.add_middleware(Gate)  # the last one added is the first one asked
+        app.add_middleware(Gate, listen=listen)  # the last one added is the first one asked
         return app
 
     superlink.create_app = create_app

@@ -106,7 +106,7 @@ class Deployed:
 
     # Processes -------------------------------------------------------------------------------------------------------
 
-    def call(self, *words: str, timeout: float = 300, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+    def call(self, *words: str, timeout: float = 900, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """A command of fedsyn, on the operator's machine; its exit code must be `code`, if one is named."""
         done = subprocess.run(
             [*self._prefix("link"), sys.executable, "-m", "fedsyn.cli", *words],
@@ -146,7 +146,7 @@ class Deployed:
             self.start(name, "node", "serve", "node.yaml", cwd=self.holder(name), tree=tree)
 
     def run(
-        self, out: str = "out", *words: str, timeout: float = 300, code: int | None = 0
+        self, out: str = "out", *words: str, timeout: float = 900, code: int | None = 0
     ) -> subprocess.CompletedProcess[str]:
         """`deploy run`, to its end."""
         return self.call("deploy", "run", "study", "--out", out, *words, timeout=timeout, code=code)
@@ -177,13 +177,58 @@ class Deployed:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
 
+    # What was released -----------------------------------------------------------------------------------------------
+
+    def asked(self, name: str) -> list[str]:
+        """Digests of the requests that a holder's node was asked, in order, by its audit log."""
+        return [
+            entry["digest"]
+            for entry in self.audit(name)
+            if entry.get("event") == "asked" and entry["request"] != "join"
+        ]
+
+    def audit(self, name: str) -> list[dict[str, Any]]:
+        return lines_of(self.holder(name) / "state" / "audit.jsonl")
+
+    def charged(self, name: str) -> list[tuple[Any, ...]]:
+        """What stands in a holder's ledger for life, one entry a release."""
+        entries = lines_of(self.holder(name) / "state" / "ledger.jsonl")
+        return [facts(entry["release"]) for entry in entries if entry["entry"] == "charge"]
+
+    def check_ledgers(self, *outs: str) -> None:
+        """Each node's ledger equals what it released, to the last digit: each of the server's releases that it had a
+        part in stands there once; whatever else stands there was charged for a reply that the server had to drop."""
+        announced = {out: [facts(release) for release in self.ledger(out)["releases"]] for out in outs}
+        dropped = {out: {line["round"]: line["dropped"] for line in self.rounds(out)} for out in outs}
+        partition = {name: number for number, name in enumerate(self.names)}
+        for name in self.names:
+            charged = sorted(self.charged(name))
+            with_it = [
+                release
+                for out in outs
+                for release in announced[out]
+                if str(partition[name]) not in dropped[out].get(release[1], {})
+            ]
+            lost = [
+                release
+                for out in outs
+                for release in announced[out]
+                if str(partition[name]) in dropped[out].get(release[1], {})
+            ]
+            without = list(charged)
+            for release in with_it:
+                assert release in without, (name, release, charged)
+                without.remove(release)
+            assert all(release in lost for release in without), (name, without)
+            assert len(set(without)) == len(without), (name, without)
+
     # What it says ----------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.call("deploy", "status", "study", "--json").stdout)
         return found
 
-    def wait_online(self, *names: str, patience: float = 60.0) -> None:
+    def wait_online(self, *names: str, patience: float = 180.0) -> None:
         """Until the link has said that these holders are online; all of them if none is named."""
         wanted = names or self.names
         self.wait_for(lambda: all(self.last_said(name) == "online" for name in wanted), patience)
@@ -200,8 +245,7 @@ class Deployed:
             time.sleep(0.1)
 
     def rounds(self, out: str = "out") -> list[dict[str, Any]]:
-        path = self.folder / out / "rounds.jsonl"
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        return lines_of(self.folder / out / "rounds.jsonl")
 
     def ledger(self, out: str = "out") -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.folder / out / "ledger.json").read_text(encoding="utf-8"))
@@ -228,6 +272,19 @@ class Deployed:
         variables = environment(self.folder / f"{name}-home") | {"PYTHONPATH": str(tree or self.tree), "COLUMNS": "100"}
         del variables["FLWR_HOME"]  # an administrator has none
         return variables | {"HOME": str(self.folder / f"{name}-home")}
+
+
+def facts(release: dict[str, Any]) -> tuple[Any, ...]:
+    """A release as both ledgers write it down; numbers to the last digit."""
+    return tuple(release.get(key) for key in ("name", "round", "sensitivity", "sigma", "count", "rho", "mechanism"))
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file of JSON lines; none if it is not there."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def descendants(pid: int) -> list[int]:

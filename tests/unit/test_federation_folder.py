@@ -156,7 +156,7 @@ def test_new_keys_reach_the_rosters_of_all_and_the_old_ones_are_out(tmp_path: Pa
     assert load_card(tmp_path / "card.yaml") == card and card.fingerprint in card.dumps()
 
     changed = rotate_keys(place, "south", tmp_path / "card.yaml")
-    assert changed.done == () and changed.told is None  # no SuperLink runs
+    assert changed.followed is None  # no SuperLink runs
     stands = place.load()
     assert stands.holder("south").node == card.node != federation.holder("south").node
     assert stands.holder("north") == federation.holder("north")
@@ -231,3 +231,13 @@ def test_keys_are_never_overwritten(tmp_path: Path) -> None:
     made(tmp_path)
     with pytest.raises(ConfigError, match="exists already, and keys are never overwritten"):
         made(tmp_path)
+
+
+def test_a_full_disk_leaves_no_half_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedsyn.deploy.init.new_keys", full)
+    with pytest.raises(ConfigError, match=r"--out: cannot write .*study: No space left on device"):
+        made(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["agreed.yaml"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,12 +12,14 @@ from fedsyn.deploy.federation import FederationFile, HolderEntry, LinkNode, plac
 from fedsyn.deploy.init import init
 from fedsyn.deploy.link import agree, link_pid, only_one
 from fedsyn.deploy.plan import Plan
-from fedsyn.errors import ConfigError
+from fedsyn.deploy.supervised import SuperLink
+from fedsyn.deploy.web import Web
+from fedsyn.errors import ConfigError, RunError
 from fedsyn.flower.control import Control, NodeFacts
 from fedsyn.flower.superlink import Gate, allowed
 from fedsyn.node.keys import new_keys
 
-SERVER = ("192.0.2.1", 8000)
+EVERYWHERE, HERE = "0.0.0.0", "192.0.2.1"
 PRIVILEGED = (
     "/v1/control/start-run",
     "/v1/control/register-node",
@@ -30,15 +33,18 @@ PRIVILEGED = (
 @pytest.mark.parametrize("path", PRIVILEGED)
 @pytest.mark.parametrize("caller", ["192.0.2.7", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.7", "not an address"])
 def test_others_get_the_fleet_api_and_nothing_else(path: str, caller: str) -> None:
-    assert not allowed(path, (caller, 1), SERVER)
-    assert allowed("/v1/fleet/pull-messages", (caller, 1), SERVER)
-    assert not allowed("/v1/fleet", (caller, 1), SERVER) and not allowed("/V1/Fleet/x", (caller, 1), SERVER)
+    for listen in (EVERYWHERE, HERE, "::", "", "link.example.org"):
+        assert not allowed(path, (caller, 1), listen)
+        assert allowed("/v1/fleet/pull-messages", (caller, 1), listen)
+        assert not allowed("/v1/fleet", (caller, 1), listen) and not allowed("/V1/Fleet/x", (caller, 1), listen)
 
 
 @pytest.mark.parametrize("caller", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "192.0.2.1", "::ffff:192.0.2.1"])
 def test_this_machine_gets_all(caller: str) -> None:
-    assert all(allowed(path, (caller, 1), SERVER) for path in PRIVILEGED)
-    assert not allowed(PRIVILEGED[0], None, SERVER) and not allowed(PRIVILEGED[0], (caller, 1), None)
+    assert all(allowed(path, (caller, 1), HERE) for path in PRIVILEGED)
+    local = "192" not in caller  # listening everywhere, only loopback is sure to be this machine
+    assert all(allowed(path, (caller, 1), EVERYWHERE) is local for path in PRIVILEGED)
+    assert not allowed(PRIVILEGED[0], None, HERE)
 
 
 async def _asked(
@@ -56,7 +62,7 @@ async def _asked(
     async def receive() -> Any:
         raise AssertionError("nobody reads a refused request")
 
-    scope = {"type": kind, "path": path, "client": (caller, 1), "server": SERVER, "headers": headers}
+    scope = {"type": kind, "path": path, "client": (caller, 1), "server": (HERE, 8000), "headers": headers}
     await Gate(app)(scope, receive, send)
     return sent
 
@@ -138,6 +144,23 @@ def test_a_stranger_is_unregistered() -> None:
     registry.register(new_keys("stranger").card.node, "stranger")
     list(agree(cast("Control", registry), federation("north")))
     assert registry.known == ["north"]
+
+
+def test_what_answers_without_the_gate_is_not_taken_for_the_superlink(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    made = init(Plan("study", ("a", "b"), port=port, insecure=True), tmp_path / "study")
+    superlink = SuperLink(made.place, made.federation)
+    stranger = Web(f"127.0.0.1:{port}", {"/health": lambda: (200, "")})
+    try:
+        with pytest.raises(RunError, match="is not behind fedsyn's gate"):
+            superlink._answers()
+    finally:
+        stranger.close()
+        superlink.stop()
+    assert not superlink._answers()
+    superlink.stop()
 
 
 def test_one_link_at_a_time(tmp_path: Path) -> None:
