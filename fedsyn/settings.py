@@ -44,6 +44,21 @@ class PartyNode(Node):
     key: str = Field(pattern="^[0-9a-f]{64}$")
     certificate: str
 
+    @field_validator("name", "certificate")
+    @classmethod
+    def _is_text(cls, text: str) -> str:
+        # It is shown to whoever decides on it: no sequence may move a terminal's cursor, or turn the text around.
+        if not all(line.isprintable() for line in text.split("\n")):
+            raise ValueError("expected printable text")
+        return text
+
+    @field_validator("name")
+    @classmethod
+    def _is_one_line(cls, name: str) -> str:
+        if "\n" in name:
+            raise ValueError("expected one line")
+        return name
+
     @field_validator("address")
     @classmethod
     def _reachable(cls, address: str) -> str:

@@ -161,15 +161,18 @@ class ClientSum:
         Only public facts are looked at, never the values: a refusal is seen by the server and charged to nobody. So
         `signed` is not checked here; where a negative value matters, the server is the one that refuses it.
         """
-        if contribution.length != self.spec.length:
-            raise ProtocolError("the server lays the sum out for another domain or other cliques")
-        if contribution.count > self.spec.count:
-            raise ProtocolError(
-                f"one row would touch {contribution.count} arrays of the sum, the server accounts for {self.spec.count}"
-            )
-        if contribution.layout.sensitivity > self.spec.sensitivity:
-            raise ProtocolError("the server accounts for a smaller sensitivity than that of the summed arrays")
+        self.check(contribution.layout, contribution.count, self.spec)
         return contribution
+
+    @staticmethod
+    def check(layout: Layout, count: int, spec: SumSpec) -> None:
+        """ProtocolError if a sum's description accounts for less than what one row moves in so many of its arrays."""
+        if layout.length != spec.length:
+            raise ProtocolError("the server lays the sum out for another domain or other cliques")
+        if count > spec.count:
+            raise ProtocolError(f"one row would touch {count} arrays of the sum, the server accounts for {spec.count}")
+        if layout.sensitivity > spec.sensitivity:
+            raise ProtocolError("the server accounts for a smaller sensitivity than that of the summed arrays")
 
     def promised_to_server(self, contribution: Contribution) -> Contribution:
         """Charges an exact contribution whose noise the server has promised to add."""

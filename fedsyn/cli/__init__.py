@@ -17,6 +17,7 @@ from fedsyn.cli.console import out_console, say_what_is_logged
 from fedsyn.cli.deploy import app as deploy_app
 from fedsyn.cli.ending import ended
 from fedsyn.cli.init import init
+from fedsyn.cli.ledger import app as ledger_app
 from fedsyn.cli.lists import datasets, identity, mechanisms
 from fedsyn.cli.node import app as node_app
 from fedsyn.cli.node_approvals import operator_key
@@ -55,6 +56,7 @@ app.add_typer(schema_app, name="schema")
 app.add_typer(party_app, name="party")
 app.add_typer(deploy_app, name="deploy")
 app.add_typer(node_app, name="node")
+app.add_typer(ledger_app, name="ledger")
 
 
 @app.callback(invoke_without_command=True)

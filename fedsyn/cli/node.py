@@ -10,6 +10,7 @@ import typer
 
 from fedsyn.cli.node_approvals import approve, pending, reject
 from fedsyn.cli.node_keys import new_keys
+from fedsyn.cli.node_seal import seal
 
 app = typer.Typer(
     help="A data holder's node: serve it, look at it, say which runs it takes part in.", no_args_is_help=True
@@ -65,5 +66,5 @@ def init_ledger(file: FileArgument) -> None:
     sys.stdout.write(f"made {loaded.ledger_file}; back it up with its .seen file, and never put an old copy in place\n")
 
 
-for _command in (pending, approve, reject, new_keys):
+for _command in (pending, approve, reject, new_keys, seal):
     app.command()(_command)

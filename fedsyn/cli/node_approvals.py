@@ -114,4 +114,6 @@ def _confirm(question: str, yes: bool) -> None:
 
 
 def _say(text: str) -> None:
-    out_console.print(text, soft_wrap=True, highlight=False, markup=False)
+    from fedsyn.protocol.explain import printable
+
+    out_console.print(printable(text), soft_wrap=True, highlight=False, markup=False)

@@ -27,7 +27,7 @@ from typing import Any
 
 from fedsyn.aggregation.identities import load_identities
 from fedsyn.config import RunConfig
-from fedsyn.errors import BudgetExceeded, FedsynError, ProtocolError
+from fedsyn.errors import BudgetExceeded, FedsynError, NodeError, ProtocolError
 from fedsyn.flower.bridge import refusal
 from fedsyn.node.audit import Audit, Fact
 from fedsyn.node.book import NodeBook, RunAccount
@@ -47,6 +47,8 @@ from fedsyn.registry import client_class
 from fedsyn.wire.envelope import ANSWER, ENVELOPE, from_json
 from fedsyn.wire.holder import Holder
 
+#: Charges of one run: many small ones would cost no budget to speak of, and disk and time of every later request.
+MOST_CHARGES = 25_000
 _compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 _log = logging.getLogger("fedsyn.node")
 
@@ -59,7 +61,8 @@ class Answering:
         tables: its table in memory; None: read when it is first needed.
 
     Raises:
-        ConfigError: something that the file names cannot be used, or the ledger is missing or damaged.
+        ConfigError: something that the file names cannot be used, or the ledger is missing, damaged, or older than what
+            a run remembers of it.
     """
 
     def __init__(self, file: NodeFile, tables: Tables | None = None) -> None:
@@ -68,6 +71,8 @@ class Answering:
         self.gate = Gate(file)
         self.book = NodeBook(file.ledger_file, BookLimits(*file.policy.limits))
         self.memory = sealed_memory(file.state_folder / "runs", None if file.data_key is None else Path(file.data_key))
+        for head in self.memory.heads():
+            self.book.require(head)
         self.audit = Audit(file.state_folder / "audit.jsonl")
 
     def answer(self, task: Task) -> Reply:
@@ -99,12 +104,15 @@ class Answering:
         facts |= {"operator": admitted.operator, "digest": task.digest}
         account = self.book.account(name, _facts(admitted), task.digest)
         memory = self.memory.load(name, account.memory)
+        self.book.require(memory.head)
         if memory.digest == task.digest and memory.reply is not None:
             self.audit.write(event="repeated", **facts)
             if account.repeats(memory.attempt, memory.number):
                 return reply_of(memory.reply)
         elif any(each.request == task.digest and each.answered for each in self.book.runs[name].charges):
             raise ProtocolError("this request was answered before, and others since then: nothing is released twice")
+        if len(account.releases) >= MOST_CHARGES:
+            raise NodeError("this run has charged as often as a run may at this node; nothing was released")
         holder = self._holder(config, memory.state, account)
         before = self.book.spent
         self.audit.write(event="asked", **facts)
@@ -120,7 +128,7 @@ class Answering:
             rho=self.book.spent - before,
             epsilon_of_life=self.book.epsilon,
         )
-        account.answered(memory.number)
+        account.answered(0 if admitted.asked.request == Join.name else memory.number)
         return reply
 
     def _ask(self, config: RunConfig, holder: Holder, task: Task) -> Reply:
@@ -133,7 +141,7 @@ class Answering:
         self, run: str, memory: RunMemory, state: dict[str, Any], account: RunAccount, reply: Reply, digest: str
     ) -> None:
         """What the run has to remember; with the reply, if it is an answer: a refusal may be another one next time."""
-        memory.state = state
+        memory.state, memory.head = state, account.head
         if from_json(reply.scalars.get(ANSWER), "answer").get("ok") is True:
             memory.digest, memory.reply, memory.attempt = digest, reply_bytes(reply), account.attempt
         self.memory.save(run, memory)

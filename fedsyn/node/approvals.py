@@ -23,6 +23,8 @@ from fedsyn.runs.orders import Subject
 FORMAT = 1
 #: Runs that may wait at a time: a server must not fill the holder's disk with questions.
 MOST_WAITING = 100
+#: Seconds after which a question that nobody answered makes room for another one, and characters of one.
+STALE, MOST_TEXT = 2 * 86400.0, 2**16
 State = Literal["pending", "approved", "rejected"]
 _STATES: tuple[State, ...] = ("pending", "approved", "rejected")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -102,14 +104,24 @@ class Approvals:
         path = self._path(f"{subject.run}-{_digest(subject, operator)}")
         entry = self._read(path)
         if entry is None or (entry.subject, entry.operator) != (subject, operator):
-            if sum(other.state == "pending" for other in self.entries()) >= MOST_WAITING:
-                raise NodeError("too many runs wait for this node's holder already")
-            self._write(Entry(subject, operator, dict(config), "pending", time.time()))
+            asked = Entry(subject, operator, dict(config), "pending", time.time())
+            if len(json.dumps(asked.to_dict())) > MOST_TEXT:
+                raise NodeError("the run's configuration is longer than this node shows to a person")
+            self._make_room()
+            self._write(asked)
             raise WaitsForHolder("this node waits for its holder to approve the run")
         if entry.state == "rejected":
             raise NodeError("this node's holder does not want to take part in this run")
         if entry.state != "approved":
             raise WaitsForHolder("this node waits for its holder to approve the run")
+
+    def _make_room(self) -> None:
+        waiting = self.pending()
+        if len(waiting) < MOST_WAITING:
+            return
+        if time.time() - waiting[0].asked < STALE:
+            raise NodeError("too many runs wait for this node's holder already")
+        self._path(waiting[0].key).unlink(missing_ok=True)
 
     def entries(self) -> list[Entry]:
         """All matters, the oldest first; files that are none are left out."""

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from fedsyn.errors import RunError
 
 FORMAT = 1
 _MOST = 200  # characters of a text that a server chose
+#: Lines a minute about what cost nothing: whoever asks without end must not fill the disk. Charges are always told.
+MOST_LINES = 120
 Fact = str | int | float | bool | None
 
 
@@ -35,12 +38,14 @@ class Audit:
     def write(self, **facts: Fact) -> None:
         """One line: `format`, `time` (UTC), and the facts. Texts are cut after 200 characters.
 
+        Of lines without a positive `rho` so many are written a minute; the next one says how many were `left_out`.
+
         Raises:
             TypeError: a fact that is no text, number or None: an array or a list could hold data.
             RunError: it cannot be written; then nothing may be answered.
         """
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"format": FORMAT, "time": now} | {key: _plain(key, fact) for key, fact in facts.items()})
+        plain = {key: _plain(key, fact) for key, fact in facts.items()}
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -48,6 +53,12 @@ class Audit:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise OSError(0, "it is no file")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
+                rho = facts.get("rho")
+                left_out = 0 if isinstance(rho, float) and rho > 0 else self._left_out()
+                if left_out is None:
+                    return
+                told = {"left_out": left_out} if left_out else {}
+                line = json.dumps({"format": FORMAT, "time": now, **plain, **told})
                 _write_whole(descriptor, (line + "\n").encode())
                 os.fsync(descriptor)
             finally:
@@ -56,6 +67,22 @@ class Audit:
             raise RunError(
                 f"the audit log {self.path} cannot be written ({error.strerror}): nothing is answered"
             ) from None
+
+    def _left_out(self) -> int | None:
+        """Lines that were left out since the last one; None if this one is to be left out, too. Under the file's lock.
+
+        The count stands beside the log, since each request has a process of its own. Losing it costs a minute's limit.
+        """
+        beside, minute = self.path.with_name(self.path.name + ".rate"), int(time.time() // 60)
+        try:
+            kept = json.loads(beside.read_text(encoding="ascii"))
+            written, left_out = (int(kept["written"]) if kept["minute"] == minute else 0), int(kept["left_out"])
+        except (OSError, ValueError, TypeError, KeyError):
+            written = left_out = 0
+        full = written >= MOST_LINES
+        counts = {"minute": minute, "written": written + (not full), "left_out": left_out + 1 if full else 0}
+        beside.write_text(json.dumps(counts), encoding="ascii")
+        return None if full else left_out
 
 
 def _plain(key: str, fact: Any) -> Fact:

@@ -26,6 +26,7 @@ jumps back frees nothing early. One that is set *forward* does; only the limit f
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import time
@@ -105,6 +106,11 @@ class NodeBook:
         """What is spent under one of `fedsyn.node.limits.adding(self.limits)`, at its delta."""
         spent = total(limit.within(self.lines.costs, self._now()), self.kind)
         return epsilon_of(spent, limit.budget.delta, self.kind)
+
+    def require(self, head: Head | None) -> None:
+        """LedgerDamaged unless the ledger goes on from a head that was noted elsewhere, in a memory for one."""
+        if head is not None:
+            self._chain.require(head)
 
     def refresh(self) -> None:
         """Reads what other processes, a forked child for one, have appended."""
@@ -189,12 +195,23 @@ class NodeBook:
                     f"{epsilon_of(spent, limit.budget.delta, kind):.4g}; {what}; nothing was released"
                 )
 
-    def _note(self) -> None:
-        """Keeps the head beside the ledger: an older copy of the ledger alone is noticed at the next start."""
+    def _note(self, *, wait: bool = True) -> None:
+        """Keeps the head beside the ledger: an older copy of the ledger alone is noticed at the next start.
+
+        `wait`: for the disk. Where a reply is about to leave there is no need to: the ledger itself was waited for, and
+        the note is written over the one before, all of one length and in one sector.
+        """
         where = self.lines.where
-        text = json.dumps({"format": 1, "entries": where.entries, "head": where.digest})
+        text = f'{{"format": 1, "entries": {where.entries:12d}, "head": "{where.digest}"}}\n'.encode()
         try:
-            replace_synced(_seen(self.path), text.encode() + b"\n")
+            if wait:
+                replace_synced(_seen(self.path), text)
+                return
+            descriptor = os.open(_seen(self.path), os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(descriptor, text, 0)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise RunError(
                 f"how far the ledger is cannot be noted in {_seen(self.path)} ({error.strerror}); nothing was released"
@@ -224,6 +241,11 @@ class RunAccount:
     def memory(self) -> int:
         """Number of the newest memory with which a reply of this run left; an older one is no memory of this run."""
         return self._book.runs[self.run].memory
+
+    @property
+    def head(self) -> Head:
+        """Where the ledger stands: for the memory to keep, so that an older ledger beside it is noticed."""
+        return self._book.lines.where
 
     def charge(self, release: Release) -> None:
         """Writes a release down before its noise is drawn; on the disk when this returns.
@@ -259,13 +281,13 @@ class RunAccount:
         """Call once the reply and all that the run has to remember are on the disk, and before the reply leaves.
 
         Args:
-            memory: number of the memory that was kept (`RunMemory.number`).
+            memory: number of the memory that this attempt kept (`RunMemory.number`); 0 if it kept none.
 
         Raises:
-            RunError: the ledger cannot be written, or another attempt has taken a charge over: this reply must not
-                leave.
+            RunError: the ledger cannot be written, or another attempt has taken a charge over, or has let a reply out
+                with a memory of this number: this reply must not leave.
         """
-        if not self._settle(self.attempt, memory):
+        if not self._settle(self.attempt, memory, fresh=memory > 0):
             raise RunError("another process of this node answers this request: nothing was released by this one")
 
     def repeats(self, attempt: str | None, memory: int = 0) -> bool:
@@ -289,18 +311,22 @@ class RunAccount:
         mine = charge.request == self.request != "" and charge.owner != self.attempt
         return mine and not charge.answered
 
-    def _settle(self, attempt: str, memory: int) -> bool:
-        """Marks an attempt's charges as answered; False if one of them is another attempt's by now."""
+    def _settle(self, attempt: str, memory: int, *, fresh: bool = False) -> bool:
+        """Marks an attempt's charges as answered; False if one of them is another attempt's by now.
+
+        `fresh`: the memory was kept just now; False if a reply has left with its number, or a later one.
+        """
         book = self._book
         with book._chain.turn() as lines:
             run = lines.runs[self.run]
             own = [(number, charge) for number, charge in enumerate(run.charges) if attempt in charge.attempts]
-            if any(charge.owner != attempt for _, charge in own):
+            if any(charge.owner != attempt for _, charge in own) or (fresh and memory <= run.memory):
                 return False
             numbers = [number for number, charge in own if not charge.answered]
-            if numbers:
+            if numbers or memory > run.memory:  # also of a reply that cost nothing: no older memory is this run's
                 entry = {"entry": "answered", "time": lines.stamp(), "run": self.run, "request": self.request}
                 book._chain.append({**entry, "attempt": attempt, "numbers": numbers, "memory": memory})
+                book._note(wait=False)
         return True
 
 

@@ -117,11 +117,13 @@ class Run:
         torn: rho of torn lines that may have been its own.
         ended: whether it has ended.
         closed: whether it may charge nothing more, because a torn line may have been its own.
+        begun: time of its first entry.
         latest: time of its last entry.
         memory: number of the newest memory that a reply left with (`RunMemory.number`).
     """
 
     facts: RunFacts
+    begun: float
     latest: float
     charges: list[Charge] = field(default_factory=list)
     torn: float = 0.0
@@ -235,7 +237,7 @@ class NodeLines(Lines):
             raise ValueError from None
         if entry["run"] in self.runs or facts.kind not in KINDS:
             raise ValueError
-        self.runs[entry["run"]] = Run(facts, entry["time"])
+        self.runs[entry["run"]] = Run(facts, entry["time"], entry["time"])
 
     def _charge(self, entry: Mapping[str, Any]) -> None:
         run, release, rho = self.runs[entry["run"]], Release.from_dict(entry["release"]), float(entry["rho"])

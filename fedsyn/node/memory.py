@@ -4,13 +4,15 @@ One file a run, replaced as a whole: after a crash either the old one is there o
 (unfinished secure sums, the mechanism's own) and the last request's reply, so that the same request gets the same reply
 again and nothing is charged. A file may be sealed under the holder's key (`fedsyn.node.rest`).
 
-A memory has a number, which grows with every `save`; the ledger notes it when a reply leaves. A memory that is missing,
-or has a smaller number than the ledger's, is not this run's: what it forgot may be what keeps a secure sum's mask from
-being used twice. `load` refuses it.
+A memory has a number, which grows with every `save`; the ledger notes it when a reply leaves, also one that cost
+nothing. A memory that is missing, or has a smaller number than the ledger's, is not this run's: what it forgot may be
+what keeps a secure sum's mask from being used twice. `load` refuses it. The other way round a memory keeps the ledger's
+head: a ledger that was put back alone does not hold it (`NodeBook.require`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -22,6 +24,7 @@ from typing import Any
 
 from fedsyn.durable import replace_synced, sync_folder
 from fedsyn.errors import ConfigError, NodeError, RunError
+from fedsyn.privacy.chain import Head
 
 _FORMAT = 1
 _END = ".memory"
@@ -39,6 +42,7 @@ class RunMemory:
         reply: to it.
         attempt: that made the reply (`RunAccount.attempt`).
         number: how often it was saved.
+        head: of the ledger when it was saved (`RunAccount.head`): a ledger without it is older than this memory.
     """
 
     state: dict[str, Any] = field(default_factory=dict)
@@ -46,6 +50,7 @@ class RunMemory:
     reply: bytes | None = None
     attempt: str | None = None
     number: int = 0
+    head: Head | None = None
 
 
 class Memory:
@@ -87,7 +92,7 @@ class Memory:
         except OSError:
             raise _lost() from None
         else:
-            memory = self._read(raw, run)
+            memory = self._read(raw, path.name)
         if memory.number < at_least:
             raise _lost()
         return memory
@@ -106,12 +111,13 @@ class Memory:
             "digest": memory.digest,
             "attempt": memory.attempt,
             "number": number,
+            "head": memory.head,
             "reply": None if memory.reply is None else len(memory.reply),
         }
         body = json.dumps(header, separators=(",", ":")).encode() + b"\n" + (memory.reply or b"")
         raw = hashlib.sha256(body).hexdigest().encode() + b"\n" + body
         if self._seal is not None:
-            raw = self._seal(raw, _aad(run))
+            raw = self._seal(raw, _about(self._path(run).name))
         try:
             replace_synced(self._path(run), raw)
         except OSError as error:
@@ -119,6 +125,15 @@ class Memory:
                 f"what this node has to remember cannot be written ({error.strerror}); nothing was released"
             ) from None
         memory.number = number
+
+    def heads(self) -> list[Head]:
+        """The heads of the ledger that are remembered; a memory that cannot be read is its own run's matter (`load`)."""
+        found = []
+        for path in self.folder.iterdir():
+            if _OURS.fullmatch(path.name):
+                with contextlib.suppress(NodeError, OSError):
+                    found.append(self._read(path.read_bytes(), path.name).head)
+        return [head for head in found if head is not None]
 
     def forget(self, older_than: float, now: float | None = None) -> int:
         """Removes the memories that were last saved so many seconds ago; how many.
@@ -137,25 +152,28 @@ class Memory:
     def _path(self, run: str) -> Path:
         return self.folder / (hashlib.sha256(run.encode()).hexdigest() + _END)
 
-    def _read(self, raw: bytes, run: str) -> RunMemory:
+    def _read(self, raw: bytes, name: str) -> RunMemory:
         try:
             if self._unseal is not None:
-                raw = self._unseal(raw, _aad(run))
+                raw = self._unseal(raw, _about(name))
             told, body = raw.split(b"\n", 1)
             if hashlib.sha256(body).hexdigest().encode() != told:
                 raise ValueError
             line, reply = body.split(b"\n", 1)
             header = json.loads(line)
-            if header["format"] != _FORMAT or header["run"] != run or len(reply) != (header["reply"] or 0):
+            if header["format"] != _FORMAT or len(reply) != (header["reply"] or 0):
+                raise ValueError
+            if self._path(header["run"]).name != name:
                 raise ValueError
             kept = None if header["reply"] is None else reply
-            return RunMemory(header["state"], header["digest"], kept, header["attempt"], int(header["number"]))
-        except (ValueError, KeyError, TypeError):
+            head = None if header.get("head") is None else Head(int(header["head"][0]), str(header["head"][1]))
+            return RunMemory(header["state"], header["digest"], kept, header["attempt"], int(header["number"]), head)
+        except (ValueError, LookupError, TypeError, AttributeError):
             raise _lost() from None
 
 
-def _aad(run: str) -> bytes:
-    return b"fedsyn run memory of " + run.encode()
+def _about(name: str) -> bytes:
+    return b"fedsyn run memory " + name.encode()
 
 
 def _lost() -> NodeError:

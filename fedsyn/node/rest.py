@@ -85,11 +85,11 @@ def _require_same(table: Path, sealed: Path, key: bytes) -> None:
                 return
 
 
-def sealed_memory(folder: Path | str, key_file: Path | None) -> Memory:
+def sealed_memory(folder: Path | str, key_file: Path | str | None) -> Memory:
     """A node's memory, sealed under the holder's key if it names one; ConfigError if that is no key."""
     if key_file is None:
         return Memory(folder)
-    key = read_key(key_file)
+    key = read_key(Path(key_file))
     return Memory(
         folder,
         seal=lambda plain, about: seal_bytes(plain, key, about),

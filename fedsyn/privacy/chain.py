@@ -228,7 +228,6 @@ class Chain(Generic[L]):
             if is_new:
                 sync_folder(path.parent)
             self._refresh()
-            os.fsync(self._file)  # what a process wrote that was killed before it could wait for the disk
         except OSError as error:
             self.close()
             raise ConfigError(f"ledger: cannot write {path} ({error.strerror})") from None
@@ -259,14 +258,14 @@ class Chain(Generic[L]):
         if self._file >= 0:
             raise RunError(f"the ledger of this {self.words.owner} is in use")
         try:
-            self._open(0)
-        except OSError as error:
-            raise RunError(
-                f"the ledger of this {self.words.owner} cannot be opened ({error.strerror}); nothing was released"
-            ) from None
-        try:
-            self._lock(_PATIENCE)
-            self._refresh()
+            try:
+                self._open(0)
+                self._lock(_PATIENCE)
+                self._refresh()
+            except OSError as error:
+                raise RunError(
+                    f"the ledger of this {self.words.owner} cannot be opened ({error.strerror}); nothing was released"
+                ) from None
             yield self.lines
         finally:
             self.close()
@@ -341,8 +340,11 @@ class Chain(Generic[L]):
                 len(self.lines.entries) + 1,
             )
         self._reread = True  # until all of it was taken in
-        self.lines.read(_bytes_from(self._file, self.lines.size), self.path, self.words.advice)
+        raw = _bytes_from(self._file, self.lines.size)
+        self.lines.read(raw, self.path, self.words.advice)
         self.require(self._known)
+        if raw:
+            os.fsync(self._file)  # its writer may have been killed before it could wait for the disk
         self._known, self._reread = self.lines.where, False
         if self.lines.torn:
             try:

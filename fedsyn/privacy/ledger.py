@@ -19,7 +19,7 @@ from fedsyn.domain import Clique
 from fedsyn.errors import BudgetExceeded
 from fedsyn.privacy import _noise
 from fedsyn.privacy.accountant import REREADING_ROOM, Accountant, ZcdpAccountant, accountant_from_dict, affordable
-from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget
+from fedsyn.privacy.budget import PrivacyBudget
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.privacy.release import CLIENTS, EXPONENTIAL, GAUSSIAN, PARTIES, TWICE, UNKNOWN_SAMPLER, Release, merged
 from fedsyn.privacy.selection import SelectionNoise
@@ -121,7 +121,17 @@ class Ledger:
             BudgetExceeded: if the sum would exceed the budget; nothing is entered then.
             ValueError: if the accountant does not cover this kind of release.
         """
-        self._enter(release, ROUNDING_ROOM, self._record)
+        cost = self.accountant.cost(release)
+        if not affordable(math.fsum([*self._costs, cost]), self.accountant.capacity):
+            raise BudgetExceeded(
+                f"release '{release.name}' of round {release.round} costs {cost:.6g} {self.accountant.unit}, "
+                f"but only {self.remaining:.6g} of {self.accountant.capacity:.6g} is left for epsilon = "
+                f"{self.budget.epsilon:g} at delta = {self.budget.delta:g}; nothing was released"
+            )
+        if self._record is not None:
+            self._record(release)
+        self._releases.append(release)
+        self._costs.append(cost)
 
     def reenter(self, releases: Iterable[Release]) -> None:
         """Enters what was charged before, by an earlier process of the same run: it is not recorded again.
@@ -129,21 +139,16 @@ class Ledger:
         Raises:
             BudgetExceeded: they exceed the budget.
         """
-        for release in releases:
-            self._enter(release, REREADING_ROOM)
-
-    def _enter(self, release: Release, room: float, record: Callable[[Release], None] | None = None) -> None:
-        cost = self.accountant.cost(release)
-        if not affordable(math.fsum([*self._costs, cost]), self.accountant.capacity, room):
+        before = list(releases)
+        costs = [self.accountant.cost(release) for release in before]
+        # Costs are positive: where their sum is affordable, so was every part of it.
+        if not affordable(math.fsum([*self._costs, *costs]), self.accountant.capacity, REREADING_ROOM):
             raise BudgetExceeded(
-                f"release '{release.name}' of round {release.round} costs {cost:.6g} {self.accountant.unit}, "
-                f"but only {self.remaining:.6g} of {self.accountant.capacity:.6g} is left for epsilon = "
-                f"{self.budget.epsilon:g} at delta = {self.budget.delta:g}; nothing was released"
+                f"what was charged before is more than epsilon = {self.budget.epsilon:g} at delta = "
+                f"{self.budget.delta:g} allows; nothing was released"
             )
-        if record is not None:
-            record(release)
-        self._releases.append(release)
-        self._costs.append(cost)
+        self._releases += before
+        self._costs += costs
 
     def promise(self, release: Release) -> None:
         """Charges a release whose noise ANOTHER party draws, named in `release.noise_by`.

@@ -26,7 +26,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, NodeError, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
-from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for, gaussian_rho
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for, gaussian_rho
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
@@ -37,7 +37,7 @@ from fedsyn.protocol.stored import Answers, unused_requests
 from fedsyn.selection.views import ModelView
 from fedsyn.store import ClientDeal, make_store
 from fedsyn.store.crypto import CryptoKey
-from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, to_json
+from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, SumSpec, to_json
 from fedsyn.wire.holder import Call, Holder
 from fedsyn.wire.requests import Layout, Request
 
@@ -194,11 +194,24 @@ class TableClient(NumPyClient):
         arrays, params = answer
         return arrays, params
 
+    def _require_affordable(self, call: Call[Any], spec: SumSpec) -> None:
+        """Refuses a sum that plan or budget do not have before a row is counted: how long that takes tells of no row.
+
+        Raises:
+            ProtocolError: less noise than planned, or the description of another sum than the request's.
+            BudgetExceeded: it costs more than is left.
+        """
+        layout = call.request.layout(self.contract, call.arrays)  # by this client's own reckoning
+        self._require_planned(call.request, layout, layout.count * gaussian_rho(spec.sigma, layout.sensitivity))
+        ClientSum.check(layout, layout.count, spec)
+        cost = Release(call.request.name, call.round, GAUSSIAN, spec.sensitivity, sigma=spec.sigma, count=layout.count)
+        if not self.ledger.can_afford(cost):
+            raise BudgetExceeded("the sum would cost more than is left; nothing was released")
+
     def _require_newer(self, envelope: Envelope) -> None:
         """ProtocolError for a request that comes before one that was answered, at a holder that remembers for life.
 
-        A server numbers its requests, and sends one again only with the same number and the same bytes; who had been
-        asked before it learns nothing by being asked out of turn. `join` has no number of its own.
+        A server numbers its requests, and sends one again only with the same number and bytes. `join` has no number.
         """
         if not self.holder.again or envelope.request == Join.name:
             return
@@ -230,13 +243,10 @@ class TableClient(NumPyClient):
 
         def contribution(arrays: Arrays) -> Contribution:
             own = replace(call, arrays=arrays)
+            self._require_affordable(own, spec)
             part = method(own)
             if not isinstance(part, Contribution):
                 raise ProtocolError(f"'{envelope.request[:40]}' is not a sum")
-            # By this client's own layout: what a server claims of the sum is checked, and charged, afterwards.
-            self._require_planned(
-                own.request, part.layout, part.layout.count * gaussian_rho(spec.sigma, part.layout.sensitivity)
-            )
             return part
 
         part = ClientSum(

@@ -115,7 +115,13 @@ class Explanation:
         )
         add("Anything else is refused: other requests, other parameters, another configuration.")
         add(f"config-sha256: {self.sha256}")
-        return "\n".join(lines) + "\n"
+        return printable("\n".join(lines)) + "\n"
+
+
+def printable(text: str) -> str:
+    """The text with '?' for whatever would move a terminal's cursor or turn the text around: a server's words may be in
+    it."""
+    return "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
 
 
 def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema: Schema | None = None) -> Explanation:

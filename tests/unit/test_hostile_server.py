@@ -456,5 +456,9 @@ def test_every_attack_stands_in_the_audit_log_without_a_value(campaigns: list[Ho
     for hospital in campaigns:
         text = (hospital.nodes[0].file.state_folder / "audit.jsonl").read_text(encoding="utf-8")
         lines = [json.loads(line) for line in text.splitlines()]
-        assert sum(line["event"] == "refused" for line in lines) >= len(SAYS)
+        left_out = json.loads((hospital.nodes[0].file.state_folder / "audit.jsonl.rate").read_text())["left_out"]
+        left_out += sum(line.get("left_out", 0) for line in lines)
+        refused = sum(line["event"] == "refused" for line in lines)
+        assert refused + left_out >= len(SAYS) and refused > 40
+        assert sum(line.get("rho") or 0.0 for line in lines) == pytest.approx(hospital.spent(), rel=1e-12)
         assert MARK not in text

@@ -542,7 +542,7 @@ def test_a_file_that_does_not_hold_the_rows_of_its_end_is_refused(
     pd.DataFrame({"a": [1.0, 2.0]}).to_parquet(tmp_path / "two.parquet")
     schema = Schema(columns={"a": NumericColumn(lower=0, upper=3, bins=3)})
     assert encode_file(tmp_path / "two.parquet", schema).shape == (2, 1)
-    monkeypatch.setattr("fedsyn.data.stream.row_count", lambda path: claimed)
+    monkeypatch.setattr("fedsyn.data.stream.row_count", lambda path, options: claimed)
     with pytest.raises(DataError, match="was replaced while it was read"):
         encode_file(tmp_path / "two.parquet", schema)
 

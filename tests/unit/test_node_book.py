@@ -375,12 +375,39 @@ def test_a_kept_reply_leaves_late_and_settles_its_charge(book: Callable[..., Nod
     assert ours.account("run", facts(), "q").releases == (share(0.5),)
 
 
-def test_a_request_that_costs_nothing_writes_nothing(book: Callable[..., NodeBook]) -> None:
+def test_a_request_that_costs_and_keeps_nothing_writes_nothing(book: Callable[..., NodeBook]) -> None:
     ours = book()
     account = ours.account("run", facts(), "join")
     before = ours.path.read_bytes()
-    account.answered(1)
+    account.answered()
     assert account.repeats(account.attempt) and ours.path.read_bytes() == before
+
+
+def test_a_memory_is_noted_also_where_the_reply_cost_nothing(book: Callable[..., NodeBook]) -> None:
+    """Or an older one would be taken, and what it forgot (that a sum was opened, for one) done twice."""
+    slow, fast = (book().account("run", facts(), "unmask") for _ in range(2))
+    fast.answered(1)
+    assert book().runs["run"].memory == 1
+    with pytest.raises(RunError, match="another process of this node answers this request"):
+        slow.answered(1)
+    assert book().account("run", facts(), "unmask").repeats(fast.attempt, 1)
+    late = book().account("run", facts(), "unmask")
+    assert late.repeats(fast.attempt, 2) and book().runs["run"].memory == 2
+
+
+def test_a_ledger_is_held_to_the_head_that_a_memory_kept(book: Callable[..., NodeBook], path: Path) -> None:
+    ours = book()
+    account = ours.account("run", facts(), "q")
+    old = path.read_bytes(), path.with_name(path.name + ".seen").read_bytes()
+    account.charge(share(0.1))
+    head = account.head
+    account.answered(1)
+    ours.require(head)
+    ours.require(None)
+    path.write_bytes(old[0])
+    path.with_name(path.name + ".seen").write_bytes(old[1])
+    with pytest.raises(LedgerDamaged, match="older than what this node has seen"):
+        book().require(head)
 
 
 def test_a_part_taken_over_is_enough_to_hold_a_reply_back(book: Callable[..., NodeBook]) -> None:
@@ -458,7 +485,15 @@ def test_an_older_copy_of_the_ledger_alone_is_noticed(book: Callable[..., NodeBo
     old = path.read_bytes()
     ours = book()
     ours.account("second", facts())
+    new = path.read_bytes()
     path.write_bytes(old)
+    with pytest.raises(LedgerDamaged, match="older than what this node has seen"):
+        book()
+    path.write_bytes(new)
+    account = book().account("second", facts(), "q")
+    account.charge(share(0.1))
+    account.answered(1)
+    path.write_bytes(new)
     with pytest.raises(LedgerDamaged, match="older than what this node has seen"):
         book()
     path.with_name(path.name + ".seen").write_text("{}")

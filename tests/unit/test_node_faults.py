@@ -1,9 +1,9 @@
 """Kill -9, power cuts and full disks at every system call between a request and its reply.
 
 The steps are the node's own (`answer` below, in the order of `fedsyn.node.book`): account, memory, charges, noise,
-memory kept, answered, reply. A child process does them with every `write`, `fsync`, `replace`, `link` and `unlink`
-counted, and dies at one of them: before it, after it, or (of a write) in the middle. In a power cut only what was
-waited for is left: bytes by `fsync` of their file, names by `fsync` of their folder. Then the requests come again.
+memory kept, answered, reply. A child process does them with every `write`, `pwrite`, `fsync`, `replace`, `link` and
+`unlink` counted, and dies at one of them: before it, after it, or (of a write) in the middle. In a power cut only what
+was waited for is left: bytes by `fsync` of their file, names by `fsync` of their folder. Then the requests come again.
 
 The invariant, for every place: whatever noise was drawn had its charge on the disk; each request has one reply, however
 often it leaves; and in the end the ledger holds what was released, to the last digit, once. (A torn charge counts in
@@ -23,17 +23,24 @@ from typing import Any
 import pytest
 
 from fedsyn.errors import BudgetExceeded, ConfigError, RunError
+from fedsyn.node.answering import Answering
 from fedsyn.node.book import NodeBook, init_book
+from fedsyn.node.file import load_node_file
 from fedsyn.node.limits import BookLimits
 from fedsyn.node.lines import NodeLines, RunFacts
 from fedsyn.node.memory import Memory
+from fedsyn.node.rest import seal_table
+from fedsyn.node.tables import Encoding
+from fedsyn.node.task import Task
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
 from fedsyn.privacy.chain import Words, read_lines
+from fedsyn.wire.envelope import ANSWER
+from tests.node_folders import header_of, make_node, run_of
 
 BUDGET = PrivacyBudget(1.0, 1e-6)
 FACTS = RunFacts("c", "s", "aim", "zcdp", BUDGET)
 REQUESTS = ("join", "one-way", "select", "measure")
-CALLS = ("write", "fsync", "replace", "link", "unlink")
+CALLS = ("write", "pwrite", "fsync", "replace", "link", "unlink")
 LOST, DIED = 3, 9
 
 
@@ -56,6 +63,8 @@ def answer(folder: Path, request: str, drawn: Callable[[str], bytes]) -> bytes:
     book = NodeBook(folder / "ledger.jsonl", BookLimits(BUDGET, None, BUDGET))
     account = book.account("run", FACTS, request)
     memories = Memory(folder / "runs")
+    for head in memories.heads():
+        book.require(head)
     memory = memories.load("run", account.memory)
     if memory.digest == request and memory.reply is not None and account.repeats(memory.attempt, memory.number):
         return memory.reply
@@ -65,7 +74,7 @@ def answer(folder: Path, request: str, drawn: Callable[[str], bytes]) -> bytes:
         ledger.charge(release)
     reply = drawn(request)
     memory.state = {"answered": [*memory.state.get("answered", []), request]}
-    memory.digest, memory.reply, memory.attempt = request, reply, account.attempt
+    memory.digest, memory.reply, memory.attempt, memory.head = request, reply, account.attempt, account.head
     memories.save("run", memory)
     account.answered(memory.number)
     return reply
@@ -369,3 +378,46 @@ def test_a_read_only_folder_lets_nothing_out(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "open", read_only)
     with pytest.raises(ConfigError, match=r"cannot open .*Read-only file system"):
         answer(folder, "one-way", lambda _: pytest.fail("noise was drawn"))
+
+
+# The node's own answers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "power before"])
+def test_a_nodes_own_answer_killed_at_every_call(tmp_path: Path, when: str) -> None:
+    """`Answering` itself, with policy, audit log, sealed memory and a real table: two requests, one charged release."""
+    node = make_node(tmp_path / "node")
+    seal_table(node.parent / "rows.csv", node.parent / "data.key")
+    (node.parent / "rows.csv").unlink()
+    text = node.read_text().replace("data: rows.csv\n", "data: rows.csv.sealed\ndata_key: data.key\n")
+    node.write_text(text)
+    file, config = load_node_file(node), run_of()
+    answering, asked = Answering(file), [("join", {}), ("sizes", {"sigma": 40.0})]
+    answering.tables.get(Encoding())  # as the worker that is forked has read it
+
+    def ask(name: str, tell: Callable[[bytes], None]) -> None:
+        for number, (request, params) in enumerate(asked):
+            header = header_of(config, request, sequence=number, run=name, **params)
+            task = Task(7, header["run_config"], header["fab_hash"], header["scalars"], [])
+            tell(answering.answer(task).scalars[ANSWER].encode())
+
+    at, expected = 0, Release("sizes", 0, GAUSSIAN, 1.0, sigma=40.0).rho
+    while True:
+        name, before = f"run-{at}", answering.book.spent
+        disk = Disk(file.state_folder, at, when)
+        told = in_child(file.state_folder, lambda tell, name=name: ask(name, tell), disk)
+        if when.startswith("power"):
+            answering = Answering(file, answering.tables)  # the machine starts again
+        told += in_child(file.state_folder, lambda tell, name=name: ask(name, tell))
+        replies = [line for line in told if "rows" in line and '"rows":null' not in line.replace(" ", "")]
+        assert replies and len(set(replies)) == 1 and all('"ok":true' in line.replace(" ", "") for line in told)
+        answering.book.refresh()
+        run = answering.book.runs[name]
+        assert run.spent == expected == pytest.approx(answering.book.spent - before)
+        assert [charge.answered for charge in run.charges] == [True]
+        if len(told) == 4:
+            break
+        answering.book.end(name)
+        at += 1
+    assert at > 20

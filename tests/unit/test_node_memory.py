@@ -12,6 +12,7 @@ from fedsyn.data.sealed import new_key
 from fedsyn.errors import ConfigError, NodeError, RunError
 from fedsyn.node.memory import Memory, RunMemory
 from fedsyn.node.rest import sealed_memory
+from fedsyn.privacy.chain import Head
 
 STATE = {"size": 17.25, "sum": {"number": 3, "keys": ["a" * 64, "é"]}, "secret": "a-cell-of-a-row"}
 
@@ -25,7 +26,7 @@ def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Memory:
 
 
 def saved(memory: Memory, run: str = "run", reply: bytes | None = b"\n\x00reply\n") -> RunMemory:
-    kept = RunMemory(STATE, "digest", reply, "attempt")
+    kept = RunMemory(STATE, "digest", reply, "attempt", head=Head(7, "f" * 32))
     memory.save(run, kept)
     return kept
 
@@ -39,6 +40,10 @@ def test_what_was_saved_is_loaded(memory: Memory) -> None:
     memory.save("run", kept)
     assert memory.load("run").number == 2 and memory.load("run").state == {"more": 1}
     assert memory.load("other") == RunMemory() and memory.load("../run") == RunMemory()
+    assert memory.heads() == [Head(7, "f" * 32)]
+    (file,) = memory.folder.iterdir()
+    file.write_bytes(b"damaged")
+    assert memory.heads() == []
 
 
 def test_files_are_their_owners_alone(memory: Memory) -> None:

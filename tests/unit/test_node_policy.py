@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedsyn.errors import ConfigError, NodeError, RunError, WaitsForHolder
 from fedsyn.flower.publishers import load_publishers, publisher_of
-from fedsyn.node.approvals import MOST_WAITING, Approvals
-from fedsyn.node.audit import Audit
+from fedsyn.node.approvals import MOST_WAITING, STALE, Approvals
+from fedsyn.node.audit import MOST_LINES, Audit
+from fedsyn.protocol.explain import printable
 from fedsyn.runs.orders import (
     Subject,
     is_run_name,
@@ -22,6 +24,7 @@ from fedsyn.runs.orders import (
     operator_of,
     signed_order,
 )
+from fedsyn.settings import PartyNode
 
 SUBJECT = Subject("first", "c" * 64, "s" * 64)
 
@@ -172,7 +175,7 @@ def test_an_approval_that_others_could_have_written_is_none(tmp_path: Path) -> N
         approvals.require(SUBJECT, "", {})
 
 
-def test_a_server_cannot_fill_the_disk_with_runs_that_wait(tmp_path: Path) -> None:
+def test_a_server_cannot_fill_the_disk_with_runs_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     approvals = Approvals(tmp_path / "approvals")
     for number in range(MOST_WAITING):
         with pytest.raises(WaitsForHolder):
@@ -180,6 +183,13 @@ def test_a_server_cannot_fill_the_disk_with_runs_that_wait(tmp_path: Path) -> No
     with pytest.raises(NodeError, match="too many runs wait"):
         approvals.require(SUBJECT, "", {})
     assert len(approvals.pending()) == MOST_WAITING
+    later = time.time() + STALE + 1.0
+    monkeypatch.setattr("fedsyn.node.approvals.time.time", lambda: later)
+    with pytest.raises(WaitsForHolder):  # the oldest question that nobody answered makes room
+        approvals.require(SUBJECT, "", {})
+    assert len(approvals.pending()) == MOST_WAITING and "r0" not in {e.subject.run for e in approvals.pending()}
+    with pytest.raises(NodeError, match="longer than this node shows"):
+        approvals.require(Subject("long", "c", "s"), "", {"data": "x" * 2**16})
     with pytest.raises(ConfigError, match=r"no run 'r1x' was asked for \(did you mean"):
         approvals.find("r1x")
 
@@ -206,3 +216,33 @@ def test_what_cannot_be_written_down_is_not_answered(tmp_path: Path) -> None:
         Audit(tmp_path / "audit.jsonl").write(event="request")
     with pytest.raises(RunError, match="nothing is answered"):
         Audit(Path("/dev/full")).write(event="request")
+
+
+def test_whoever_asks_without_end_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [6e9]
+    monkeypatch.setattr("fedsyn.node.audit.time.time", lambda: now[0])
+    path = tmp_path / "audit.jsonl"
+
+    def lines() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+    for number in range(MOST_LINES + 30):
+        Audit(path).write(event="refused", number=number)
+    assert len(lines()) == MOST_LINES
+    Audit(path).write(event="answered", rho=0.5)  # a charge is told whatever went before
+    assert len(lines()) == MOST_LINES + 1
+    now[0] += 60.0
+    Audit(path).write(event="refused", number=-1)
+    assert lines()[-1]["number"] == -1 and lines()[-1]["left_out"] == 30
+    Audit(path).write(event="refused", number=-2)
+    assert "left_out" not in lines()[-1]
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2Kb", "a\rb", "a\nb", "a\u202eb", "a\x00"])
+def test_no_text_of_a_server_moves_the_cursor_of_whoever_approves(name: str) -> None:
+    pem = "-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----"
+    card = {"address": "a:1", "key": "a" * 64, "certificate": pem}
+    assert PartyNode(name="Klinik Köln 1", **card).name == "Klinik Köln 1"
+    with pytest.raises(ValueError, match="expected"):
+        PartyNode(name=name, **card)
+    assert printable(f"Party: {name}").removeprefix("Party: ") in ("a?[2Kb", "a?b", "a\nb", "a?")

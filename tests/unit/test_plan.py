@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,12 +10,16 @@ import pytest
 from fedsyn.errors import FedsynError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
 from fedsyn.protocol import client as client_module
-from fedsyn.protocol.common import Join, Sizes
+from fedsyn.protocol.common import Join, OneWay, Sizes
 from fedsyn.protocol.finding import FindRanges
 from fedsyn.protocol.plan import Planned, require_planned
+from fedsyn.randomness import Randomness
+from fedsyn.registry import client_class as client_of
 from fedsyn.registry import contract_class
 from fedsyn.testing.harness import Tape, config_of, federation_of, watched_grid, watched_server
 from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.envelope import Envelope
+from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Layout
 
 REFUSED = "asks for less noise than the run's plan has for it"
@@ -140,3 +145,21 @@ def test_a_plan_speaks_of_its_own_requests_only(name: str) -> None:
             assert contract.planned(request, None) is None
         layout = Layout.of_vector(3, 1.0)
         assert contract.planned(FindRanges(), layout) is None
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 1e9])
+def test_a_row_is_counted_only_when_the_sum_is_paid_for(sigma: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal is free and may be asked for again and again: its time must not follow the rows."""
+    table = awkward_table("every_kind")
+    config = config_of("fed_naive_bayes", 3)
+    holder = Holder(0, table.encode(), table.schema.domain, "", Randomness(0))
+    client = client_of("fed_naive_bayes")(config, holder)
+    counted: list[int] = []
+    monkeypatch.setattr(type(client), "marginals", lambda *_: counted.append(1))
+    spec = OneWay().layout(client.contract, ()).spec(sigma, 3, 0)
+    for shapes in (((3,),), spec.shapes):
+        assert not counted
+        envelope = Envelope("one-way", "sum", 1, config.sha256, {}, 1, replace(spec, shapes=shapes))
+        _, _, told = client.fit([], envelope.to_scalars())
+        assert '"ok":false' in told["answer"]
+    assert bool(counted) == (sigma > 1.0)  # the honest one gets so far

@@ -1,0 +1,188 @@
+"""`fedsyn ledger ...`: what a holder's table, or a party, has given away; for its owner and an ethics board."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fedsyn.cli.console import writing
+from fedsyn.errors import ConfigError, LedgerDamaged
+
+app = typer.Typer(help="Ledgers for life: show, verify, export.", no_args_is_help=True)
+
+FileArgument = Annotated[
+    Path, typer.Argument(help="A ledger, or the node.yaml or party.yaml it belongs to.", metavar="FILE")
+]
+
+
+@app.command()
+def show(
+    file: FileArgument,
+    run: Annotated[str | None, typer.Option(help="The releases of one run.", metavar="NAME")] = None,
+) -> None:
+    """Print the runs of a ledger, what they spent, and what the limits leave."""
+    from fedsyn.node.accounts import open_ledger, rows, summary
+
+    opened = open_ledger(file)
+    facts = summary(opened)
+    if run is not None:
+        named = [name for name in (one["run"] for one in facts["runs"]) if name.startswith(run)]
+        if run not in named and len(named) != 1:
+            raise ConfigError(f"--run: {'several runs begin' if named else 'no run begins'} with '{run}'")
+        _print_releases(rows(opened, run if run in named else named[0]))
+        return
+    _print_runs(facts)
+    _say(f"Unit: {facts['unit']}.")
+    for limit in facts["limits"]:
+        _say(
+            f"{limit['limit']}: epsilon {limit['spent_epsilon']:.4g} of {limit['epsilon']:g} at delta "
+            f"{limit['delta']:g} is spent; {100 * limit['left_share']:.1f}% is left"
+        )
+    if not facts["limits"]:
+        told = "" if facts["epsilon"] is None else f", epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}"
+        _say(f"spent: rho {facts['rho']:.6g}{told}")
+    if opened.lines.torn:
+        _say(f"the last line is torn: it counts as rho {opened.torn:.4g}")
+
+
+@app.command()
+def verify(
+    file: FileArgument,
+    head: Annotated[
+        Path | None, typer.Option(help="What 'export --head' wrote, kept elsewhere.", metavar="HEAD.json")
+    ] = None,
+) -> None:
+    """Check that no line was changed, removed, moved or cut off; exit code 1, and its number, if one was."""
+    from fedsyn.node.accounts import open_ledger
+    from fedsyn.node.accounts import verify as verified
+
+    try:
+        opened = open_ledger(file)
+        found = verified(opened, None if head is None else _read_head(head))
+    except LedgerDamaged as error:
+        sys.stderr.write(f"{error}\n")
+        raise typer.Exit(1) from None
+    _say(f"{opened.path}: {found['entries']} lines, each follows the one before it")
+    kept = f", {found['charged_only']} charged whose reply is not known to have left" if "charged_only" in found else ""
+    _say(f"{found['released']} releases{kept}; {found['torn']} torn lines, counted at their worst")
+    if head is not None:
+        _say("and it goes on from the head that was kept")
+    else:
+        _say("an older copy, or one written anew, shows only against a head kept elsewhere: --head")
+
+
+@app.command()
+def export(
+    file: FileArgument,
+    kind: Annotated[
+        Literal["json", "csv"], typer.Option("--format", help="json: everything; csv: a line for each release.")
+    ] = "json",
+    out: Annotated[Path | None, typer.Option(help="File to write; standard output unless given.")] = None,
+    head: Annotated[
+        bool, typer.Option("--head", help="Only what 'verify --head' compares with: keep it on another machine.")
+    ] = False,
+) -> None:
+    """Write a ledger for an ethics board, or its head."""
+    from fedsyn.node.accounts import COLUMNS, head_of, open_ledger, rows, summary
+
+    opened = open_ledger(file)
+    if head:
+        text = json.dumps(head_of(opened)) + "\n"
+    elif kind == "json":
+        text = json.dumps({**summary(opened), "releases": rows(opened)}, indent=1) + "\n"
+    else:
+        buffer = io.StringIO()
+        writer = csv.DictWriter(buffer, COLUMNS, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows(opened))
+        text = buffer.getvalue()
+    if out is None:
+        sys.stdout.write(text)
+        return
+    with writing(out):
+        out.write_text(text, encoding="utf-8")
+    _say(f"wrote {out}")
+
+
+def _read_head(path: Path) -> dict[str, Any]:
+    try:
+        head = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        head = None
+    if not isinstance(head, dict):
+        raise ConfigError(f"--head: {path} is not what 'fedsyn ledger export --head' wrote")
+    return head
+
+
+def _print_runs(facts: dict[str, Any]) -> None:
+    _table(
+        ("run", 19),
+        ("begun", 10),
+        ("mechanism", 16),
+        ("asked", 7),
+        ("spent", 7),
+        ("releases", 8),
+        ("state", 6),
+        rows=[
+            (
+                one["run"],
+                (one["begun"] or "")[:10],
+                one["mechanism"] or "",
+                f"{one['epsilon']:g}" if "epsilon" in one else "",
+                "" if one["spent_epsilon"] is None else f"{one['spent_epsilon']:.4g}",
+                f"{one['released']}+{one['charged_only']}" if one.get("charged_only") else str(one.get("released", "")),
+                one["state"],
+            )
+            for one in facts["runs"]
+        ],
+    )
+    if any(one.get("charged_only") for one in facts["runs"]):
+        _say("releases a+b: b were charged, and no reply with them is known to have left.")
+
+
+def _print_releases(found: list[dict[str, Any]]) -> None:
+    _table(
+        ("time", 19),
+        ("request", 15),
+        ("round", 5),
+        ("noise", 11),
+        ("scale", 9),
+        ("rho", 9),
+        ("state", 5),
+        rows=[
+            (
+                row["time"][:19].replace("T", " "),
+                row.get("request") or "",
+                str(row.get("round", "")),
+                row.get("noise") or "",
+                f"{row['sigma']:.5g}" if row.get("sigma") else f"e {row['epsilon']:.5g}" if row.get("epsilon") else "",
+                f"{row['rho']:.4g}",
+                {"released": "out", "charged only": "kept", "torn line": "torn"}[row["state"]],
+            )
+            for row in found
+        ],
+    )
+    _say("scale: sigma, or e and the epsilon of a choice. kept: charged, no reply with it is known to have left.")
+
+
+def _table(*columns: tuple[str, int], rows: list[tuple[str, ...]]) -> None:
+    """Columns of fixed widths, together at most 80; a longer text is cut, with a mark."""
+    names = [name.ljust(width) for name, width in columns]
+    _say(" ".join(names).rstrip())
+    for row in rows:
+        cells = [_cut(text, width).ljust(width) for text, (_, width) in zip(row, columns, strict=True)]
+        _say(" ".join(cells).rstrip())
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")

@@ -1,0 +1,28 @@
+"""`fedsyn node seal`: a holder's table on its disk under a key that the holder names."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def seal(
+    table: Annotated[Path, typer.Argument(help="The table: .csv, .csv.gz, .parquet, ...", metavar="TABLE")],
+    key: Annotated[Path, typer.Option(help="File of the key; made if there is none.", metavar="KEYFILE")],
+    out: Annotated[
+        Path | None, typer.Option(help="The sealed file; TABLE.sealed unless given.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Encrypt a table for its rest on disk; nodes decrypt it in memory only."""
+    from fedsyn.node.rest import seal_table
+
+    sealed, made = seal_table(table, key, out)
+    if made:
+        sys.stdout.write(
+            f"made {key}: without it nobody opens the table; keep it off this disk, and a copy elsewhere\n"
+        )
+    sys.stdout.write(f"wrote {sealed}; in node.yaml: data: {sealed.name}, data_key: {key}\n")
+    sys.stdout.write(f"{table} is still there: remove it, and its backups, once the sealed one serves\n")
