@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError, FedsynError
+from fedsyn.errors import FedsynError
 from fedsyn.flower import Context, Grid, ServerApp
 from fedsyn.flower.patient import patient
 from fedsyn.flower.watching import add_to_log
-from fedsyn.registry import contract_class
 from fedsyn.runs.directory import default_out, new_out, record_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.journal import RunJournal
@@ -25,7 +24,7 @@ from fedsyn.runs.prepare import Prepared, deployed, prepare
 from fedsyn.runs.returned import lines_of, packed
 from fedsyn.runs.run_config import config_of, store_of
 from fedsyn.runs.serve import serve, told_what_was_spent
-from fedsyn.runs.submitted import Place
+from fedsyn.runs.submitted import Place, can_resume, require_resumable
 from fedsyn.schema import Schema
 
 app = ServerApp()
@@ -70,22 +69,21 @@ class _Told:
 
 @contextmanager
 def _told_and_sent(place: Place, grid: Grid, context: Context) -> Iterator[_Told]:
-    """However a run ends, its starter hears why, and gets its files."""
-    told = _Told(place)
+    """However a run ends, its starter hears why, and gets its files; a process that is told to end sends nothing."""
+    told, reply = _Told(place), str(context.run_config.get("reply") or "")
     try:
-        try:
-            yield told
-        except Exception as error:
-            with contextlib.suppress(OSError):  # the first error counts
-                told.out = told.made(None)
-                record_error(told.out, error)
-            if isinstance(error, FedsynError):  # the text of any other may quote anything
-                print(f"fedsyn: error: {error}", file=sys.stderr)
-            raise
-    finally:
-        reply = str(context.run_config.get("reply") or "")
+        yield told
+    except Exception as error:
+        with contextlib.suppress(OSError):  # the first error counts
+            told.out = told.made(None)
+            record_error(told.out, error)
+        if isinstance(error, FedsynError):  # the text of any other may quote anything
+            print(f"fedsyn: error: {error}", file=sys.stderr)
         if place.sends and reply and told.out is not None:
             _send(told.out, grid, context, reply)
+        raise
+    if place.sends and reply and told.out is not None:
+        _send(told.out, grid, context, reply)
 
 
 def _send(out: Path, grid: Grid, context: Context, reply: str) -> None:
@@ -120,12 +118,9 @@ def _journal(
 ) -> Iterator[RunJournal | None]:
     """The journal of a deployment's run: a new one, or that of the run which goes on; None for any other run."""
     run = str(run_config.get("run") or "")
+    if run_config.get("resume"):
+        require_resumable(config)
     if not run or not can_resume(config):
-        if run_config.get("resume"):
-            raise ConfigError(
-                f"--resume: with aggregation.protocol: {config.aggregation.protocol} a part of the run's state is "
-                "with its parties, and a run that stopped cannot go on; start a new one with --force"
-            )
         yield None
         return
     for name in ("error.json", "metrics.json", "report.html"):  # of an earlier try
@@ -136,8 +131,3 @@ def _journal(
         yield journal
     finally:
         journal.close()
-
-
-def can_resume(config: RunConfig) -> bool:
-    """Whether all of a run's state is its server's: not where parties keep a store, or decrypt sums."""
-    return config.aggregation.protocol in ("plain", "secagg") and not contract_class(config.mechanism.name).store

@@ -73,20 +73,12 @@ def carry_out(config: RunConfig, out: Path | None, force: bool, resume: bool = F
     from fedsyn.front.bars import planned_rounds
     from fedsyn.runs.directory import default_out
     from fedsyn.runs.engines import run as run_config
-    from fedsyn.runs.submitted import is_unfinished
+    from fedsyn.runs.submitted import require_free
 
-    if resume and (out is None or force):
-        raise ConfigError("--resume goes on with the run in --out DIR; name it" + " and leave out --force" * force)
+    if resume and out is None:
+        raise ConfigError("--resume goes on with the run in --out DIR; name it")
     folder = out or default_out(config)
-    if is_unfinished(folder) and not force and not resume:
-        raise ConfigError(
-            f"{folder} holds a run that has not finished: go on with it with --resume, or give it up with --force "
-            "(what it has spent stays spent)"
-        )
-    if (folder / "ledger.json").exists() and not force and not resume:
-        raise ConfigError(
-            f"{folder} holds the result of an earlier run; choose another --out, or add --force to replace it"
-        )
+    require_free(folder, resume=resume, force=force)
     title = f"{config.mechanism.name} on {Path(config.data.source).name}"
     with round_progress(title, planned_rounds(config)) as advance:
         metrics = run_config(config, folder, advance, resume=resume)

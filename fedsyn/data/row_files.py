@@ -39,6 +39,7 @@ class RowFiles:
         Raises:
             OSError: no room, or no right.
         """
+        _leave_room()
         number = _unnamed(path.parent)
         link = f"/proc/{os.getpid()}/fd/{number}"
         if not _leads_to(link, number):
@@ -47,7 +48,6 @@ class RowFiles:
                 yield file
             return
         self._open.append(number)
-        _leave_room(number)
         with os.fdopen(number, "wb", closefd=False) as file:
             yield file
         part = _beside(path)
@@ -73,7 +73,7 @@ def _unnamed(folder: Path) -> int:
     return number
 
 
-def _leave_room(number: int) -> None:
+def _leave_room() -> None:
     """Lets this process have as many open files as it may at all, before it runs out: a file of rows stays open, and a
     wide open schema has two for each column."""
     try:
@@ -81,8 +81,8 @@ def _leave_room(number: int) -> None:
     except ImportError:  # a system without limits of that kind
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 2 * number > soft != hard:
-        with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
+        if 2 * len(os.listdir("/proc/self/fd")) > soft != hard:  # noqa: PTH208 - names are enough
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 

@@ -73,6 +73,7 @@ class Answering:
         self.memory = sealed_memory(file.state_folder / "runs", None if file.data_key is None else Path(file.data_key))
         for head in self.memory.heads():
             self.book.require(head)
+        self.memory.forget()
         self.audit = Audit(file.state_folder / "audit.jsonl")
 
     def answer(self, task: Task) -> Reply:
@@ -90,10 +91,14 @@ class Answering:
             return self._refused(error, facts)
 
     def end(self, runs: Iterable[str]) -> None:
-        """Runs that are over keep nothing from others any more."""
+        """Runs that are over keep nothing from others any more.
+
+        What is remembered of them stays for a while: a run that failed may be resumed.
+        """
         for run in runs:
             try:
                 self.book.end(run)
+                self.memory.forget()
             except FedsynError as error:
                 _log.error("run '%s' could not be ended in the ledger: %s", run, error)
 

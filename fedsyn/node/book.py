@@ -43,6 +43,8 @@ from fedsyn.privacy.accountant import affordable
 from fedsyn.privacy.chain import Chain, Head, Words, create
 
 WORDS = Words("node", "restore the true file; what a table has given away cannot be found out in another way")
+#: Requests, and charges, of one run: a server that asks for next to nothing, for ever, does not fill the disk.
+MOST = 50_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -145,6 +147,8 @@ class NodeBook:
                 raise NodeError(
                     "this node knows another run of this name: a run keeps its configuration, schema and budget"
                 )
+            elif known.memory >= MOST:
+                raise NodeError(f"this run has asked this node {MOST} times: no run goes on for longer")
         if known is None:
             self._note()
         return RunAccount(self, run, request)
@@ -181,6 +185,10 @@ class NodeBook:
     def _check_charge(self, lines: NodeLines, run: Run, release: Release) -> None:
         what = f"release '{release.name}' of round {release.round} costs rho = {release.rho:.4g}"
         gaussian = release.mechanism == GAUSSIAN
+        if len(run.charges) >= MOST:
+            raise BudgetExceeded(
+                f"this run has charged {MOST} releases: no run goes on for longer; nothing was released"
+            )
         if run.closed or (run.facts.kind == "gaussian" and not gaussian):
             raise BudgetExceeded(f"{what}, and this run may charge no such thing any more; nothing was released")
         if not affordable(run.spent + release.rho, run.facts.announced):

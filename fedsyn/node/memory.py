@@ -27,6 +27,8 @@ from fedsyn.errors import ConfigError, NodeError, RunError
 from fedsyn.privacy.chain import Head
 
 _FORMAT = 1
+#: Seconds for which a run that is not heard of is remembered: its secrets do not stay on the disk for longer.
+KEPT = 7 * 86400.0
 _END = ".memory"
 _OURS = re.compile(r"[0-9a-f]{64}\.memory")
 Seal = Callable[[bytes, bytes], bytes]
@@ -127,7 +129,7 @@ class Memory:
         memory.number = number
 
     def heads(self) -> list[Head]:
-        """The heads of the ledger that are remembered; a memory that cannot be read is its own run's matter (`load`)."""
+        """The heads of the ledger that are remembered; a memory that cannot be read is its run's matter (`load`)."""
         found = []
         for path in self.folder.iterdir():
             if _OURS.fullmatch(path.name):
@@ -135,18 +137,19 @@ class Memory:
                     found.append(self._read(path.read_bytes(), path.name).head)
         return [head for head in found if head is not None]
 
-    def forget(self, older_than: float, now: float | None = None) -> int:
+    def forget(self, older_than: float = KEPT, now: float | None = None) -> int:
         """Removes the memories that were last saved so many seconds ago; how many.
 
         The run's charges stay in the ledger. A run that is forgotten cannot go on.
         """
         since, count = (time.time() if now is None else now) - older_than, 0
-        for path in self.folder.iterdir():
-            if _OURS.fullmatch(path.name) and path.stat().st_mtime < since:
-                path.unlink(missing_ok=True)
-                count += 1
-        if count:
-            sync_folder(self.folder)
+        with contextlib.suppress(OSError):  # what cannot be removed now is removed another time
+            for path in self.folder.iterdir():
+                if _OURS.fullmatch(path.name) and path.stat().st_mtime < since:
+                    path.unlink(missing_ok=True)
+                    count += 1
+            if count:
+                sync_folder(self.folder)
         return count
 
     def _path(self, run: str) -> Path:

@@ -22,7 +22,7 @@ from fedsyn.runs.orders import order_of
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.returned import unpacked
 from fedsyn.runs.run_config import run_config_of
-from fedsyn.runs.submitted import Submitted, forget
+from fedsyn.runs.submitted import Submitted, can_resume, forget
 
 Progress = Callable[[RoundRecord], None]
 
@@ -86,9 +86,9 @@ def run_elsewhere(
             forget(out)
             raise
         # Bad input that the other side found after something was spent is a failed run (`told_what_was_spent`).
-        raise type(error)(f"{error}{_next(out)}") from error
+        raise type(error)(f"{error}{_next(config, out)}") from error
     if not is_complete(out):
-        raise RunError(f"{_ended(state, kept, superlink)}{_next(out)}")
+        raise RunError(f"{_ended(state, kept, superlink)}{_next(config, out)}")
     journal.remove(out)  # also where the ServerApp was killed between its result and this
     forget(out)
     return load_metrics(out)
@@ -151,7 +151,9 @@ def _is_worth_resuming(out: Path, kept: Submitted) -> bool:
     return json.loads(error.read_text(encoding="utf-8"))["kind"] != "input" or journal.unfinished(out) is not None
 
 
-def _next(out: Path) -> str:
+def _next(config: RunConfig, out: Path) -> str:
+    if not can_resume(config):
+        return ". What it has spent stays spent; a run of this kind cannot go on: start a new one with --force"
     return f". What it has spent stays spent; to go on with it type the same command with --out {out} --resume"
 
 

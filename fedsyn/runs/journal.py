@@ -41,6 +41,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedsyn.durable import sync_folder
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.privacy import Ledger
 from fedsyn.version import __version__
@@ -94,8 +95,8 @@ class RunJournal:
         for name in ("open", "answers"):  # perhaps what is left of a process that was killed right here
             _private(folder / name).close()
             os.truncate(folder / name, 0)
-        _sync_folder(folder)
-        _sync_folder(out)
+        sync_folder(folder)
+        sync_folder(out)
         with _private(folder / "answers") as file:
             _append(file, facts)
         return cls(folder, lock, facts)
@@ -259,14 +260,6 @@ def _locked(folder: Path) -> IO[bytes]:
 
 def _private(path: Path) -> IO[bytes]:
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _append(file: IO[bytes], entry: Mapping[str, Any]) -> None:

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.config import FORMAT, RunConfig
+from fedsyn.durable import replace_synced
 from fedsyn.errors import ConfigError, RunError
+from fedsyn.registry import contract_class
 from fedsyn.runs import journal
 from fedsyn.runs.directory import write_json
 from fedsyn.runs.orders import is_run_name
@@ -70,13 +72,8 @@ class Submitted:
 
     def save(self, out: Path) -> None:
         """Writes it, readable by its owner alone; a crash leaves the old one or the new one."""
-        new = out / f".{FILE}"
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(out / FILE)
+        text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+        replace_synced(out / FILE, text.encode())
 
     def require_same(self, config: RunConfig, schema: Schema, out: Path) -> None:
         """ConfigError unless the run is to go on as it began."""
@@ -88,9 +85,47 @@ class Submitted:
             raise ConfigError(f"--resume: the schema is not the one that the run in {out} was started with")
 
 
+def can_resume(config: RunConfig) -> bool:
+    """Whether all that a run's server has to remember may stand in its journal.
+
+    Not where parties keep a part of the run's state, nor where a store in the server's memory holds exact counts.
+    """
+    return config.aggregation.protocol in ("plain", "secagg") and not contract_class(config.mechanism.name).store
+
+
+def require_resumable(config: RunConfig) -> None:
+    """ConfigError unless a run of this configuration can be resumed."""
+    if not can_resume(config):
+        raise ConfigError(
+            f"--resume: a run of '{config.mechanism.name}' with aggregation.protocol: {config.aggregation.protocol} "
+            "keeps a part of its state where no journal may have it, and cannot go on; start a new one with --force"
+        )
+
+
 def is_unfinished(out: Path) -> bool:
     """Whether a run was started in this directory that has not finished, and can be resumed."""
     return (out / FILE).is_file() or journal.unfinished(out) is not None
+
+
+def require_free(out: Path, *, resume: bool = False, force: bool = False) -> None:
+    """Refuses a run directory that another run has, finished or not.
+
+    Raises:
+        ConfigError: says what to type to go on with that one, or to replace it.
+    """
+    if resume and force:
+        raise ConfigError("--resume goes on with the run that --force gives up; leave out one of them")
+    if resume or force:
+        return
+    if is_unfinished(out):
+        raise ConfigError(
+            f"{out} holds a run that has not finished: go on with it with --resume, or give it up with --force "
+            "(what it has spent stays spent)"
+        )
+    if (out / "ledger.json").exists():
+        raise ConfigError(
+            f"{out} holds the result of an earlier run; choose another --out, or add --force to replace it"
+        )
 
 
 def forget(out: Path) -> None:

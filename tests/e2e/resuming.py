@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import socket
 import subprocess
@@ -112,8 +110,8 @@ class Machines:
             )
 
     def kill(self, name: str) -> None:
-        """The process and what it has started, at once and without a word."""
-        signal_group(self.processes[name], signal.SIGKILL)
+        """The process, at once and without a word; what it has started finds that out by itself."""
+        self.processes[name].kill()
         self.processes[name].wait(10)
 
     def server_app(self) -> int:
@@ -159,14 +157,16 @@ def ended(process: subprocess.Popen[str], timeout: float = 240) -> tuple[int, st
     return process.returncode, printed, said
 
 
-def wait_for(condition: Callable[[], bool], what: str, process: subprocess.Popen[str], timeout: float = 120) -> None:
+def wait_for(
+    condition: Callable[[], bool], what: str, process: subprocess.Popen[str], machines: Machines, timeout: float = 120
+) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         if process.poll() is not None:
-            raise AssertionError(f"the command ended before {what}: {process.communicate()}")
+            raise AssertionError(f"the command ended before {what}: {process.communicate()}\n{machines.logs()}")
         if time.monotonic() > deadline:
             process.kill()
-            raise AssertionError(f"not within {timeout:g} s: {what}: {process.communicate()}")
+            raise AssertionError(f"not within {timeout:g} s: {what}: {process.communicate()}\n{machines.logs()}")
         time.sleep(0.02)
 
 
@@ -174,13 +174,3 @@ def rounds(out: Path) -> int:
     """Finished rounds of a run directory."""
     file = out / "rounds.jsonl"
     return len(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else 0
-
-
-def spent(out: Path) -> list[dict[str, object]]:
-    """The server's ledger entries."""
-    ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
-    return list(ledger["releases"])
-
-
-def kill_process(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)

@@ -72,7 +72,7 @@ def test_a_killed_superlink_costs_nothing_but_time(machines: Machines, tmp_path:
     """Its database is all that it keeps. A node is killed as well, and comes back."""
     out = tmp_path / "out"
     run = machines.run(out)
-    wait_for(lambda: rounds(out) >= 3, "round 2", run)
+    wait_for(lambda: rounds(out) >= 3, "round 2", run, machines)
     machines.kill("superlink")
     machines.kill("node-1")
     check_stopped(ended(run), "has not answered for 6 s")
@@ -95,7 +95,7 @@ def test_a_killed_server_app_is_noticed_and_goes_on(machines: Machines, tmp_path
     """The SuperLink notices that the ServerApp's heartbeat is missing, and calls the run failed."""
     out = tmp_path / "out"
     run = machines.run(out)
-    wait_for(lambda: rounds(out) >= 2, "round 1", run)
+    wait_for(lambda: rounds(out) >= 2, "round 1", run, machines)
     os.kill(machines.server_app(), signal.SIGKILL)
     check_stopped(ended(run, 400), "ended without a result")
     other = machines.run(out, "--resume", "--set", "privacy.epsilon=2")
@@ -109,7 +109,7 @@ def test_a_superlink_without_a_database_forgets_the_run(tmp_path: Path) -> None:
     try:
         out = tmp_path / "out"
         run = machines.run(out, "--set", "runtime.patience=60")
-        wait_for(lambda: rounds(out) >= 2, "round 1", run)
+        wait_for(lambda: rounds(out) >= 2, "round 1", run, machines)
         machines.kill("superlink")
         machines.start_link()
         check_stopped(ended(run), "knows no run")
@@ -130,7 +130,7 @@ def test_the_directory_comes_back_from_another_machine(machines: Machines, tmp_p
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     if "unshare" in done.stderr:

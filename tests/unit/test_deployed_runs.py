@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError, RunError
+from fedsyn.errors import ConfigError, InputError, RunError
 from fedsyn.flower import launch
 from fedsyn.flower.watching import RunState, SuperLink, Unreachable
 from fedsyn.loading import parse_config
@@ -100,6 +101,7 @@ def test_a_run_that_was_stopped_says_so_and_how_to_go_on(
     monkeypatch.setattr(SuperLink, "state", lambda self, run: states[run])
     monkeypatch.setattr(SuperLink, "log", lambda self, run: "")
     monkeypatch.setattr(deployment, "submit", submit)
+    monkeypatch.setattr(deployment, "wait", partial(launch.wait, every=0.0))
     config, out = config_of(tmp_path), tmp_path / "out"
     with pytest.raises(RunError, match=rf"the run was stopped\. .*with --out {out} --resume"):
         engines.run(config, out)
@@ -131,7 +133,8 @@ def test_bad_input_that_the_server_found_leaves_nothing_to_resume(
 
     monkeypatch.setattr(SuperLink, "state", lambda self, run: RunState("finished", "failed"))
     monkeypatch.setattr(deployment, "submit", submit)
-    with pytest.raises(ConfigError.__mro__[1], match=r"^no such thing$"):
+    monkeypatch.setattr(deployment, "wait", partial(launch.wait, every=0.0))
+    with pytest.raises(InputError, match=r"^no such thing$"):
         engines.run(config_of(tmp_path), out)
     assert not is_unfinished(out)
 
@@ -251,3 +254,12 @@ def test_where_a_server_app_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Place.of({"out": str(tmp_path / "out"), "run": kept.run}) == Place((tmp_path / "out").resolve())
     with pytest.raises(RunError, match="a run's name has"):
         Place.of({"out": "", "run": "../../etc"})
+
+
+def test_what_no_journal_may_hold_is_not_resumed(flower: Path, tmp_path: Path) -> None:
+    """A store in the server's memory holds exact counts: they are never written down."""
+    config = config_of(
+        tmp_path, mechanism={"name": "distaim", "rounds": 1}, aggregation={"protocol": "plain", "noise": "server"}
+    )
+    with pytest.raises(ConfigError, match=r"a run of 'distaim' with aggregation\.protocol: plain keeps .*--force"):
+        engines.run(config, tmp_path / "out", resume=True)

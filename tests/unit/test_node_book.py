@@ -224,6 +224,19 @@ def test_a_run_charges_no_more_than_it_announced(book: Callable[..., NodeBook]) 
     account.charge(share(0.4))
 
 
+def test_no_run_goes_on_for_ever(book: Callable[..., NodeBook], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releases that cost next to nothing would fill the disk all the same."""
+    monkeypatch.setattr("fedsyn.node.book.MOST", 3)
+    account = book().account("run", facts(), "q")
+    for number in range(3):
+        account.charge(share(1e-9, round=number))
+    with pytest.raises(BudgetExceeded, match="has charged 3 releases"):
+        account.charge(share(1e-9, round=4))
+    account.answered(3)
+    with pytest.raises(NodeError, match="has asked this node 3 times"):
+        book().account("run", facts(), "another")
+
+
 def test_refusals_tell_an_operator_public_facts_only(book: Callable[..., NodeBook], path: Path) -> None:
     ours = book(PrivacyBudget(1.2, 1e-6), (ONE, 3), ONE)
     secret = ours.account("a-name-of-another-operator", facts())

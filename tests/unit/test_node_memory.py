@@ -142,7 +142,7 @@ def test_old_runs_are_forgotten(memory: Memory) -> None:
     old = memory._path("run")
     os.utime(old, (old.stat().st_atime, old.stat().st_mtime - 1000))
     (memory.folder / "notes.txt").write_text("the holder's own")
-    assert memory.forget(2000) == 0 and memory.forget(500) == 1
+    assert memory.forget(2000) == 0 == memory.forget() and memory.forget(500) == 1
     assert memory.load("run") == RunMemory() and memory.load("new").number == 1
     assert (memory.folder / "notes.txt").exists()
     with pytest.raises(NodeError):

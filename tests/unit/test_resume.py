@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from killed_servers import Fate, Killed, Nodes, served
+from killed_servers import Fate, Killed, KillingGrid, Nodes, served
 
 from fedsyn.aggregation import ServerSum
 from fedsyn.config import RunConfig
+from fedsyn.errors import RunError
 from fedsyn.loading import parse_config
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.registry import contract_class
@@ -131,7 +132,7 @@ def check_every_death(federation: Federation, step: int) -> None:
 def test_a_server_that_was_killed_goes_on_as_if_it_had_not_been(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_every_death(Federation(case, tmp_path, monkeypatch), 23)
+    check_every_death(Federation(case, tmp_path, monkeypatch), 47)
 
 
 @pytest.mark.slow
@@ -187,3 +188,86 @@ def test_noise_of_the_operating_system_is_paid_for_once(tmp_path: Path, monkeypa
         for entries in resumed["clients"].values():
             assert sum(entry["rho"] for entry in entries) == pytest.approx(resumed["ledger"]["rho"], rel=0.02)
         assert len(set(nodes.worked)) == len(nodes.worked)
+
+
+# Who comes back -------------------------------------------------------------------------------------------------------
+
+
+def stopped(federation: Federation, at: int) -> tuple[Nodes, Path]:
+    """A run whose server died at an event, and nobody has resumed yet."""
+    federation.runs += 1
+    nodes, out = Nodes(federation.config, federation.folder / f"store{federation.runs}"), federation.folder / "out"
+    with pytest.raises(Killed):
+        served(nodes, out, federation.patch, Fate(at))
+    return nodes, out
+
+
+def quick(config: RunConfig) -> RunConfig:
+    """The same, with a second's patience for nodes."""
+    return config.model_copy(
+        update={"federation": config.federation.model_copy(update={"connect_timeout": 1.0, "timeout": 5.0})}
+    )
+
+
+def test_a_client_that_does_not_come_back_is_missed_and_one_that_comes_late_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation("augflaim, plain, private sizes", tmp_path, monkeypatch)
+    federation.config = quick(federation.config)
+    nodes, out = stopped(federation, 45)
+    gone = {2}
+
+    class Returned(KillingGrid):
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+            asked = list(messages)
+            if len(nodes.worked) > before + 2:
+                self.without = frozenset()
+            return super().send_and_receive(asked, timeout=timeout)
+
+    before = len(nodes.worked)
+    monkeypatch.setattr(Nodes, "grid", lambda self, fate, turn, without: Returned(self, fate, turn, frozenset(gone)))
+    strategy = served(nodes, out, monkeypatch, turn=1)
+    assert strategy.model is not None
+    dropped = {record.round: dict(record.dropped) for record in strategy.records if 2 in record.dropped}
+    assert dropped and all("has not come back since the run was resumed" in found[2] for found in dropped.values())
+    assert 2 in {partition for partition, _ in nodes.worked[before:]}, "it was found when it was there again"
+    assert len(set(nodes.worked)) == len(nodes.worked)
+
+
+def test_nothing_is_sent_where_too_few_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = Federation("augflaim, plain, private sizes", tmp_path, monkeypatch)
+    federation.config = quick(federation.config)
+    nodes, out = stopped(federation, 45)
+    before = list(nodes.worked)
+    with pytest.raises(RunError, match=r"2 of the run's 4 clients have come back within 1 s .*the minimum is 3"):
+        served(nodes, out, monkeypatch, without=(0, 1))
+    assert nodes.worked == before
+    assert served(nodes, out, monkeypatch).model is not None, "and it can be resumed again"
+
+
+def test_a_node_without_memory_would_pay_twice_and_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation("augflaim, sampled", tmp_path, monkeypatch)
+    federation.config = quick(federation.config)
+    nodes, out = stopped(federation, 45)
+    before = list(nodes.worked)
+    monkeypatch.setattr("killed_servers.AGAIN", "forgets")
+    with pytest.raises(RunError, match="keeps no memory of the run on its disk"):
+        served(nodes, out, monkeypatch)
+    assert nodes.worked == before
+
+
+def test_another_request_than_the_one_that_was_written_down_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another version of fedsyn might ask: what is written down and what is asked do not go together."""
+    federation = Federation("sketch_aim, malicious", tmp_path, monkeypatch)
+    nodes, out = stopped(federation, 100)
+    before = list(nodes.worked)
+    with monkeypatch.context() as patched:
+        patched.setattr("fedsyn.protocol.recorder.digest", lambda asked: "another")
+        with pytest.raises(RunError, match="comes to another request than the one that was written down"):
+            served(nodes, out, monkeypatch)
+    assert nodes.worked == before
+    assert served(nodes, out, monkeypatch).model is not None

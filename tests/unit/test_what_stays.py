@@ -33,7 +33,6 @@ from fedsyn.runs.run_config import store_of
 from fedsyn.runs.serve import serve
 from fedsyn.schema import Schema
 
-THOROUGH = pytest.mark.thorough
 SCHEMA = """
 columns:
   cost: {kind: integer, lower: 0, upper: private, bins: {private: 8}}
@@ -179,7 +178,7 @@ from test_what_stays import *
 import {module} as module
 inner = module.{name}
 def stops(*given, **named):
-    if {workers} == 1 or {name!r} != "serve":
+    if {runtime} == {{}} or {name!r} != "serve":
         made = inner(*given, **named) if {after} else None
         print("begun", flush=True)
         time.sleep(60)
@@ -190,26 +189,33 @@ def stops(*given, **named):
     return inner(*given[:-1], slowly)
 module.{name} = stops
 if __name__ == "__main__":
-    run(config(runtime={{"workers": {workers}}}), Path({out!r}), table=table(), schema=Schema.loads(SCHEMA))
+    run(config(runtime={runtime}), Path({out!r}), table=table(), schema=Schema.loads(SCHEMA))
 """
-#: Where a run is when it is killed: the function that it is in, at its beginning or behind it; its worker processes.
+#: Where a run is when it is killed: the function that it is in, at its beginning or behind it; who its workers are.
 _MOMENTS = {
-    "opening": ("fedsyn.data.encoded", "_write_rows", False, 1),
-    "writing": ("fedsyn.data.encoded", "_write_rows", True, 1),
-    "own values written": ("fedsyn.runs.open_tables", "write_own", True, 1),
-    "serving": ("fedsyn.runs.engines", "serve", False, 1),
-    "serving by workers": ("fedsyn.runs.engines", "serve", False, 2),
-    "found": ("fedsyn.runs.open_tables", "write_found", True, 1),
-    "finishing": ("fedsyn.runs.engines", "finish", False, 1),
+    "opening": ("fedsyn.data.encoded", "_write_rows", False, {}),
+    "writing": ("fedsyn.data.encoded", "_write_rows", True, {}),
+    "own values written": ("fedsyn.runs.open_tables", "write_own", True, {}),
+    "serving": ("fedsyn.runs.engines", "serve", False, {}),
+    "serving by workers": ("fedsyn.runs.engines", "serve", False, {"workers": 2}),
+    "serving by Ray": ("fedsyn.runs.engines", "serve", False, {"engine": "ray"}),
+    "found": ("fedsyn.runs.open_tables", "write_found", True, {}),
+    "finishing": ("fedsyn.runs.engines", "finish", False, {}),
+}
+
+_MARKS = {
+    "writing": [],
+    "serving by workers": [pytest.mark.thorough],
+    "serving by Ray": [pytest.mark.slow, pytest.mark.xdist_group("namespaces")],
 }
 
 
 def started(folder: Path, out: Path, moment: str) -> subprocess.Popen[str]:
     """A run in a process of its own, which has come to a moment and stays there."""
-    module, name, after, workers = _MOMENTS[moment]
+    module, name, after, runtime = _MOMENTS[moment]
     here = str(Path(__file__).parent)
     file = folder / "long.py"
-    code = _LONG.format(folder=here, out=str(out), module=module, name=name, after=after, workers=workers)
+    code = _LONG.format(folder=here, out=str(out), module=module, name=name, after=after, runtime=runtime)
     file.write_text(code, encoding="utf-8")
     process = subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "begun\n"
@@ -233,7 +239,7 @@ def test_a_killed_run_leaves_no_folder_or_its_successor_removes_it(tmp_path: Pat
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="files without a name need Linux")
-@pytest.mark.parametrize("moment", [m if m == "writing" else pytest.param(m, marks=THOROUGH) for m in _MOMENTS])
+@pytest.mark.parametrize("moment", [pytest.param(m, marks=_MARKS.get(m, [pytest.mark.slow])) for m in _MOMENTS])
 def test_a_run_that_is_killed_with_kill_9_leaves_no_row(tmp_path: Path, moment: str) -> None:
     out = tmp_path / "out"
     with started(tmp_path, out, moment) as process:
