@@ -10,9 +10,11 @@ import contextlib
 import fcntl
 import json
 import os
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event
 
 from fedsyn.deploy.authority import days_left
@@ -142,6 +144,7 @@ class Link:
                 raise ConfigError(
                     f"no such file: {path}; 'fedsyn deploy init' writes it, 'deploy rotate-keys --link' anew"
                 )
+        _require_pair(self.place.operator)
         if days_left((self.place.operator / "link.crt").read_text(encoding="utf-8")) < 0:
             raise ConfigError("link.crt has ended; make a new one: fedsyn deploy rotate-keys --link")
 
@@ -266,3 +269,13 @@ def follows(place: Place, federation: FederationFile, patience: float = 30.0) ->
                 return True
         time.sleep(0.3)
     return False
+
+
+def _require_pair(operator: Path) -> None:
+    """ConfigError unless the SuperLink's key belongs to its certificate: the two are written one after the other."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(operator / "link.crt", operator / "link.key")
+    except (ssl.SSLError, OSError):
+        raise ConfigError(
+            "link.key is not the key of link.crt; make a new pair: fedsyn deploy rotate-keys --link"
+        ) from None

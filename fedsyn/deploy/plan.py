@@ -109,7 +109,7 @@ class Plan:
         if self.schema is not None:
             from fedsyn.schema import Schema
 
-            Schema.load(self.schema)
+            Schema.load(self.schema).require_approved()
 
     def run_config(self) -> str:
         """The text of run.yaml."""

@@ -11,6 +11,7 @@ its reply. Here
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -75,12 +76,14 @@ class _Arriving:
     Attributes:
         proto: its announcement.
         missing: names of the objects that are still to be fetched, in order.
+        wait: seconds from one object to the next.
         end: when the next one must have come.
         contents: of the others.
     """
 
     proto: Any
     missing: list[str]
+    wait: float
     end: float
     contents: dict[str, bytes] = field(default_factory=dict)
 
@@ -222,7 +225,9 @@ class PatientGrid(Grid):
         got = self._client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
         for proto, tree in zip(got.messages_list, got.message_object_trees, strict=True):
             names = dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
-            self._arriving.append(_Arriving(proto, list(names), time.monotonic() + _OBJECT))
+            # Who is not asked again has until the request's own end.
+            wait = _OBJECT if int(proto.metadata.src_node_id) in self._again else math.inf
+            self._arriving.append(_Arriving(proto, list(names), wait, time.monotonic() + wait))
 
     def _whole(self) -> Iterator[tuple[str, Message]]:
         """Announced replies that are here now, with the name of what they answer; an error for one that never will."""
@@ -246,11 +251,11 @@ class PatientGrid(Grid):
             )
             got = self._client.PullObject(request)
             if not got.object_available:
-                if not got.object_found or time.monotonic() > reply.end:
+                if time.monotonic() > reply.end:
                     raise ValueError("an object of the reply is missing")
                 return False
             reply.contents[reply.missing.pop(0)] = bytes(got.object_content)
-            reply.end = time.monotonic() + _OBJECT
+            reply.end = time.monotonic() + reply.wait
         return True
 
     def _inflated(self, reply: _Arriving) -> Message:

@@ -142,5 +142,9 @@ def raise_recorded_error(out: Path) -> None:
     """Raises what `record_error` left in a run directory, if it left anything."""
     path = out / "error.json"
     if path.is_file():
-        error = json.loads(path.read_text(encoding="utf-8"))
-        raise (InputError if error["kind"] == "input" else RunError)(error["message"])
+        try:
+            error = json.loads(path.read_text(encoding="utf-8"))
+            kind, message = error["kind"], str(error["message"])
+        except (ValueError, KeyError, TypeError):
+            raise RunError(f"the run failed, and what it left of its error in {path} cannot be read") from None
+        raise (InputError if kind == "input" else RunError)(message)

@@ -32,6 +32,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -85,6 +86,7 @@ class RunJournal:
         """
         folder = out / FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
+        _require_own(folder)
         lock = _locked(folder)
         if unfinished(out) is not None:
             lock.close()
@@ -258,8 +260,16 @@ def _locked(folder: Path) -> IO[bytes]:
 # Records --------------------------------------------------------------------------------------------------------------
 
 
+def _require_own(folder: Path) -> None:
+    """Refuses a folder that somebody else put there, or may read: it will hold what a run must remember."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ConfigError(f"{folder} is not a folder that its owner alone may read; remove it, or choose another --out")
+
+
 def _private(path: Path) -> IO[bytes]:
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o600), "ab", buffering=0)
 
 
 def _append(file: IO[bytes], entry: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ import base64
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -36,7 +37,7 @@ _NAMES = re.compile(
 _TABLES = ("synthetic.csv", "synthetic.parquet")  # left behind first
 _CHUNK = 48 * 1024  # bytes of a line, before base64
 _MARK = "fedsyn-files"
-_LINE = re.compile(rf"{_MARK} ([A-Za-z0-9._-]+) (\d+)/(\d+) ([A-Za-z0-9+/]+={{0,2}})\n")
+_LINE = re.compile(rf"^{_MARK} ([A-Za-z0-9._-]+) (\d+)/(\d+) ([A-Za-z0-9+/]+={{0,2}})\n", re.MULTILINE)
 _BOUND = b"fedsyn: a run directory comes back"
 
 
@@ -113,7 +114,7 @@ def unpacked(log: str, run: str, secret: bytes, out: Path) -> list[Path]:
                 raise RunError("what came back from the SuperLink's machine is not a run directory")
             for info in infos:
                 (out / info.filename).write_bytes(archive.read(info))
-    except (zipfile.BadZipFile, ValueError):
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError):  # encrypted, or an unknown method
         raise RunError("the files of the run came back damaged") from None
     return [out / info.filename for info in infos]
 

@@ -211,6 +211,10 @@ def test_files_come_back_through_a_log_that_says_nothing(tmp_path: Path) -> None
     renamed = log.replace("fedsyn-files r1", "fedsyn-files r2")
     with pytest.raises(RunError, match="damaged"):
         unpacked(renamed, "r2", pair.secret, mine)
+    # Words of a node that a server app repeats stand within a line: they pass for none of these.
+    forged = lines_of(returned._zipped([], {"ledger.json": "forged"}), "r1", pair.public)
+    unpacked(log + "".join(f"dropped: client: {line}" for line in forged), "r1", pair.secret, mine)
+    assert not (mine / "ledger.json").exists()
     # Of two tries the last complete one counts.
     (there / "model.npz").write_bytes(b"later")
     later = lines_of(packed(there), "r1", pair.public)

@@ -18,8 +18,9 @@ from fedsyn.deploy.authority import new_authority, new_link
 from fedsyn.deploy.changes import renew_link, revoke, rotate_keys
 from fedsyn.deploy.federation import place_of
 from fedsyn.deploy.init import Made, init
+from fedsyn.deploy.link import _require_pair
 from fedsyn.deploy.plan import Plan, share
-from fedsyn.errors import ConfigError, InputError
+from fedsyn.errors import ConfigError, InputError, SchemaError
 from fedsyn.loading import load_config
 from fedsyn.node.file import load_node_file, require_files
 from fedsyn.node.keys import load_card, new_keys, replace_keys
@@ -117,6 +118,10 @@ def test_the_certificate_is_the_superlinks_and_only_that(tmp_path: Path) -> None
     (operator / "link.key").write_text(strange.key, encoding="utf-8")
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(trusting, operator, "link.example.org")
+    _require_pair(operator)
+    (operator / "link.key").write_text(new_link(other, "study", ["link.example.org"]).key, encoding="utf-8")
+    with pytest.raises(ConfigError, match="rotate-keys --link"):  # as it is left by a death between two writes
+        _require_pair(operator)
     renew_link(place_of(operator))
     assert handshake(trusting, operator, "link.example.org")
     assert stat.S_IMODE((operator / "link.key").stat().st_mode) == 0o600
@@ -225,6 +230,14 @@ def test_what_cannot_be_built_is_one_sentence_and_leaves_nothing(
         made(tmp_path, **named)
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["agreed.yaml"]
+
+
+def test_a_schema_that_nobody_approved_is_not_sent_to_anybody(tmp_path: Path) -> None:
+    draft = tmp_path / "draft.yaml"
+    draft.write_text(SCHEMA.replace("bins: 2", "bins: 2, drafted: [lower, upper]"), encoding="utf-8")
+    with pytest.raises(SchemaError, match="approve"):
+        made(tmp_path, schema=draft)
+    assert not (tmp_path / "study").exists()
 
 
 def test_keys_are_never_overwritten(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release
 from fedsyn.runs import journal as journals
-from fedsyn.runs.journal import RunJournal, decode, encode
+from fedsyn.runs.journal import FOLDER, RunJournal, decode, encode
 
 NAMED = {"run": "r", "config": "c", "schema": "s"}
 
@@ -183,3 +183,19 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         journal.add({"kind": "answer", "number": 1, "releases": []})
     monkeypatch.undo()
     assert (tmp_path / "journal" / "answers").stat().st_size == before, "no part of a record is left in the middle"
+
+
+def test_a_folder_that_somebody_else_put_there_is_no_journal(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    for place, number in (("open", 0o755), ("linked", None)):
+        out = tmp_path / place
+        out.mkdir()
+        if number is None:
+            (out / FOLDER).symlink_to(elsewhere)
+        else:
+            (out / FOLDER).mkdir()
+            (out / FOLDER).chmod(number)
+        with pytest.raises(ConfigError, match="its owner alone may read"):
+            RunJournal.begin(out, run="r", config="c", schema="s")
+    assert not any(elsewhere.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,8 @@ Nodes = dict[int, Callable[[int], str]]
 class Link(HttpGrid):
     """A SuperLink in memory behind Flower's own HTTP Grid: each node is a function of how often it was asked.
 
-    A node says 'answer', 'silent', 'offline', or 'half' (it announces a reply and is killed before it sends the rest).
+    A node says 'answer', 'silent', 'offline', 'half' (it announces a reply and is killed before it sends the rest), or
+    'late' (the rest comes a while after, and is not known before).
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -37,6 +39,7 @@ class Link(HttpGrid):
         self.asked: dict[int, list[RecordDict]] = {node: [] for node in nodes}
         self.waiting: dict[str, Message] = {}
         self.objects: dict[str, bytes] = {}
+        self.later: dict[str, tuple[float, bytes]] = {}
         self.numbers = itertools.count()
 
     @property
@@ -75,13 +78,19 @@ class Link(HttpGrid):
             reply.metadata.__dict__["_message_id"] = reply.object_id
             objects = {key: each.deflate() for key, each in get_all_nested_objects(reply).items()}
             tree: ObjectTree = get_object_tree(reply)
-            self.objects |= dict.fromkeys(objects, b"") if does == "half" else objects
+            if does == "late":
+                self.later |= {key: (time.monotonic() + 4 * module._OBJECT, each) for key, each in objects.items()}
+            self.objects |= dict.fromkeys(objects, b"") if does in ("half", "late") else objects
             got.messages_list.append(message_to_proto(reply))
             got.message_object_trees.append(tree)
         return got
 
     def PullObject(self, request: Any) -> PullObjectResponse:
         content = self.objects[request.object_id]
+        when, late = self.later.get(request.object_id, (0.0, b""))
+        if late and time.monotonic() < when:
+            return PullObjectResponse(object_found=False, object_available=False)
+        content = content or late
         return PullObjectResponse(object_found=True, object_available=bool(content), object_content=content)
 
     def ConfirmMessageReceived(self, request: Any) -> ConfirmMessageReceivedResponse:
@@ -152,7 +161,14 @@ def test_a_reply_that_was_broken_off_is_asked_for_again() -> None:
     link = Link({1: lambda asked: "half" if asked == 1 else "answer", 2: lambda asked: "half"})
     _, replies = ask(link, again=(1,))
     assert replies[1].has_content() and len(link.asked[1]) == 2
-    assert replies[2].has_error() and len(link.asked[2]) == 1
+    assert 2 not in replies and len(link.asked[2]) == 1  # its reply is waited for until the request's own end
+
+
+def test_the_reply_of_a_node_that_is_not_asked_again_may_take_its_time() -> None:
+    link = Link({1: lambda asked: "answer", 2: lambda asked: "late"})
+    _, replies = ask(link, timeout=5.0)
+    assert {node: reply.has_error() for node, reply in replies.items()} == {1: False, 2: False}
+    assert len(link.asked[2]) == 1
 
 
 def test_a_node_that_stays_away_does_not_hold_up_a_round() -> None:
