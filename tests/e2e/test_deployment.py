@@ -1,4 +1,4 @@
-"""AugFLAIM on a real SuperLink with SuperNode processes on loopback, each with its own table and schema."""
+"""AugFLAIM on a real SuperLink with Flower's own SuperNodes on loopback; those of fedsyn are in test_deploy.py."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ def check_run_directory(out: Path, epsilon: float) -> pd.DataFrame:
     return synthetic
 
 
+@pytest.mark.slow
 def test_three_data_holders_on_a_real_superlink(federation: Federation) -> None:
     for k, rows in enumerate((80, 100, 120)):
         add_holder(federation, f"holder{k}", rows)

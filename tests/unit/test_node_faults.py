@@ -265,11 +265,11 @@ def _many(tmp_path: Path) -> Iterator[Callable[[], Path]]:
     yield lambda: new_node(tmp_path / str(next(made)))
 
 
-_SLOW = [pytest.param(when, marks=pytest.mark.slow) for when in ("after", "power after")]
+_SLOW = [pytest.param(when, marks=pytest.mark.slow) for when in ("before", "after", "power after")]
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("when", ["before", "power before", *_SLOW])
+@pytest.mark.parametrize("when", ["power before", *_SLOW])
 def test_killed_at_every_call(tmp_path: Path, calls: int, when: str) -> None:
     died = 0
     with _many(tmp_path) as node:
