@@ -149,7 +149,7 @@ class Fleet:
                 marks.append(("receive", time.perf_counter()))
                 outgoing = answer(incoming)
                 marks.append(("answer", time.perf_counter()))
-                reply = reply_to(asked, outgoing)
+                reply = reply_to(asked, outgoing, incoming.together)
             except httpx.HTTPError:
                 raise
             except Exception as error:

@@ -29,6 +29,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedsyn.flower.fleet_client import MOST_BYTES
 from fedsyn.flower.messages import EMPTY
+from fedsyn.flower.packing import apart, is_together, together
 
 MOST_OBJECTS = 200_000  # that one message consists of
 MOST_TEXT = 2**23  # bytes of a run's configuration, and of the texts of a message
@@ -48,6 +49,7 @@ class Incoming:
         verifications: of the app, by the publishers who signed it.
         scalars: texts of the message.
         arrays: of the message, in NumPy's format, unread.
+        together: whether they came as one object, so that the reply's may go as one.
     """
 
     run: int
@@ -56,6 +58,7 @@ class Incoming:
     verifications: Mapping[str, str]
     scalars: Mapping[str, str]
     arrays: list[bytes]
+    together: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,8 @@ class Messages:
         message = inflate_object_from_contents(tree.object_id, contents)
         if not isinstance(message, Message) or message.metadata.run_id != run:
             raise ValueError("no message of this run")
-        return Incoming(run, *self._run(me, run), *_read(message.content))
+        as_one = is_together(message.content["arrays"])
+        return Incoming(run, *self._run(me, run), *_read(message.content), together=as_one)
 
     def send(self, node: int, reply: Message) -> None:
         """The reply, and those of its objects that the SuperLink lacks. How long it took is nobody's business."""
@@ -167,13 +171,15 @@ class Messages:
         return self._runs[run]
 
 
-def reply_to(asked: Message, outgoing: Outgoing) -> Message:
-    """The message that answers another."""
+def reply_to(asked: Message, outgoing: Outgoing, as_one: bool = False) -> Message:
+    """The message that answers another; `as_one`: with its arrays as one object."""
     arrays = {
         str(place): Array(dtype=dtype, shape=shape, stype="numpy.ndarray", data=data)
         for place, (dtype, shape, data) in enumerate(outgoing.arrays)
     }
-    records = {"arrays": ArrayRecord(arrays), "config": ConfigRecord(dict(outgoing.scalars))}
+    record = ArrayRecord(arrays)
+    record = together(record) if as_one else record
+    records = {"arrays": record, "config": ConfigRecord(dict(outgoing.scalars))}
     return Message(RecordDict(records), reply_to=asked)
 
 
@@ -182,4 +188,4 @@ def _read(content: RecordDict) -> tuple[dict[str, str], list[bytes]]:
     scalars = {key: value for key, value in content["config"].items() if isinstance(value, str)}
     if sum(len(key) + len(value) for key, value in scalars.items()) > MOST_TEXT:
         raise ValueError("the texts of a message are longer than a node reads")
-    return scalars, [bytes(array.data) for key, array in content["arrays"].items() if key != EMPTY]
+    return scalars, [bytes(array.data) for key, array in apart(content["arrays"]).items() if key != EMPTY]

@@ -7,6 +7,7 @@ its reply. Here
 * a node that the SuperLink cannot reach is told apart from one that is slow (`why`);
 * a node that said in `join` that it answers again (`answers_again`) gets the identical message a second time when it
   has come back, or been started anew, without a reply. It pays once (`fedsyn.node.answering`). No other node ever does.
+* the arrays of its messages travel together (`fedsyn.flower.packing`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from fedsyn.flower.packing import apart, together
 from fedsyn.wire.envelope import OFFLINE
 
 _FIRST, _GROWTH, _LONGEST = 0.02, 1.3, 0.4  # seconds between two looks for replies
@@ -144,8 +146,20 @@ class PatientGrid(Grid):
         if self._offline:
             self._look()
         awaited = [_Awaited(each, each.metadata.dst_node_id not in self._offline) for each in messages]
+        self._pack([each for each in awaited if each.node in self._again])
         self._send(awaited)
         return list(self._replies(awaited, end))
+
+    def _pack(self, awaited: Sequence[_Awaited]) -> None:
+        """Puts the arrays of each message together; messages that share a record go on sharing one."""
+        packed: dict[int, RecordDict] = {}
+        for each in awaited:
+            content = each.message.content
+            if "arrays" not in content:
+                continue
+            if id(content) not in packed:
+                packed[id(content)] = RecordDict({**content, "arrays": together(content["arrays"])})
+            each.message.content = packed[id(content)]
 
     # One request -------------------------------------------------------------------------------------------------
 
@@ -267,6 +281,8 @@ class PatientGrid(Grid):
         message = inflate_object_from_contents(metadata.message_id, reply.contents)
         if not isinstance(message, Message):
             raise TypeError("no message")
+        if message.has_content() and "arrays" in message.content:
+            message.content["arrays"] = apart(message.content["arrays"])
         message.metadata.__dict__["_message_id"] = metadata.message_id
         return message
 

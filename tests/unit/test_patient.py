@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.serde import message_to_proto
@@ -19,7 +20,8 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedsyn.errors import ProtocolError
 from fedsyn.flower import patient as module
-from fedsyn.flower.messages import read_reply
+from fedsyn.flower.messages import array_record, read_reply
+from fedsyn.flower.packing import apart, is_together
 from fedsyn.flower.patient import PatientGrid, patient
 
 UNAVAILABLE = 5  # Flower's code for a node that the SuperLink cannot reach
@@ -169,6 +171,23 @@ def test_the_reply_of_a_node_that_is_not_asked_again_may_take_its_time() -> None
     _, replies = ask(link, timeout=5.0)
     assert {node: reply.has_error() for node, reply in replies.items()} == {1: False, 2: False}
     assert len(link.asked[2]) == 1
+
+
+def test_arrays_travel_together_to_those_who_answer_again_only() -> None:
+    link = Link(dict.fromkeys((1, 2, 3), lambda asked: "answer"))
+    grid = PatientGrid(link)
+    grid.get_node_ids()
+    for node in (1, 3):
+        grid.answers_again(node)
+    record = array_record([np.arange(3), np.arange(4)])
+    content = RecordDict({"arrays": record, "config": ConfigRecord({})})
+    sent = [Message(content, node, "train", ttl=60.0) for node in link.nodes]
+    assert len(grid.send_and_receive(sent, timeout=1.0)) == 3
+    came = {node: contents[0]["arrays"] for node, contents in link.asked.items()}
+    assert [is_together(came[node]) for node in (1, 2, 3)] == [True, False, True] and came[1] is came[3]
+    assert came[2] is record and [bytes(array.data) for array in apart(came[1]).values()] == [
+        bytes(array.data) for array in record.values()
+    ]
 
 
 def test_a_node_that_stays_away_does_not_hold_up_a_round() -> None:
