@@ -81,8 +81,12 @@ def _leave_room() -> None:
     except ImportError:  # a system without limits of that kind
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        used = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are enough
+    except OSError:  # not even one more can be opened, or there is no such folder
+        used = soft
     with suppress(OSError, ValueError):
-        if 2 * len(os.listdir("/proc/self/fd")) > soft != hard:  # noqa: PTH208 - names are enough
+        if 2 * used > soft != hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 

@@ -162,6 +162,7 @@ def test_it_runs_by_the_path_of_its_server_half(folder: Path, in_process: Path) 
     assert fedsyn(folder, "report", "two").returncode == 0
 
 
+@pytest.mark.slow
 def test_it_runs_on_ray(folder: Path, in_process: Path) -> None:
     done = fedsyn(folder, "run", "run.yaml", "--set", "runtime.engine=ray", "--out", "three")
     assert done.returncode == 0, done.stderr

@@ -35,6 +35,7 @@ def mean_of_seeds(folder: Path, *assignments: str) -> tuple[float, float]:
     return tuple(sum(metrics[name] for metrics in runs) / len(SEEDS) for name in ("workload_error", "nll"))
 
 
+@pytest.mark.slow
 def test_as_good_as_central_aim_with_the_better_penalty(tmp_path: Path) -> None:
     error, nll = mean_of_seeds(tmp_path / "ours")
     yardstick = mean_of_seeds(tmp_path / "aim", "mechanism.name=aim", "mechanism.penalty=effective")

@@ -51,6 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_the_mechanism_of_the_page_conforms(folder: Path) -> None:
     (check,) = (line for line in COMMANDS if "check_mechanism" in line)
     printed = typed(check, folder)

@@ -293,7 +293,9 @@ def test_killed_twice_at_every_pair_of_calls(tmp_path: Path, calls: int, when: s
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("cuts", [pytest.param(range(1, 700, 7), marks=pytest.mark.slow), (150,)])
+@pytest.mark.parametrize(
+    "cuts", [pytest.param(range(1, 700, 7), marks=pytest.mark.slow), pytest.param((150,), marks=pytest.mark.slow)]
+)
 def test_killed_in_the_middle_of_every_write(tmp_path: Path, calls: int, cuts: Any) -> None:
     """A torn charge counts beside the one that is made instead, so the run may end short of its budget, never over."""
     with _many(tmp_path) as node:

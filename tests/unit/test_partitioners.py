@@ -273,7 +273,7 @@ def test_clustering_repairs_clusters_of_equal_rows() -> None:
     assert [part.size for part in parts] == [1] * 10
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_umap_embedding_is_repeated_bit_for_bit_and_separates_groups() -> None:
     pytest.importorskip("umap")
     import numba

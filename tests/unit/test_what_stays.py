@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import stat
 import subprocess
@@ -294,10 +295,11 @@ def test_files_of_rows_have_no_name_and_go_with_who_keeps_them(tmp_path: Path) -
     assert path.is_symlink() and not path.exists()
 
 
-def test_more_files_of_rows_than_a_process_may_have_open_at_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("open_before", [0, 60])
+def test_more_files_of_rows_than_a_process_may_have_open_at_first(tmp_path: Path, open_before: int) -> None:
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = RowFiles()
+    files, others = RowFiles(), [Path(os.devnull).open() for _ in range(open_before)]  # noqa: SIM115 - closed below
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (60, before[1]))
         for number in range(100):
@@ -306,6 +308,8 @@ def test_more_files_of_rows_than_a_process_may_have_open_at_first(tmp_path: Path
     finally:
         files.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for other_file in others:
+            other_file.close()
 
 
 def test_where_there_are_no_such_links_files_of_rows_have_their_names(
