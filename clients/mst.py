@@ -1,4 +1,4 @@
-"""The client half of MST and of its federated form, with their contracts: pairs of a spanning tree, chosen and measured.
+"""The client half of MST and of its federated form, with their contracts: a spanning tree of pairs, chosen, measured.
 
 McKenna, Miklau & Sheldon 2021, "Winning the NIST Contest: A scalable and general approach to differentially private
 synthetic data". The server half is `strategies/mst.py`.
@@ -47,8 +47,8 @@ class MstContract(Contract):
         trust="{trust}",
         server_sees="the pairs of a spanning tree, each by the exponential mechanism; {server}",
         client_sees="the model of the one-way marginals: a function of released values",
-        cost="a third of rho for each of: {d} one-way marginals at 1/(2 sigma^2); {k} choices of a pair at epsilon^2/8; "
-        "{k} chosen pairs at 1/(2 sigma^2); noise drawn by {noise}",
+        cost="a third of rho for each of: {d} one-way marginals at 1/(2 sigma^2); {k} choices of a pair at "
+        "epsilon^2/8; {k} chosen pairs at 1/(2 sigma^2); noise drawn by {noise}",
         sampler="{sampler}",
     )
 

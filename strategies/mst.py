@@ -11,7 +11,9 @@ from math import pi, sqrt
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import chdtri
 
+from fedsyn.counting.reductions import dot
 from fedsyn.errors import ProtocolError
 from fedsyn.plugins.clients.mst import (
     FedMstClient,
@@ -27,7 +29,7 @@ from fedsyn.privacy import epsilon_for_rho, sigma_for_rho
 from fedsyn.protocol.client import Marginals, OneWay, indices
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
 from fedsyn.selection.scores import expected_noise
-from fedsyn.selection.sketches import grouping_of, pack_grouping, squared_distance
+from fedsyn.selection.sketches import group_counts, grouping_of, pack_grouping
 from fedsyn.selection.views import ModelView, effective_cells, pack_model
 from fedsyn.wire.envelope import Reply
 from fedsyn.wire.requests import Ask, Sum
@@ -121,15 +123,14 @@ class FedMst(Mst):
     def sketched_distances(self, cohort: Sequence[int], rho: float) -> Steps:
         """(m,) estimated L1 distances of the pairs from independence, in records, and what noise was multiplied by.
 
-        Of the squared L2 distance of a sketch from that of the model, ||z||^2 - k sigma^2 is an unbiased estimate; its
-        root times the root of the sketch's effective cells is the L1 norm of an error that is spread like sqrt(p). A
-        negative estimate keeps its sign: it ranks below 0. All are 0 if nothing was opened.
+        0 for a pair whose sketch departs from independence no more than noise alone makes one of m sketches depart, on
+        average; all are 0 if nothing was opened.
         """
         assert self.model is not None
         contract, view = self.contract, ModelView(self.model)
         sigma = sigma_for_rho(rho, sqrt(len(contract.pairs)))
-        cells = view.effective_cells(contract.pairs)
-        at_stake = (_AT_STAKE * self.total) ** 2 * pi / 2 / float(np.median(cells))
+        cells = float(np.median(view.effective_cells(contract.pairs)))
+        at_stake = (_AT_STAKE * self.total) ** 2 * pi / 2 / cells
         width = self.options.width or width_of(at_stake, sigma * sigma)
         mass = {name: self.model.project((name,)) for name in self.domain}
         groups = pack_grouping(grouping_of(self.domain, contract.pairs, width, mass))
@@ -138,12 +139,12 @@ class FedMst(Mst):
             return np.zeros(len(contract.pairs)), 1.0
         sketcher, factor = contract.sketcher(width, groups), self.expansion(sums)
         values, noise = sketcher.split(sums.arrays[0] * factor), sums.sigmas[0] * factor
-        out = np.empty(len(values))
-        for j, p in enumerate(view.probabilities(contract.pairs)):
-            seen = sketcher.of_marginal(j, p)
-            squared = squared_distance(values[j] - self.model.total * seen, noise)
-            out[j] = np.copysign(sqrt(abs(squared) * effective_cells(seen)), squared)
-        return out, noise / sigma
+        out = []
+        for j, (pair, p) in enumerate(zip(contract.pairs, view.probabilities(contract.pairs), strict=True)):
+            shape = group_counts(self.domain, pair, width)
+            seen = sketcher.of_marginal(j, p).reshape(shape)
+            out.append(distance(values[j].reshape(shape), seen, noise, 1.0 / len(values)))
+        return np.array(out), noise / sigma
 
     def tree(self, weights: Floats) -> list[int]:
         """Positions of the pairs of the maximum spanning tree, heaviest first; equal ones in their public order."""
@@ -158,7 +159,8 @@ class FedMst(Mst):
         that carry the product of the one-way marginals.
         """
         assert self.model is not None
-        distances, cells = weights[tree], ModelView(self.model).effective_cells([self.contract.pairs[j] for j in tree])
+        distances = np.minimum(weights[tree], 2.0 * self.total)  # no two tables of n rows are further apart
+        cells = ModelView(self.model).effective_cells([self.contract.pairs[j] for j in tree])
         best, gained = [], 0.0
         for k in range(1, len(tree) + 1):
             gains = distances - expected_noise(inflation * sigma_for_rho(rho / k), cells)
@@ -166,3 +168,30 @@ class FedMst(Mst):
             if gains[order].sum() > gained:
                 best, gained = sorted(order.tolist()), float(gains[order].sum())
         return [tree[i] for i in best]
+
+
+def distance(sketch: Floats, independent: Floats, sigma: float, chance: float) -> float:
+    """Estimated L1 norm of a pair's dependence from its sketch, in records; 0 where it could be noise.
+
+    The sketch is n p_a p_b, which is taken away, the dependence, its own noise, and what is wrong with the noisy p_a
+    and p_b: to first order u x p_b + p_a x v. The part orthogonal to all such tables, of which n p_a p_b is one, has
+    (g - 1)(h - 1) dimensions. There noise alone gives sigma^2 times a chi-squared variable, so subtracting its mean
+    leaves an estimate of the squared L2 norm. Its root times the root of the effective cells is the L1 norm of an error
+    that is spread like sqrt(p).
+
+    Args:
+        sketch: (g, h) noisy coarse marginal, in records.
+        independent: (g, h) the model's product p_a p_b, as probabilities.
+        sigma: standard deviation of the noise on an entry.
+        chance: with which noise alone may pass for a dependence.
+    """
+    a, b = independent.sum(axis=1), independent.sum(axis=0)
+    dimensions = (len(a) - 1) * (len(b) - 1)
+    if not dimensions:
+        return 0.0
+    left = sketch - np.outer(a, np.einsum("g,gh->h", a, sketch)) / dot(a, a)
+    part = left - np.outer(np.einsum("gh,h->g", left, b), b) / dot(b, b)
+    squared = dot(part.ravel(), part.ravel())
+    if squared <= sigma**2 * chdtri(dimensions, chance):
+        return 0.0
+    return sqrt(max(squared - dimensions * sigma**2, 0.0) * effective_cells(independent))
