@@ -89,7 +89,7 @@ def _good(by_name: Mapping[str, Mapping[int, Facts]], name: str) -> dict[int, Fa
 def cells_table(compared: Sequence[Compared]) -> list[str]:
     """A line per place."""
     lines = [
-        "| table | n | ε | seeds | error | / best AIM | its setting | / one-way | nll | − one-way's | − MST's | CPU s |",
+        "| table | n | ε | seeds | error | / best AIM | its setting | / one-way | nll | − one-way | − MST | CPU s |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in compared:

@@ -1,8 +1,8 @@
 """The tables of the protocol, and the rule that divides them into those for tuning and those for judging.
 
-A table is on the judging side if sha256 of its family's name is odd. Nobody chooses. Tables that share rows or people are
-one family, so that none of them tells the other side anything. Of generated tables, seeds 1, 2, ... are taken until
-either side has one of that kind.
+A table is on the judging side if sha256 of its family's name is odd. Nobody chooses. Tables that share rows are one
+family, so that none of them tells the other side anything. Of generated tables, seeds 1, 2, ... are taken until either
+side has one of that kind.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import importlib
 import itertools
 import os
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -112,7 +112,7 @@ TABLES: dict[str, Table] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def rows_of(name: str) -> Rows:
     """The codes of a table, shuffled by a seed that is a function of its name."""
     table = TABLES[name]

@@ -1,7 +1,7 @@
 """Generated tables whose structure is known: each stands for a kind of table that mechanisms were not tuned on.
 
-A generator takes a seed and gives codes and sizes; structure and rows are both drawn from it, so another seed is another
-table of the same kind. Nothing here is private: these tables are public test data.
+A generator takes a seed and gives codes and sizes; structure and rows are both drawn from it, so another seed is
+another table of the same kind. Nothing here is private: these tables are public test data.
 """
 
 from __future__ import annotations

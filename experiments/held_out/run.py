@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for cell in _cells(options, candidates):
         yardstick = cell.name in YARDSTICKS
         facts = cache.find(cell, any_code=yardstick and not options.strict)
-        if facts is None and not options.report and (not yardstick or options.yardsticks):
+        if facts is None and not options.report and (not yardstick or (options.yardsticks and cell.name in candidates)):
             facts = run_cell(cell)
             cache.add(facts)
             if not options.quiet:
