@@ -24,6 +24,7 @@ import fedsyn
 from fedsyn import yamlio
 from fedsyn.config import RunConfig, WorkloadNode
 from fedsyn.counting.candidates import build_workload
+from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError
 from fedsyn.evaluation import EvaluationInput, evaluate
 from fedsyn.flower import Context
@@ -34,6 +35,7 @@ from fedsyn.loading import assign, parse_config
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class, strategy_class
+from fedsyn.selection.views import PooledView
 from fedsyn.wire.holder import Holder
 
 #: What every mechanism is judged by, whatever workload it was given: 64 random triples.
@@ -130,7 +132,9 @@ def _metrics(cell: Cell) -> dict[str, Any]:
     return found | {"measured": len(strategy.records)}
 
 
-def fitted(config: RunConfig, train: np.ndarray, domain: Any) -> MechanismStrategy:
+def fitted(
+    config: RunConfig, train: np.ndarray, domain: Domain, make_grid: type[InProcessGrid] = InProcessGrid
+) -> MechanismStrategy:
     """The server half after a run over the rows, spread evenly over the clients."""
     clients = 1 if contract_class(config.mechanism.name).central else config.federation.clients
     parts = [train[k::clients] for k in range(clients)]
@@ -146,6 +150,7 @@ def fitted(config: RunConfig, train: np.ndarray, domain: Any) -> MechanismStrate
             Randomness(config.runtime.seed),
             json.loads(text) if text else {},
             save=lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
+            pooled=lambda: PooledView(train, domain),
         )
         return client_class(config.mechanism.name)(config, holder).to_client()
 
@@ -153,7 +158,7 @@ def fitted(config: RunConfig, train: np.ndarray, domain: Any) -> MechanismStrate
     strategy: MechanismStrategy = strategy_class(config.mechanism.name)(
         config, domain, schema_hash, randomness=Randomness(config.runtime.seed)
     )
-    with closing(InProcessGrid(TableApp(client_fn), nodes, {})) as grid:
+    with closing(make_grid(TableApp(client_fn), nodes, {})) as grid:
         strategy.start(grid)
     return strategy
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from held_cells import AIM, MST, ONE_WAY
+from timed import judge
+
+from fedsyn import yamlio
 
 Place = tuple[str, int, float]  # table, rows, epsilon
 Facts = Mapping[str, Any]
@@ -120,6 +124,28 @@ def summary_table(compared: Sequence[Compared]) -> list[str]:
         if group:
             lines.append(f"| {title} | {len(group)} | {' | '.join(_summary(group))} |")
     return lines
+
+
+def facts_of(compared: Sequence[Compared]) -> dict[str, float]:
+    """What expected.yaml is about, over the places that the promise is about: n of 1,000 and more, or all of them."""
+    large = [one for one in compared if one.place[1] >= 1000]
+    facts: dict[str, float] = {}
+    for name, ratios in (
+        ("aim", _ratios(large, "to_aim")),
+        ("one-way", _ratios(compared, "to_one_way")),
+    ):
+        if ratios:
+            facts[f"{name} worst"] = max(ratio for ratio, _ in ratios)
+            facts[f"{name} mean"] = math.exp(sum(math.log(max(ratio, 1e-12)) for ratio, _ in ratios) / len(ratios))
+    nlls = [one.nll - one.mst_nll for one in compared if one.mst_nll is not None]
+    if nlls:
+        facts |= {"mst nll worst": max(nlls), "mst nll mean": _mean(nlls)}
+    return facts
+
+
+def judged(folder: Path, compared: Sequence[Compared]) -> tuple[list[str], bool]:
+    """The tables of facts and claims of expected.yaml, and whether all are as recorded."""
+    return judge(yamlio.read_mapping(folder / "expected.yaml"), "judging", facts_of(compared))
 
 
 def _summary(group: Sequence[Compared]) -> list[str]:

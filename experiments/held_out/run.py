@@ -3,10 +3,11 @@
     python experiments/held_out/run.py --cache FILE --yardsticks               # AIM's six settings, one-way, MST
     python experiments/held_out/run.py --cache FILE                            # sketch_aim beside them, tuning side
     python experiments/held_out/run.py --cache FILE --set mechanism.rounds=5   # any candidate
-    python experiments/held_out/run.py --cache FILE --side judging             # the report
+    python experiments/held_out/run.py --cache FILE --side judging --check     # the report
 
 Results stay in the cache, a file outside of the repository: what is there is not run again. A candidate's results count
-for the code that computed them; a yardstick's for any, unless --strict. Exit code: 0, or 1 if a cell failed.
+for the code that computed them; a yardstick's for any, unless --strict. Exit code: 0; 1 if a cell failed or what
+expected.yaml says does not hold.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from pathlib import Path
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from held_cells import YARDSTICKS, Assignments, Cache, Cell, mechanism_of, run_cell, spread  # noqa: E402
-from held_report import Results, cells_table, summary_table  # noqa: E402
+from held_report import Results, cells_table, judged, summary_table  # noqa: E402
 from held_tables import TABLES, available, row_counts  # noqa: E402
 
 from fedsyn.registry import mechanisms  # noqa: E402
@@ -54,6 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compared = results.compared(name)
         print(f"\n{name}: {len(compared)} cells\n")
         print("\n".join([*cells_table(compared), "", *summary_table(compared)]))
+        if options.check:
+            lines, good = judged(HERE, compared)
+            print("\n".join(["", *lines, "", "as expected" if good else "NOT as expected"]))
+            failed |= not good
     return int(failed)
 
 
@@ -123,6 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--strict", action="store_true", help="yardsticks of this very code only")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--quiet", action="store_true", help="no line for each run")
+    parser.add_argument("--check", action="store_true", help="compare with expected.yaml, which is of the judging side")
     parser.add_argument("--list", action="store_true", help="the tables and their sides")
     return parser
 
