@@ -1,4 +1,4 @@
-"""The protocol of experiments/held_out: a split by rule, generated tables that are what they say, cells that are kept."""
+"""The protocol of experiments/held_out: a split by rule, generated tables that are what they say, cells kept."""
 
 import importlib.util
 import itertools
