@@ -95,7 +95,7 @@ def _cells(options: argparse.Namespace, candidates: dict[str, Assignments]) -> I
                 for rows in row_counts(name):
                     if options.rows and not _asked(options.rows, rows, rows == row_counts(name)[-1]):
                         continue
-                    for title, sets in (candidates | _known_yardsticks()).items():
+                    for title, sets in (candidates | YARDSTICKS).items():
                         clients = Cell.clients if title in YARDSTICKS else options.clients
                         yield Cell(name, rows, epsilon, seed, title, sets, clients)
 
