@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,8 +111,8 @@ def summary_table(compared: Sequence[Compared]) -> list[str]:
     """Geometric means and worst cells by epsilon and number of rows, and over all."""
     lines = [
         "| where | cells | / best AIM: mean | worst | above 1.00 | / one-way: mean | worst | above 1.02 "
-        "| nll − MST's: mean | worst | nll − one-way's: worst |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| nll − MST's: median | worst | above 0 | nll − one-way's: worst |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     epsilons = sorted({one.place[2] for one in compared})
     groups: list[tuple[str, list[Compared]]] = [
@@ -139,7 +140,7 @@ def facts_of(compared: Sequence[Compared]) -> dict[str, float]:
             facts[f"{name} mean"] = math.exp(sum(math.log(max(ratio, 1e-12)) for ratio, _ in ratios) / len(ratios))
     nlls = [one.nll - one.mst_nll for one in compared if one.mst_nll is not None]
     if nlls:
-        facts |= {"mst nll worst": max(nlls), "mst nll mean": _mean(nlls)}
+        facts |= {"mst nll worst": max(nlls), "mst nll median": statistics.median(nlls)}
     return facts
 
 
@@ -160,7 +161,11 @@ def _summary(group: Sequence[Compared]) -> list[str]:
         cells += [f"{mean:.3f}", f"{worst:.2f} ({_named(place)})", str(above)]
     to_mst = [(one.nll - one.mst_nll, one.place) for one in group if one.mst_nll is not None]
     to_one_way = [(one.nll - one.one_way_nll, one.place) for one in group if one.one_way_nll is not None]
-    cells += [f"{_mean(d for d, _ in to_mst):.2f}", _worst(to_mst)] if to_mst else ["", ""]
+    if to_mst:
+        median, above = statistics.median(d for d, _ in to_mst), sum(d > 0 for d, _ in to_mst)
+        cells += [f"{median:+.2f}", _worst(to_mst), str(above)]
+    else:
+        cells += ["", "", ""]
     return [*cells, _worst(to_one_way) if to_one_way else ""]
 
 
@@ -175,11 +180,6 @@ def _worst(differences: Sequence[tuple[float, Place]]) -> str:
 
 def _named(place: Place) -> str:
     return f"{place[0]}, n {place[1]}, ε {place[2]:g}"
-
-
-def _mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return sum(listed) / len(listed)
 
 
 def _number(value: float | None, digits: int) -> str:
