@@ -183,7 +183,7 @@ def page(options: argparse.Namespace) -> str:
 
 def results(name: str, options: argparse.Namespace, cache: Cache) -> Iterator[dict[str, Any]]:
     for cell in cells(name, options.seeds):
-        facts = cache.find(cell, any_code=options.any_code)
+        facts = cache.find(cell, any_code=options.any_code and name not in options.again)
         if facts is None:
             facts = run_cell(cell)
             cache.add(facts)
@@ -244,7 +244,7 @@ def costs_table(options: argparse.Namespace, cache: Cache) -> str:
     ]
     for name in mechanisms():
         cell = Cell(COSTS_ON, 0, 1.0, 1, f"costs of {name}", (f"costs={name}",), CLIENTS)
-        facts = cache.find(cell, any_code=options.any_code)
+        facts = cache.find(cell, any_code=options.any_code and name not in options.again)
         if facts is None:
             facts = {"id": cell.id, **asdict(cell), "code": code_hash()}
             try:
@@ -292,6 +292,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--python", nargs="*", default=[], metavar="LIBRARY=INTERPRETER", help="environments of peers")
     parser.add_argument("--limit", type=int, default=600, help="CPU seconds that a run of a peer may take")
     parser.add_argument("--any-code", action="store_true", help="also print what earlier code computed")
+    parser.add_argument(
+        "--again", nargs="*", default=[], metavar="NAME", help="of which only this code's results count"
+    )
     print(page(parser.parse_args(arguments)).rstrip())
     return 0
 
