@@ -55,7 +55,8 @@ class Sketched:
     def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
         """(sketches,) squared L1 errors of the model, in records^2: shrunk squared distances times the support.
 
-        The L1 norm of an error that is spread like sqrt(p) is its L2 norm times the root of the effective support.
+        The L1 norm of an error that is spread like sqrt(p) is its L2 norm times the root of the effective support; no
+        error is larger than 2 n, whatever the noise says.
         """
         squared, spread, support = np.empty((3, len(self.values)))
         for i, probabilities in enumerate(view.probabilities(self.sketcher.cliques)):
@@ -64,7 +65,7 @@ class Sketched:
             squared[i] = squared_distance(self.values[i] - view.model.total * seen, sigma)
             spread[i] = sqrt(2.0 * len(seen)) * sigma * sigma
             support[i] = effective_cells(seen if self.sketcher.kind == "groups" else probabilities)
-        return shrunk(squared, spread) * support
+        return np.minimum(shrunk(squared, spread) * support, (2.0 * view.model.total) ** 2)
 
     def sights(self, model: Model) -> list[Sight]:
         """Where sketches by groups and a model of independent attributes see the same cells."""
