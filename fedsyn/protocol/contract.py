@@ -35,8 +35,8 @@ class Contract:
         accountant: 'zcdp' (also choices by the exponential mechanism), or 'gaussian' (Gaussian noise only).
         central: whether one data holder has all rows (a yardstick, not a federation).
         store: the requests by which it uses a store; empty: it forms sums.
-        own_sizes: whether clients score by their own row counts (`TableClient.size`). Where none does and a whole client
-            is protected, the sum of the counts is released instead of each.
+        own_sizes: whether clients score by their own row counts (`TableClient.size`). Where none does and a whole
+            client is protected, the sum of the counts is released instead of each.
         not_private: why a run is not private, for baselines that read exact data; else empty.
         statement: the privacy statement, with placeholders: {public}, {trust}, {server} (what it sees of a sum),
             {noise} (who draws it), and those of `words`.
@@ -226,7 +226,7 @@ class Contract:
         words = {"public": public_facts(self.config), "sampler": sampler, **aggregation.who_sees_what(), **self.words()}
         if not hasattr(self, "statement"):
             raise ConfigError(f"mechanism '{self.config.mechanism.name}': the contract has no privacy statement")
-        filled = replace(self.statement.filled(words), unit=self.unit.text)
+        filled = self.statement.filled(words)
         if self.finding is not None:
             filled = replace(
                 filled,
@@ -248,7 +248,8 @@ class Contract:
         if not self.unit.caps:
             return filled
         c = self.unit.rows
-        return replace(filled, cost=f"a client pays {c:,}^2 times what is said here for one row: {filled.cost}")
+        cost = f"a client pays {c:,}^2 times what is said here for one row: {filled.cost}"
+        return replace(filled, unit=self.unit.text, cost=cost)
 
     def new_ledger(
         self,

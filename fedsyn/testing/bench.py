@@ -30,6 +30,7 @@ SETTINGS: Mapping[str, Nodes] = {
     "local noise": _LOCAL,
     "distributed noise": _DISTRIBUTED,
     "private sizes and local noise": _PRIVATE | _LOCAL,
+    "a client as the unit": {"privacy": {"client_sizes": "private", "unit": "client", "rows_per_client": 3}},
     "private sizes and distributed noise": _PRIVATE | _DISTRIBUTED,
 }
 

@@ -44,6 +44,7 @@ PAIRWISE = ("privsyn", "fed_privsyn", "ada_fed_privsyn")  # 1,770 pairs of sixty
 SIBLINGS = ("naive_flaim", "augflaim_oracle", "flaim_random", "privsyn", "ada_fed_privsyn")
 COSTLY = (
     "sensitivity",
+    "client_unit",
     "malformed_client",
     "released_values_only",
     "released_files",

@@ -438,7 +438,15 @@ def test_what_the_schema_does_not_call_for_is_refused() -> None:
         )
     plain = client_class("fed_privsyn")
     assert not any(name.startswith("find-") or name == "close" for name in plain.requests)
-    assert set(FindingClient.requests) == {"join", "sizes", "rows", "find-ranges", "find-bins", "find-categories", "close"}
+    assert set(FindingClient.requests) == {
+        "join",
+        "sizes",
+        "rows",
+        "find-ranges",
+        "find-bins",
+        "find-categories",
+        "close",
+    }
     answer = Asked()("one-way", {}, [3], count=1)
     only_wards = Asked(schema="columns: {ward: {kind: categorical, categories: private}}")
     for name, params in (("find-ranges", {}), ("find-bins", {"cells": []})):
