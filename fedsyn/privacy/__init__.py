@@ -23,7 +23,7 @@ from fedsyn.privacy.ledger import Ledger, sampler_of
 from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, Release
 from fedsyn.privacy.selection import SelectionNoise
 from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
-from fedsyn.privacy.unit import ROW, ClientUnit, Unit, kept_rows
+from fedsyn.privacy.unit import ROW, ClientUnit, Unit, kept_rows, unit_from_dict
 
 __all__ = [
     "ADJACENCY",
@@ -54,6 +54,7 @@ __all__ = [
     "kept_rows",
     "sampler_of",
     "sigma_for_rho",
+    "unit_from_dict",
     "zcdp_delta",
     "zcdp_epsilon",
     "zcdp_rho",

@@ -354,6 +354,9 @@ def check_unit(family: type[Contract], config: RunConfig) -> None:
     require(not family.central, f"{where} has one holder of all rows: there is no client to hide among others")
     require(not family.not_private, f"{where} protects nobody: {family.not_private}")
     require(
+        family.accountant in ("zcdp", "gaussian"), f"{where} has an accountant whose costs are those of single rows"
+    )
+    require(
         config.aggregation.protocol in ("plain", "secagg"),
         f"{where} can form its sums under aggregation.protocol: plain or secagg; the crypto party of fhe accounts for "
         "single rows",
