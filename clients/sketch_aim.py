@@ -17,13 +17,14 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fedsyn.aggregation import Contribution
+from fedsyn.config import RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference.capacity import Capacity
 from fedsyn.privacy import PrivacyStatement, gaussian_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import Marginals, OneWay, TableClient, answers
-from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Planned
 from fedsyn.selection.scores import Penalty
 from fedsyn.selection.sketches import Sketcher, make_sketcher
@@ -171,6 +172,14 @@ class SketchAimContract(Contract):
             return Planned(gaussian_rho(sigmas.per_sensitivity), gaussian_rho(sigmas.per_sensitivity))
         one = gaussian_rho(sigmas.marginal)
         return Planned(options.in_round(1) * one, options.planned * one)
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        super().check(config)
+        require(
+            config.federation.participations is None,
+            "federation.participations: 'sketch_aim' asks everybody before its first round; leave it out",
+        )
 
     @cached_property
     def has_choice(self) -> bool:

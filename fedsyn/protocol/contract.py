@@ -19,6 +19,7 @@ from fedsyn.errors import ConfigError, nearest
 from fedsyn.finding.facts import Finding
 from fedsyn.inference.capacity import require_room
 from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, Release, accountant_for
+from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.plan import Planned
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
@@ -101,6 +102,10 @@ class Contract:
         privacy = self.config.privacy
         return self.whole_rho * (1.0 if privacy.client_sizes == "public" else 1.0 - privacy.size_share)
 
+    def paid(self, rounds: int) -> int:
+        """Of so many rounds, those that one row pays for: what noise scales divide the budget over."""
+        return rounds_of_one(self.config.federation, rounds)
+
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """The most that the run's plan has one row pay for a request; a client refuses more.
 
@@ -176,6 +181,8 @@ class Contract:
     def check(cls, config: RunConfig) -> None:
         """Refuses a configuration that this mechanism cannot run; ConfigError says why."""
         federation, node = config.federation, config.aggregation
+        rounds = getattr(cls.options_of(config), "rounds", None)
+        check_participations(config, rounds, once=bool(cls.store), central=cls.central)
         if federation.columns is not None and (
             not cls.store
             or cls.central
@@ -221,6 +228,13 @@ class Contract:
                 cost=f"finding what is private of the schema: sums of counts at 1/(2 sigma^2) for each vector that a "
                 f"row is in, over all clients, at most {self.schema_share:g} of rho; of the rest: {filled.cost}",
             )
+        most = self.config.federation.participations
+        if most is not None and not self.store:
+            filled = replace(
+                filled,
+                cost=f"a row's client takes part in at most {most} round(s), which its own ledger keeps to, and a row "
+                f"pays for those only: {filled.cost}",
+            )
         if self.config.privacy.client_sizes == "public":
             return filled
         return replace(
@@ -229,6 +243,12 @@ class Contract:
             cost=f"the row count once at 1/(2 sigma^2), {self.config.privacy.size_share:g} of rho; of the rest: "
             f"{filled.cost}",
         )
+
+    @property
+    def _bounded(self) -> dict[str, int]:
+        """What a ledger names where clients take part in so many rounds only."""
+        most = self.config.federation.participations
+        return {} if most is None else {"participations": most}
 
     def new_ledger(
         self,
@@ -250,6 +270,7 @@ class Contract:
                 "client_sizes": node.client_sizes,
                 "amplification_by_sampling": False,
                 "seeded": randomness.seeded,
+                **self._bounded,
                 **aggregation.assumptions(),
             },
             noise_by="server",
