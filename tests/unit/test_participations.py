@@ -28,7 +28,7 @@ from fedsyn.wire.holder import Holder
 TABLE = awkward_table("missing_values")
 FEDERATION = federation_of(TABLE, False)
 K = len(FEDERATION.parts)
-FAMILIES = ("augflaim", "naive_flaim", "flaim_random", "fed_naive_bayes", "distributed_aim")
+FAMILIES = ("augflaim", "naive_flaim", "flaim_random", "fed_naive_bayes", "distributed_aim", "sketch_aim")
 
 
 def config(name: str, rounds: int, m: int | None, p: float, **nodes: Any) -> Any:
