@@ -18,6 +18,7 @@ import numpy.typing as npt
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model
 from fedsyn.plugins.clients.sketch_aim import Sigmas, SketchAimClient, SketchAimContract, Sketches
+from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
 from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts
 from fedsyn.protocol.client import Marginals, OneWay
 from fedsyn.protocol.strategy import Protocol
@@ -102,7 +103,7 @@ class SketchAim(ByCohorts):
         self.estimate(measurements)
         if self.model is None or not which:
             return
-        sums = yield self.sum_of_sketches(which, sigmas.per_sensitivity, self.everyone())  # step 2
+        sums = yield self.sum_of_sketches(which, sigmas)  # step 2
         if not self.is_open(sums, "sketches"):
             return
         sketched = self.sketches_of(which, sums)
@@ -136,11 +137,14 @@ class SketchAim(ByCohorts):
         mass = {name: self.model.project((name,)) for name in self.domain}
         return [pack_grouping(grouping_of(self.domain, cliques, self.options.width, mass))]
 
-    def sum_of_sketches(self, which: list[int], per_sensitivity: float, cohort: Sequence[int]) -> Sum:
-        """One vector of all sketches, with noise for its sensitivity."""
+    def sum_of_sketches(
+        self, which: list[int], sigmas: Sigmas | CohortBudget, cohort: Sequence[int] | None = None
+    ) -> Sum:
+        """One vector of all sketches, with noise for its sensitivity; of everybody, or of a cohort."""
         request, arrays = Sketches(cliques=which), self.groups([self.candidates.cliques[i] for i in which])
         sensitivity = request.layout(self.contract, arrays).sensitivity
-        return Sum(cohort, request, per_sensitivity * sensitivity, arrays)
+        asked = self.everyone() if cohort is None else cohort
+        return Sum(asked, request, sigmas.per_sensitivity * sensitivity, arrays)
 
     def sketches_of(self, which: list[int], sums: Summed) -> Sketched:
         """The opened sketches; the model, and so the groups, are those that they were asked for with."""

@@ -82,7 +82,7 @@ class ByCohorts(MechanismStrategy):
                 self.pool(ones, sums, slice(None))
                 self.model = None
                 self.estimate(ones.measurements(self.total))
-                sums = yield self.sum_of_sketches(which, budget.per_sensitivity, cohort)
+                sums = yield self.sum_of_sketches(which, budget, cohort)
                 if self.is_open(sums, "sketches"):
                     chosen = self.best_plan(self.sketches_of(which, sums), budget, t)
                     pooled = Pool([self.candidates.cliques[i] for i in chosen])
@@ -147,7 +147,7 @@ class ByCohorts(MechanismStrategy):
     def sketched(self) -> list[int]: ...
 
     @abstractmethod
-    def sum_of_sketches(self, which: list[int], per_sensitivity: float, cohort: Sequence[int]) -> Sum: ...
+    def sum_of_sketches(self, which: list[int], sigmas: Any, cohort: Sequence[int] | None = None) -> Sum: ...
 
     @abstractmethod
     def sketches_of(self, which: list[int], sums: Summed) -> Any: ...
