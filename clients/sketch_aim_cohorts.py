@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from fedsyn.privacy import gaussian_rho, sigma_for_rho
+from fedsyn.protocol.common import Marginals
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Planned
 from fedsyn.wire.requests import CandidateIndices, Layout, SumRequest
@@ -78,12 +79,13 @@ class CohortBudget:
         return sigma_for_rho(self.each / (self.attributes + chosen))
 
     def planned(self, name: str, layout: Layout | None) -> Planned | None:
-        """The most that each request may cost a row: in one round, and in all m."""
+        """The most that each of the mechanism's requests may cost a row: in one round, and in all m."""
         if layout is None:
             return None
         once = {
+            Marginals.name: 0.0,  # of the other schedule
             "one-way": self.attributes * gaussian_rho(self.first_one_way),
             "sketch": gaussian_rho(self.per_sensitivity),
             MeasureAll.name: layout.count * gaussian_rho(self.marginal(layout.count - self.attributes)),
-        }.get(name, 0.0)
-        return Planned(once, self.most * once)
+        }.get(name)
+        return None if once is None else Planned(once, self.most * once)

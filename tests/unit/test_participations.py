@@ -20,7 +20,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.settings import FederationNode
 from fedsyn.testing.accounting import rho_of_entries, within_budget
 from fedsyn.testing.faults import vanish
-from fedsyn.testing.harness import Outcome, config_of, execute, federation_of, finished
+from fedsyn.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished
 from fedsyn.testing.schemas import awkward_table
 from fedsyn.wire.envelope import ANSWER, Envelope
 from fedsyn.wire.holder import Holder
@@ -217,6 +217,26 @@ def test_a_store_asks_each_client_once_in_whatever_round() -> None:
     cohorts = [tuple(record.cohort) for record in outcome.strategy.records[1:]]
     assert len(cohorts) == 4 and len({k for cohort in cohorts for k in cohort}) == min(4, K)
     assert any("nobody is left" in note for record in outcome.strategy.records for note in record.notes) == (K < 4)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["sketch_aim", "augflaim"])
+@pytest.mark.parametrize("setup", ["run", "sum"])
+def test_secure_sums_over_cohorts_are_their_simulation_and_no_committee_counts(name: str, setup: str) -> None:
+    """With one setup a run all clients are asked for keys in round 1, a committee in every round: that is no part."""
+    parts = tuple(TABLE.encode()[k::12] for k in range(12))
+    noise = {"noise": "distributed", "corrupted": 0.1, "dropout": 0.1}
+    federation = {"participation": 0.5, "participations": 1}
+    outcomes = []
+    for protocol in ({"protocol": "plain"}, {"protocol": "secagg", "setup": setup}):
+        made = config_of(name, 12, {"rounds": 2}, federation=federation, aggregation={**noise, **protocol})
+        outcomes.append(finished(execute(made, Federation(TABLE, parts))))
+    plain, secure = outcomes
+    assert not any(record.dropped for record in secure.strategy.records)
+    assert plain.arrays.keys() == secure.arrays.keys()
+    assert all(np.array_equal(plain.arrays[key], secure.arrays[key]) for key in plain.arrays)
+    assert secure.ledgers.keys() == set(range(12))
+    assert plain.strategy.ledger.spent == secure.strategy.ledger.spent
 
 
 # A server that asks once more ----------------------------------------------------------------------------------------
