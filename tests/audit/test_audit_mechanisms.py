@@ -42,6 +42,8 @@ AUDITS = {
         Case("fed_naive_bayes", "local", ROUNDS),
         Case("distributed_aim", "distributed", ROUNDS),
         Case("sketch_aim", "local", {**ROUNDS, "marginals": 3}),
+        Case("mst", "server"),
+        Case("fed_mst", "local"),
         Case("privsyn", "server", shape=WIDE),
         Case("fed_privsyn", "distributed", shape=WIDE),
         Case("ada_fed_privsyn", "distributed", {"fraction": 1.0, "every": 1}, shape=WIDE),

@@ -37,7 +37,7 @@ OPTIONS = {  # with two local rounds FLAIM's clients are sent measurements, whic
 
 
 def table() -> AwkwardTable:
-    """Four columns, one of them wide enough for several resolutions."""
+    """Four columns, one of them wide enough for several resolutions, and two of them alike."""
     columns: dict[str, Column] = {
         name: CategoricalColumn(categories=tuple(range(n)), other=False) for name, n in (("a", 3), ("b", 2), ("d", 4))
     }
@@ -45,6 +45,7 @@ def table() -> AwkwardTable:
     schema = Schema(columns=columns)
     rng = np.random.default_rng(3)
     codes = (rng.random((60, 4)) ** 2 * np.array(schema.domain.shape)).astype(schema.dtype)
+    codes[:, 2] = codes[:, 0]  # a pair that no mechanism leaves out
     return AwkwardTable("four columns", schema, schema.decode(codes, rng))
 
 
