@@ -7,9 +7,8 @@ its privacy. The client half is in `clients/sketch_aim_cohorts.py`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from math import ceil, log, sqrt
+from collections.abc import Mapping, Sequence
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,7 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement
-from fedsyn.inference.capacity import Capacity
-from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget, MeasureAll
+from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, CohortBudget, MeasureAll
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.cohorts import cohort_size
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
@@ -26,32 +24,37 @@ from fedsyn.wire.requests import Sum, Summed
 
 
 class Pool:
-    """Sums of the same marginals over one cohort after the other, added up: the table of all who were in one of them.
+    """Sums of one marginal over one cohort after the other, added up: the table of all who were in one of them.
 
     Each brings noise of its own, so the noise of c cohorts' total is the root of c times that of one; what it no longer
     has is the error of a cohort that is unlike the others.
 
     Args:
-        cliques: of the marginals.
+        clique: of the marginal.
     """
 
-    def __init__(self, cliques: Sequence[Clique]) -> None:
-        self.cliques = list(cliques)
-        self.totals: list[npt.NDArray[np.float64]] = []
+    def __init__(self, clique: Clique) -> None:
+        self.clique = clique
+        self.total: npt.NDArray[np.float64] | None = None
         self.variance = self.rows = 0.0
 
-    def add(self, arrays: Sequence[npt.NDArray[np.float64]], sigma: float, rows: float) -> None:
-        """One cohort's noisy sums, their standard deviation, and the cohort's rows."""
-        self.totals = [a + b for a, b in zip(self.totals, arrays, strict=True)] if self.totals else list(arrays)
+    def add(self, values: npt.NDArray[np.float64], sigma: float, rows: float) -> None:
+        """One cohort's noisy sum, its standard deviation, and the cohort's rows."""
+        self.total = values if self.total is None else self.total + values
         self.variance += sigma * sigma
         self.rows += rows
 
-    def measurements(self, total: float) -> list[Measurement]:
-        """Brought to the federation's total: whoever was asked stands for everybody."""
+    def measurement(self, total: float) -> list[Measurement]:
+        """Brought to the federation's total, or none: whoever was asked stands for everybody.
+
+        Of those who were not, the rows are missing: as if each row were there by chance, a cell of n_c records has a
+        variance of n_c (f - 1), f the expansion, which is added to that of the noise.
+        """
+        if self.total is None:
+            return []
         factor = total / max(1.0, self.rows)
-        sigma = float(np.sqrt(self.variance)) * factor
-        pairs = zip(self.cliques, self.totals, strict=True) if self.totals else ()
-        return [Measurement(clique, values * factor, sigma) for clique, values in pairs]
+        missing = total * max(0.0, factor - 1.0) / self.total.size
+        return [Measurement(self.clique, self.total * factor, sqrt(self.variance * factor * factor + missing))]
 
 
 class ByCohorts(MechanismStrategy):
@@ -61,85 +64,92 @@ class ByCohorts(MechanismStrategy):
     is worth. So there is one choice, after the first cohort's one-way marginals and sketches, and every later cohort is
     asked for the same marginals: their sums add up to those of all clients but the first cohort's. One-way marginals
     are asked of every cohort. A client sends one vector in all, or two.
-
-    M, the number of marginals, is the one whose predicted gain is largest (`best_plan`).
     """
 
     def by_cohorts(self) -> Protocol:
         contract: Any = self.contract
         budget: CohortBudget = contract.budget_of_cohorts(self.ledger.remaining_rho)
-        ones, pooled = Pool([(name,) for name in self.domain]), Pool([])
+        ones = [Pool((name,)) for name in self.domain]
+        pooled: list[Pool] = []
+        kappa: float | None = None
         which = self.sketched()
-        chosen: list[int] | None = None if which else []
+        request = None if which else MeasureAll(one_way=[1] * len(ones), cliques=[], weights=[])
         for t in range(1, self.options.rounds + 1):
             self.begin_round(t)
             cohort = self.sample(self.config.federation.participation)
-            if chosen is None:
+            if request is None:
                 self.record.sigma = budget.first_one_way
                 sums = yield Sum(cohort, OneWay(), budget.first_one_way)
                 if not self.is_open(sums, "one-way marginals"):
                     continue
-                self.pool(ones, sums, slice(None))
+                self.pool(ones, sums.arrays, [sums.sigmas[0]] * len(ones), sums)
                 self.model = None
-                self.estimate(ones.measurements(self.total))
+                self.estimate(measurements(ones, self.total))
                 sums = yield self.sum_of_sketches(which, budget, cohort)
                 if self.is_open(sums, "sketches"):
-                    chosen = self.best_plan(self.sketches_of(which, sums), budget, t)
-                    pooled = Pool([self.candidates.cliques[i] for i in chosen])
-                    self.selected(pooled.cliques)
+                    with self.timed("select"):
+                        sketched = self.sketches_of(which, sums)
+                        kappa = self.pull_of(sketched)
+                        request = self.request_of(self.planned_of_cohorts(sketched, self.later_mu2(budget, t)))
+                    pooled = [Pool(clique) for clique in request.measured(contract)[len(ones) :]]
+                    self.selected([pool.clique for pool in pooled])
                 continue
-            self.record.sigma = budget.marginal(len(chosen))
-            sums = yield Sum(cohort, MeasureAll(cliques=chosen), self.record.sigma)
+            self.record.sigma = budget.later(request.layout(contract, ()).sensitivity)
+            sums = yield Sum(cohort, request, self.record.sigma)
             if self.is_open(sums, "marginals"):
-                self.pool(ones, sums, slice(len(ones.cliques)))
-                self.pool(pooled, sums, slice(len(ones.cliques), None))
+                weights = np.array([*request.one_way, *request.weights])
+                parts = self.parts_of(request, sums.arrays[0])
+                values = [part / weight for part, weight in zip(parts, weights, strict=True)]
+                self.pool([*ones, *pooled], values, sums.sigmas[0] / weights, sums)
         self.model = None  # its one-way marginals were those of one cohort
-        self.estimate(ones.measurements(self.total))
-        if pooled.totals:
-            self.estimate([*ones.measurements(self.total), *pooled.measurements(self.total)], last=True)
+        self.estimate(measurements(ones, self.total))
+        self.estimate(measurements([*ones, *pooled], self.total), True, kappa)
 
-    def pool(self, pool: Pool, sums: Summed, which: slice) -> None:
-        """Adds some arrays of an opened sum, whose noise is the same on each."""
-        if pool.cliques:
-            pool.add(sums.arrays[which], sums.sigmas[0], self.rows(sums.contributors))
+    def later_mu2(self, budget: CohortBudget, t: int) -> float:
+        """What the cohorts after round t can give together, as 1/sigma^2 on the federation's counts.
 
-    def best_plan(self, sketched: Any, budget: CohortBudget, t: int) -> list[int]:
-        """The candidates that all later cohorts measure.
-
-        With M of them every marginal's noise goes as the root of d + M. For each M of a growing sequence the best M are
-        chosen under that noise, and what they gain is predicted: for each, its weight times (its distance from the
-        model of the first cohort's one-way marginals, as the sketches estimate it, less the noise of the pooled sums),
-        less what the one-way marginals' noise grows by. The largest prediction wins; if none is above 0, nothing is
-        measured but one-way marginals. A function of released values. The cohort that tells is small, its sketches'
-        noise is large, and the best of many are looked for: so much is taken off every squared distance that noise
-        alone does not pass for one.
+        A sum over one of F cohorts' worth of rows, with noise sigma; c of them have c sigma^2 together, and are brought
+        to the federation by F/c: a precision of c/F^2 times 1/sigma^2.
         """
-        # The largest of m noises exceeds this many standard deviations about never: none passes for a distance.
-        sketched = replace(sketched, caution=max(sketched.caution, sqrt(2.0 * log(max(2, len(sketched.values))))))
-        node, left = self.config.federation, self.options.rounds - t
-        cohort = cohort_size(node.participation, node.minimum_cohort, len(self.clients))
-        # Of `left` cohorts' rows, where each has as many as the others, brought to the federation's.
-        scale = len(self.clients) / (cohort * sqrt(left)) if left else np.inf
-        best: tuple[float, list[int]] = (0.0, [])
-        for most in _growing():
-            self.capacity = Capacity(self.domain, self.config.inference)
-            gain, chosen = self.gain_of(sketched, budget, most, float(scale)) if left else (0.0, [])
-            if gain > best[0]:
-                best = gain, chosen
-            if len(chosen) < most:
-                break
-        self.capacity = Capacity(self.domain, self.config.inference)
-        self.capacity.add([self.candidates.cliques[i] for i in best[1]])
-        if not best[1]:
-            self.record.notes.append("no marginal promises more than its noise: one-way marginals alone are measured")
-        return sorted(best[1])
+        left: int = self.options.rounds - t
+        return 2.0 * budget.each * left * self.share_of_cohort**2
 
-    def gain_of(self, sketched: Any, budget: CohortBudget, most: int, scale: float) -> tuple[float, list[int]]:
-        """What at most `most` candidates are predicted to gain together, in weighted records, and which."""
-        chosen = self.best_under(sketched, budget.marginal(most) * scale, most)
-        sigma, alone = (budget.marginal(k) * scale for k in (len(chosen), 0))
-        gains = self.predicted(sketched, chosen, sigma)
-        return gains - self.one_way_cost(sigma - alone), chosen
+    @property
+    def share_of_cohort(self) -> float:
+        """The share of the clients that a cohort has."""
+        node = self.config.federation
+        return cohort_size(node.participation, node.minimum_cohort, len(self.clients)) / len(self.clients)
+
+    def pool(
+        self,
+        pools: Sequence[Pool],
+        arrays: Sequence[npt.NDArray[np.float64]],
+        sigmas: Sequence[float] | npt.NDArray[np.float64],
+        sums: Summed,
+    ) -> None:
+        """Adds the marginals of an opened sum to their pools."""
+        for pool, values, sigma in zip(pools, arrays, sigmas, strict=True):
+            pool.add(values, float(sigma), self.rows(sums.contributors))
+
+    def parts_of(self, request: MeasureAll, vector: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+        """The marginals inside a vector, still times their weights."""
+        shapes = [self.domain.shape_of(q) for q in request.measured(self.contract)]
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+        return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes, strict=True)]
+
+    def request_of(self, plan: Mapping[int, float]) -> MeasureAll:
+        """The request that divides a cohort's budget as the plan does, up to the rounding of the weights.
+
+        An attribute of no query of the workload has the least of the other attributes' shares.
+        """
+        cliques = self.candidates.cliques
+        ones = {cliques[i][0]: share for i, share in plan.items() if len(cliques[i]) == 1}
+        chosen = [i for i in plan if len(cliques[i]) > 1]
+        least = min(ones.values(), default=max(plan.values(), default=1.0))
+        shares = [*(ones.get(name, least) for name in self.domain), *(plan[i] for i in chosen)]
+        weights = [max(1, round(FINEST * sqrt(share / max(shares)))) for share in shares]
+        d = len(self.domain)
+        return MeasureAll(one_way=weights[:d], cliques=chosen, weights=weights[d:])
 
     # What sketch_aim says ---------------------------------------------------------------------------------------------
 
@@ -147,27 +157,19 @@ class ByCohorts(MechanismStrategy):
     def sketched(self) -> list[int]: ...
 
     @abstractmethod
-    def sum_of_sketches(self, which: list[int], sigmas: Any, cohort: Sequence[int] | None = None) -> Sum: ...
+    def sum_of_sketches(self, which: list[int], scales: Any, cohort: Sequence[int] | None = None) -> Sum: ...
 
     @abstractmethod
     def sketches_of(self, which: list[int], sums: Summed) -> Any: ...
 
     @abstractmethod
-    def best_under(self, sketched: Any, sigma: float, most: int) -> list[int]:
-        """At most so many candidates of the largest positive gain under that noise, which the model can take."""
+    def pull_of(self, sketched: Any) -> float | None:
+        """kappa, as the sketches tell it."""
 
     @abstractmethod
-    def predicted(self, sketched: Any, chosen: Sequence[int], sigma: float) -> float:
-        """Sum of w_q (distance - expected noise) over them."""
-
-    @abstractmethod
-    def one_way_cost(self, sigma: float) -> float:
-        """Sum of w_q times the expected noise of that scale over the one-way marginals."""
+    def planned_of_cohorts(self, sketched: Any, mu2: float) -> dict[int, float]:
+        """Candidate -> 1/sigma^2 of everything that is measured with so much, one-way marginals too."""
 
 
-def _growing() -> Iterator[int]:
-    """1, 2, 3, 4, 5, 7, 9, 12, 15, 19, ...: by a quarter."""
-    number = 1
-    while True:
-        yield number
-        number = ceil(1.25 * number)
+def measurements(pools: Sequence[Pool], total: float) -> list[Measurement]:
+    return [measured for pool in pools for measured in pool.measurement(total)]

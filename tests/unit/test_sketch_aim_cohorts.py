@@ -9,11 +9,11 @@ import pytest
 
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError
-from fedsyn.plugins.clients.sketch_aim import SketchAimClient, Sketches
+from fedsyn.plugins.clients.sketch_aim import SketchAimClient, Sketches, Weighed
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget, MeasureAll
 from fedsyn.plugins.strategies.sketch_aim_cohorts import Pool
 from fedsyn.privacy import gaussian_rho
-from fedsyn.protocol.client import Marginals, OneWay
+from fedsyn.protocol.client import OneWay
 from fedsyn.testing.faults import vanish
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.testing.schemas import awkward_table
@@ -69,11 +69,14 @@ def test_pooled_sums_are_those_of_all_who_were_asked() -> None:
         if len(clique) > 1:
             exact = count(others, DOMAIN, [clique])[0] * len(CODES) / len(others)
             assert np.abs(strategy.model.project(clique) - exact).sum() < 0.35 * len(CODES)
-    pool = Pool(ONES)
-    for k in range(K):
-        pool.add([a.astype(float) for a in count(FEDERATION.parts[k], DOMAIN, ONES)], 2.0, len(FEDERATION.parts[k]))
-    for measured, whole in zip(pool.measurements(float(len(CODES))), count(CODES, DOMAIN, ONES), strict=True):
-        assert np.allclose(measured.values, whole) and measured.sigma == pytest.approx(2.0 * np.sqrt(K))
+    whole = count(CODES, DOMAIN, ONES)
+    for clique, exact in zip(ONES, whole, strict=True):
+        pool = Pool(clique)
+        assert pool.measurement(1.0) == []
+        for k in range(K):
+            pool.add(count(FEDERATION.parts[k], DOMAIN, [clique])[0].astype(float), 2.0, len(FEDERATION.parts[k]))
+        (measured,) = pool.measurement(float(len(CODES)))
+        assert np.allclose(measured.values, exact) and measured.sigma == pytest.approx(2.0 * np.sqrt(K))
 
 
 @pytest.mark.parametrize(("rounds", "m", "p"), [(4, 1, 0.25), (4, 2, 0.5), (2, 2, 1.0), (3, 1, 0.125)])
@@ -128,19 +131,21 @@ def test_a_client_refuses_less_noise_than_planned(m: int) -> None:
     rho, d = contract.plan_rho, len(DOMAIN)
     budget = CohortBudget.of(rho, d, m)
     two = [i for i, q in enumerate(contract.candidates.cliques) if len(q) == 2][:2]
-    for chosen in ([], two[:1], two):
-        request = MeasureAll(cliques=chosen)
+    for chosen, weights in (([], []), (two[:1], [3]), (two, [16, 1])):
+        request = MeasureAll(one_way=[1] * (d - 1) + [9], cliques=chosen, weights=weights)
         layout = request.layout(contract, ())
+        assert layout.sensitivity == pytest.approx(np.sqrt(d - 1 + 81 + sum(w * w for w in weights)))
         planned = contract.planned(request, layout)
         assert planned is not None and planned.once == pytest.approx(rho / m) and planned.in_all == pytest.approx(rho)
-        assert layout.count * gaussian_rho(budget.marginal(len(chosen))) == pytest.approx(planned.once)
+        sigma = budget.later(layout.sensitivity)
+        assert gaussian_rho(sigma, layout.sensitivity) == pytest.approx(planned.once)
     one_way = contract.planned(OneWay(), OneWay().layout(contract, ()))
     assert one_way is not None and one_way.once == pytest.approx(rho / m / 2)
-    marginals = Marginals(cliques=two)
-    nothing = contract.planned(marginals, marginals.layout(contract, ()))
+    weighed = Weighed(cliques=two, weights=[1, 1])
+    nothing = contract.planned(weighed, weighed.layout(contract, ()))
     assert nothing is not None and nothing.once == 0.0  # what the other schedule asks for is no part of this plan
     unbounded = SketchAimClient.Contract(config(m=None), DOMAIN)
-    request = MeasureAll(cliques=two)
+    request = MeasureAll(one_way=[1] * d, cliques=two, weights=[1, 1])
     other = unbounded.planned(request, request.layout(unbounded, ()))
     assert other is not None and other.once == 0.0
-    assert Sketches.name == "sketch" and MeasureAll.name not in (OneWay.name, Marginals.name)
+    assert Sketches.name == "sketch" and MeasureAll.name not in (OneWay.name, Weighed.name)
