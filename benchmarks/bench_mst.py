@@ -1,8 +1,8 @@
 """MST central and federated: workload error, likelihood, and how long a sketch should be.
 
 Each table at each epsilon, 64 random 3-way marginals, ten even clients, a trusted server's noise. The baseline of the
-same run is one-way marginals alone. `fed_mst` with a fixed width stands beside the derived one. Skipped, with a reason,
-where FEDSYN_DATA does not hold a table.
+same run is one-way marginals alone. `fed_mst` that measures its pairs in all cells, and with sketches of a fixed width,
+stands beside the derived ones. Skipped, with a reason, where FEDSYN_DATA does not hold a table.
 
     python benchmarks/bench_mst.py [--tables adult_flaim shoppers compas insurance] [--epsilons 0.3 1 3] [--seeds 3]
 """
@@ -30,6 +30,7 @@ SETTINGS: tuple[tuple[str, ...], ...] = (
     ("mechanism.name=fed_naive_bayes", "mechanism.rounds=1"),
     ("mechanism.name=mst",),
     ("mechanism.name=fed_mst",),
+    ("mechanism.name=fed_mst", "mechanism.ablation.resolution=cells"),
     *(("mechanism.name=fed_mst", f"mechanism.width={width}") for width in (4, 9, 16, 36, 64)),
 )
 
