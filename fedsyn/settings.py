@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -224,6 +224,10 @@ class InferenceNode(Node):
         solver: 'accelerated' (Bregman proximal gradient) or 'mirror_descent'.
         iterations: of the fit after every round; null: the mechanism's own default.
         final_iterations: of the last fit; null: the mechanism's own default.
+        until_noise: a fit ends when the noise of the measurements explains what is left of them, if that is before its
+            last iteration; null: as the mechanism has it.
+        shrinkage: kappa, so many pseudo-records of the independent model pull a fit towards it; 'released': found from
+            released values; 0: none; null: as the mechanism has it. Needs the native engine.
         max_cells: largest model, in cells of the junction tree's cliques.
         max_pass_cost: largest cost of one message-passing sweep, in cells touched.
     """
@@ -232,5 +236,7 @@ class InferenceNode(Node):
     solver: Literal["accelerated", "mirror_descent"] = "accelerated"
     iterations: int | None = Field(default=None, ge=1)
     final_iterations: int | None = Field(default=None, ge=1)
+    until_noise: bool | None = None
+    shrinkage: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["released"] | None = None
     max_cells: int = Field(default=1_000_000, ge=1)
     max_pass_cost: float = Field(default=4_000_000, gt=0)
