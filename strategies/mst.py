@@ -16,6 +16,7 @@ from scipy.special import chdtri
 
 from fedsyn.counting.reductions import dot
 from fedsyn.errors import ProtocolError
+from fedsyn.inference.shrinkage import pseudo_records
 from fedsyn.plugins.clients.mst import (
     CoarsePairs,
     FedMstClient,
@@ -98,6 +99,9 @@ class FedMst(Mst):
 
     Client = FedMstClient
     contract: FedMstContract
+    until_noise = True
+    shrinks = True
+    pull_by: float | None = None  # kappa, from the tree's pairs as they were measured
 
     def protocol(self) -> Protocol:
         third, ones = self.contract.third(self.ledger.remaining_rho), [(name,) for name in self.domain]
@@ -119,7 +123,7 @@ class FedMst(Mst):
         else:
             self.record.notes.append("no pair promises more than its noise: the one-way marginals are measured again")
             measurements += self.opened((yield Sum(cohort, OneWay(), one_way.sigma)), ones)
-        self.estimate(measurements, last=True)
+        self.estimate(measurements, True, self.pull_by)
 
     # The tree ---------------------------------------------------------------------------------------------------------
 
@@ -214,6 +218,9 @@ class FedMst(Mst):
         sums = yield Sum(cohort, request, self.record.sigma, [coarse.pack()])
         self.selected(cliques)
         opened = self.opened(sums, cliques)
+        self.pull_by = pseudo_records(
+            [coarse.sight(i, m.values, m.sigma, mass) for i, m in enumerate(opened)], self.total
+        )
         return [coarse.expanded(i, m.values, m.sigma, mass) for i, m in enumerate(opened)]
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement
+from fedsyn.inference.shrinkage import Sight
 from fedsyn.selection.sketches import equal_groups, group_counts
 
 Floats = npt.NDArray[np.float64]
@@ -139,6 +140,15 @@ class Coarse:
             out.append(np.bincount(cell, minlength=math.prod(shape)).reshape(shape))
         return out
 
+    def sight(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Sight:
+        """Coarse marginal i beside what independent attributes have there; arguments as of `expanded`."""
+        independent = np.ones(())
+        for name, group, count in zip(self.cliques[i], self.groups[i], self.shapes[i], strict=True):
+            p = np.maximum(np.asarray(mass[name], np.float64), 0.0)
+            own = np.bincount(group, weights=p / max(p.sum(), 1e-300), minlength=count)
+            independent = np.multiply.outer(independent, own)
+        return Sight(independent.ravel(), np.asarray(values, np.float64).ravel(), sigma)
+
     def expanded(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Measurement:
         """Coarse marginal i as a measurement of cells.
 
@@ -162,7 +172,7 @@ class Coarse:
             weights = np.multiply.outer(weights, own)
             squares = np.multiply.outer(squares, np.bincount(group, weights=own * own, minlength=count))
         cells = np.asarray(values, np.float64).reshape(shape)[np.ix_(*self.groups[i])]
-        return Measurement(clique, cells * weights, sigma * math.sqrt(float(squares.mean())))
+        return Measurement(clique, cells * weights, sigma * math.sqrt(float(squares.mean())), math.prod(shape))
 
 
 def _counts(domain: Domain, clique: Clique, cells: int) -> tuple[int, ...]:

@@ -12,6 +12,8 @@ from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, estimate
+from fedsyn.inference.measurements import merge
+from fedsyn.inference.triangulation import axes_of
 from fedsyn.selection.coarse import Coarse, best_cells, resolution
 
 DOMAIN = Domain(("a", "b", "c"), (12, 8, 5), ordered={"a": 12, "b": 7})
@@ -64,7 +66,9 @@ def test_groups_come_back_from_a_message() -> None:
     made = coarse(20, 15)
     back = Coarse.unpack(DOMAIN, PAIRS, made.shapes, made.pack())
     assert back.shapes == made.shapes
-    assert all(np.array_equal(a, b) for x, y in zip(back.groups, made.groups, strict=True) for a, b in zip(x, y, strict=True))
+    assert all(
+        np.array_equal(a, b) for x, y in zip(back.groups, made.groups, strict=True) for a, b in zip(x, y, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,3 +123,31 @@ def test_a_coarse_measurement_weighs_in_a_fit_as_its_noise_says() -> None:
     fine = Coarse.of(domain, (("a", "b"),), (16,), mass)
     assert fine.expanded(0, np.ones((4, 4)), 1.5, mass).sigma == 1.5
     assert isinstance(fine.expanded(0, np.ones((4, 4)), 1.5, mass), Measurement)
+
+
+def test_a_fit_expects_as_much_noise_as_there_was() -> None:
+    """The squared noise that expanded cells carry, in units of their sigma^2: one a group, on average over 2,000 draws.
+
+    Within 5 standard errors. A fit that ends where noise explains what is left counts so many.
+    """
+    made, rng = coarse(20, 15), np.random.default_rng(3)
+    zero = np.zeros(made.shapes[0])
+    draws = []
+    for _ in range(2000):
+        m = made.expanded(0, zero + rng.normal(0, 3.0, zero.shape), 3.0, MASS)
+        draws.append(float(((m.values / m.sigma) ** 2).sum()))
+    assert m.noises == zero.size and abs(np.mean(draws) - m.noises) < 5 * np.std(draws) / math.sqrt(2000)
+    again = Measurement(m.clique, m.values, m.sigma, 3)
+    axes = axes_of(DOMAIN)
+    assert [one.noisy for one in merge(axes, [m])] == [zero.size]
+    assert [one.noisy for one in merge(axes, [again, m])] == [zero.size]
+    assert [one.noisy for one in merge(axes, [m, Measurement(m.clique, m.values, 1.0)])] == [96]
+
+
+def test_a_sight_is_what_independent_attributes_have_in_the_groups() -> None:
+    made = coarse(20, 15)
+    table = made.of_rows(CODES)[0].astype(float)
+    sight = made.sight(0, table, 3.0, {name: 500.0 * p for name, p in MASS.items()})
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)).ravel() / 500**2
+    np.testing.assert_allclose(sight.independent, expected, rtol=1e-12)
+    assert sight.sigma == 3.0 and np.array_equal(sight.values, table.ravel())
