@@ -34,8 +34,7 @@ Floats = npt.NDArray[np.float64]
 def shrunk(squared: Floats, spread: Floats) -> Floats:
     """Posterior means of non-negative squared distances, from unbiased estimates: empirical Bayes.
 
-    The prior is exponential; its mean is that of the estimates, less one standard deviation of it: where nothing but
-    noise shows, nothing is believed.
+    The prior is exponential, its mean that of the estimates: where nothing but noise shows, nothing is believed.
 
     Args:
         squared: (m,) unbiased estimates.
@@ -43,7 +42,7 @@ def shrunk(squared: Floats, spread: Floats) -> Floats:
     """
     if not len(squared):
         return squared
-    mean = float(np.mean(squared)) - sqrt(float(np.add.reduce(spread**2))) / len(spread)
+    mean = float(np.mean(squared))
     centre = squared - spread**2 / max(mean, 1e-3 * float(np.mean(spread)))
     z = centre / spread
     above: Floats = np.exp(-0.5 * z * z - 0.5 * np.log(2.0 * pi) - log_ndtr(z))
