@@ -26,7 +26,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, NodeError, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
-from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for, gaussian_rho
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_rho
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
@@ -104,7 +104,7 @@ class TableClient(NumPyClient):
         if account is None and "ledger" in holder.state:
             return Ledger.from_dict(holder.state["ledger"])
         budget = holder.budget or PrivacyBudget(privacy.epsilon, privacy.delta)
-        accountant = accountant_for(self.contract.accountant, budget)
+        accountant = self.contract.accountant_of(budget)
         ledger = Ledger(budget, accountant, noise_by="client", record=None if account is None else account.charge)
         ledger.reenter(() if account is None else account.releases)
         return ledger

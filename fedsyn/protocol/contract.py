@@ -18,7 +18,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.finding.facts import Finding
 from fedsyn.inference.capacity import require_room
-from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, Release, accountant_for
+from fedsyn.privacy import Accountant, Ledger, PrivacyBudget, PrivacyStatement, Release, accountant_for
 from fedsyn.protocol.plan import Planned
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
@@ -32,7 +32,8 @@ class Contract:
 
     Class attributes that a family sets:
         Options: pydantic model of the keys of the `mechanism` node beside `name`.
-        accountant: 'zcdp' (also choices by the exponential mechanism), or 'gaussian' (Gaussian noise only).
+        accountant: 'zcdp' (also choices by the exponential mechanism), 'gaussian' (Gaussian noise only), or 'renyi'
+            (also steps of DP-SGD; the family then defines `accountant_of`).
         central: whether one data holder has all rows (a yardstick, not a federation).
         store: the requests by which it uses a store; empty: it forms sums.
         not_private: why a run is not private, for baselines that read exact data; else empty.
@@ -89,11 +90,15 @@ class Contract:
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
+    def accountant_of(self, budget: PrivacyBudget) -> Accountant:
+        """What adds up the costs of this run for a party with such a budget; all of it is the capacity."""
+        return accountant_for(self.accountant, budget)
+
     @cached_property
     def whole_rho(self) -> float:
         """The run's budget as zCDP of Gaussian releases, as its accountant reckons."""
         budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
-        return Ledger(budget, accountant_for(self.accountant, budget)).remaining_rho
+        return Ledger(budget, self.accountant_of(budget)).remaining_rho
 
     @property
     def plan_rho(self) -> float:
@@ -244,11 +249,11 @@ class Contract:
         budget = PrivacyBudget(node.epsilon, node.delta)
         ledger = Ledger(
             budget,
-            accountant_for(self.accountant, budget),
+            self.accountant_of(budget),
             self.filled(aggregation, randomness.label),
             assumptions={
                 "client_sizes": node.client_sizes,
-                "amplification_by_sampling": False,
+                "amplification_by_sampling": self.accountant == "renyi",
                 "seeded": randomness.seeded,
                 **aggregation.assumptions(),
             },

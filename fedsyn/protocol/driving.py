@@ -17,7 +17,7 @@ from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
 from fedsyn.flower.loop import OwnLoop
 from fedsyn.flower.patient import PatientGrid
-from fedsyn.privacy import Ledger, PrivacyBudget, Release, accountant_for, sigma_for_rho
+from fedsyn.privacy import Ledger, PrivacyBudget, Release, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join, Sizes
 from fedsyn.protocol.contract import Contract
@@ -111,7 +111,7 @@ class Driver(OwnLoop):
 
     def party_ledger(self, party: int) -> Ledger:
         """The ledger of a party that this server plays in a simulation."""
-        return Ledger(self.budget, accountant_for(self.contract.accountant, self.budget), noise_by=f"party {party}")
+        return Ledger(self.budget, self.contract.accountant_of(self.budget), noise_by=f"party {party}")
 
     # What a protocol uses --------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from fedsyn.errors import BudgetExceeded, ProtocolError, SchemaError
 from fedsyn.finding.facts import Finding
 from fedsyn.finding.prefixes import SYMBOLS, level_counts
 from fedsyn.finding.universe import histogram
-from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, Join, Sizes, TableClient, answers, shared_contract
 from fedsyn.protocol.contract import Contract
@@ -190,7 +190,7 @@ class FindingClient(TableClient):
         budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
         found = [r for r in self.ledger.releases if r.name.startswith("find-")]
         others = math.fsum(r.rho for r in self.ledger.releases if r not in found)
-        whole = Ledger(budget, accountant_for(self.contract.accountant, budget)).remaining_rho - others
+        whole = Ledger(budget, self.contract.accountant_of(budget)).remaining_rho - others
         if math.fsum([rho, *(r.rho - r.extra for r in found)]) > self.contract.schema_share * whole * _ROOM:
             raise BudgetExceeded("this would cost more than privacy.schema_share of the budget; nothing was released")
 
