@@ -17,8 +17,6 @@ import numpy as np
 import numpy.typing as npt
 from jax_privacy.clipping import clip_pytree
 
-from fedsyn.plugins.clients.fed_dp_ctgan import STEPS_OF_CLIP
-
 Parameters = tuple[Any, ...]
 
 #: Rows whose gradients are formed at once. Always so many, so that one compiled program serves every batch.
@@ -47,8 +45,8 @@ def _real_loss(own: tuple[Any, Parameters]) -> Any:
     return jax.nn.softplus(-_from_first_layer(picked.sum(axis=0), others))
 
 
-@partial(jax.jit, static_argnames=("clip",))
-def _chunk(parameters: Parameters, places: Any, taken: Any, clip: float) -> list[Any]:
+@partial(jax.jit, static_argnames=("clip", "steps"))
+def _chunk(parameters: Parameters, places: Any, taken: Any, clip: float, steps: int) -> list[Any]:
     """Sums over a chunk, in whole steps; `places`: (CHUNK, d + 1) distinct inputs of the first layer that are 1."""
     first, others = parameters[0], parameters[1:]
     size = places.shape[1] * first.shape[1] + sum(array.size for array in others)
@@ -58,8 +56,8 @@ def _chunk(parameters: Parameters, places: Any, taken: Any, clip: float) -> list
     def whole(place: Any, is_taken: Any) -> Any:
         gradient = jax.grad(_real_loss)((first[place], others))
         clipped, _ = clip_pytree(gradient, clip_norm=safe, return_zero=~is_taken)
-        # Towards zero, so that rounding never lengthens it; 32 rows of 2^20 steps fit into 32 bits.
-        return jax.tree.map(lambda g: jnp.trunc(g * (STEPS_OF_CLIP / clip)).astype(jnp.int32), clipped)
+        # Towards zero, so that rounding never lengthens it; 32 rows of at most 2^24 steps fit into 32 bits.
+        return jax.tree.map(lambda g: jnp.trunc(g * (steps / clip)).astype(jnp.int32), clipped)
 
     picked, rest = jax.vmap(whole)(places, taken)
     whole_first = jnp.zeros(first.shape, jnp.int32).at[places.ravel()].add(picked.reshape(-1, first.shape[1]))
@@ -72,10 +70,11 @@ def clipped_sum(
     shape: Sequence[int],
     attribute: int,
     clip: float,
+    steps: int,
 ) -> npt.NDArray[np.int64]:
-    """(P,) the sum over rows of clipped gradients, each rounded towards zero to whole steps of clip / 2^20.
+    """(P,) the sum over rows of clipped gradients, each rounded towards zero to whole steps of clip / steps.
 
-    A row's part has an L2 norm of at most 2^20 steps, whatever the parameters are: its gradient is clipped first
+    A row's part has an L2 norm of at most `steps`, whatever the parameters are: its gradient is clipped first
     (jax-privacy's `clip_pytree`, which turns what is no number into 0), with room for the rounding of the norm, and
     rounding towards zero does not lengthen it. The sum is of integers, so it is exact in any order.
 
@@ -85,6 +84,7 @@ def clipped_sum(
         shape: (d,) values of each attribute.
         attribute: the one whose value is a row's condition.
         clip: of the L2 norm of a row's gradient.
+        steps: that the clipping norm is divided into, at most 2^24.
     """
     own = tuple(jnp.asarray(array, jnp.float32) for array in parameters)
     offsets = np.cumsum([0, *shape])
@@ -95,6 +95,6 @@ def clipped_sum(
     for start in range(0, len(places), CHUNK):
         some = places[start : start + CHUNK]
         padded = np.concatenate([some, np.repeat(some[:1], CHUNK - len(some), axis=0)])
-        sums = _chunk(own, padded, np.arange(CHUNK) < len(some), clip)
+        sums = _chunk(own, padded, np.arange(CHUNK) < len(some), clip, steps)
         total += np.concatenate([np.asarray(table).ravel() for table in sums])
     return total

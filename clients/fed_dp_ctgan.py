@@ -40,7 +40,7 @@ from fedsyn.protocol.plan import Planned
 from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AskRequest, Layout, Positive, Request
+from fedsyn.wire.requests import AskRequest, Layout, Request
 
 #: A gradient travels in whole steps of its clipping norm divided by this.
 STEPS_OF_CLIP = 2**20
@@ -194,7 +194,7 @@ class Step(AskRequest):
     costs = "one sampled Gaussian release of noise multiplier z (`fedsyn.privacy.renyi`); rho 1/(2 z^2) if not sampled"
 
     attribute: int = Field(ge=0, description="whose value is a row's condition")
-    multiplier: Positive
+    multiplier: float = Field(ge=1e-3, le=1e6)
 
     def releases(self, contract: CtganContract) -> tuple[Release, ...]:
         """In steps of the clipping norm: a row that is sampled moves the sum by at most 2^20 of them (`gradient`)."""
@@ -246,9 +246,8 @@ class CtganClient(TableClient):
         assert release.sigma is not None and release.rate is not None
 
         def total(chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-            return clipped_sum(
-                parameters, self.codes[chosen], self.domain.shape, asked.attribute, contract.options.clip
-            )
+            rows, clip = self.codes[chosen], contract.options.clip
+            return clipped_sum(parameters, rows, self.domain.shape, asked.attribute, clip, STEPS_OF_CLIP)
 
         noisy = self.ledger.sampled_gaussian(
             total,

@@ -5,11 +5,13 @@ temperature 0.2; a cross entropy that holds it to its condition), with layer nor
 normalisation, whose running means would be one thing more to keep.
 
 Every random number here belongs to the generator's own noise or to what the networks start from; none protects a row.
+Whatever is computed in a round is one compiled program, the same for every attribute that a condition may name.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -18,14 +20,16 @@ import numpy as np
 import numpy.typing as npt
 import optax
 from jax.flatten_util import ravel_pytree
-from jax_privacy import clipped_grad
 
 from fedsyn.plugins.clients.ctgan_discriminator import Parameters, score
 from fedsyn.plugins.clients.fed_dp_ctgan import CtganContract
 
 Floats = npt.NDArray[np.float64]
+Shape = tuple[int, ...]
 _TEMPERATURE = 0.2
-_LEAST = 1e-6  # probability of a value that the marginals had none of, in the generator's start
+_LEAST = 1e-6  # probability of a value that the marginals had none of
+_AT_ONCE = 512  # components of the mixture
+_BETAS = {"b1": 0.5, "b2": 0.9}  # CTGAN's
 
 
 class Networks:
@@ -34,17 +38,18 @@ class Networks:
     Args:
         contract: of the run.
         marginals: (C,) released one-way marginals, each summing to 1.
-        key: of all their randomness.
+        seed: of all their randomness.
     """
 
-    def __init__(self, contract: CtganContract, marginals: Floats, key: Any) -> None:
-        options = contract.options
-        self.options, self.shape = options, tuple(contract.domain.shape)
-        self.marginals = marginals
-        first, second, self._key = jax.random.split(key, 3)
-        self.discriminator: Parameters = _initial(first, contract.shapes)
-        cells, hidden, inner = sum(self.shape), options.hidden, options.noise_dim + sum(self.shape)
-        shapes = (
+    def __init__(self, contract: CtganContract, marginals: Floats, seed: int) -> None:
+        options = self.options = contract.options
+        self.shape: Shape = tuple(contract.domain.shape)
+        first, second, self._key = jax.random.split(jax.random.key(seed), 3)
+        self._logs = jnp.log(jnp.asarray(np.maximum(marginals, _LEAST), jnp.float32))
+        discriminator = _initial(first, contract.shapes)
+        cells, hidden = sum(self.shape), options.hidden
+        inner = options.noise_dim + cells
+        layers = (
             (inner, hidden),
             (hidden,),
             (inner + hidden, hidden),
@@ -52,78 +57,83 @@ class Networks:
             (inner + 2 * hidden, cells),
             (cells,),
         )
-        self.generator: Parameters = _initial(second, shapes)
+        generator = _initial(second, layers)
         if options.start == "marginals":
-            bias = jnp.log(jnp.asarray(np.maximum(marginals, _LEAST), jnp.float32))
-            self.generator = (*self.generator[:-2], self.generator[-2] * 0.1, bias)
-        self._adam = {
-            "discriminator": optax.adam(options.discriminator_learning_rate, b1=0.5, b2=0.9),
-            "generator": optax.adam(options.generator_learning_rate, b1=0.5, b2=0.9),
-        }
-        self._states = {name: adam.init(getattr(self, name)) for name, adam in self._adam.items()}
+            generator = (*generator[:-2], 0.1 * generator[-2], self._logs)
+        rates = (options.discriminator_learning_rate, options.generator_learning_rate)
+        self._learn, adams = _learner(
+            self.shape, rates, options.clip, (options.batch, options.noise_dim), options.generator_steps
+        )
+        self._state = (discriminator, adams[0].init(discriminator), generator, adams[1].init(generator))
 
     def arrays(self) -> list[npt.NDArray[np.float32]]:
         """The discriminator's parameters, for a message."""
-        return [np.array(parameter, np.float32) for parameter in self.discriminator]
+        return [np.array(parameter, np.float32) for parameter in self._state[0]]
 
     def learn(self, gradient: npt.NDArray[np.float64], attribute: int) -> None:
-        """One step of the discriminator, then the generator's.
+        """One step of the discriminator, then those of the generator.
 
         Args:
             gradient: (P,) released estimate of the mean of the clipped gradients over the real rows.
             attribute: whose value is the condition, of real and of made rows.
         """
-        _, unravel = ravel_pytree(self.discriminator)
-        real = unravel(jnp.asarray(gradient, jnp.float32))
-        conditions, noise = self._draw(self.options.batch, attribute)
-        fake = _fake_gradient(
-            self.discriminator, self.generator, conditions, noise, self._next(), self.shape, self.options.clip
-        )
-        self._update("discriminator", jax.tree.map(jnp.add, real, fake))
-        for _ in range(self.options.generator_steps):
-            conditions, noise = self._draw(self.options.batch, attribute)
-            slope = _generator_gradient(self.generator, self.discriminator, conditions, noise, self._next(), self.shape)
-            self._update("generator", slope)
+        self._key, own = jax.random.split(self._key)
+        self._state = self._learn(self._state, gradient.astype(np.float32), attribute, self._logs, own)
 
     def mixture(self) -> npt.NDArray[np.float32]:
         """(M, C) what the generator makes of M noise vectors and conditions: each a product of distributions.
 
-        Conditions are an attribute, uniformly, and its value, by the released marginals (CTGAN's training-by-sampling).
+        Conditions are an attribute, uniformly, and its value, by the released marginals.
         """
-        parts, most = [], self.options.components
-        attributes = np.asarray(jax.random.randint(self._next(), (most,), 0, len(self.shape)))
-        for attribute in np.unique(attributes):
-            conditions, noise = self._draw(int((attributes == attribute).sum()), int(attribute))
-            parts.append(np.exp(np.asarray(_log_shares(_logits(self.generator, conditions, noise), self.shape))))
-        return np.concatenate(parts).astype(np.float32)
-
-    def _draw(self, size: int, attribute: int) -> tuple[Any, Any]:
-        """(size, C) one-hot conditions on an attribute, and (size, noise_dim) noise."""
-        start = sum(self.shape[:attribute])
-        own = jnp.asarray(self.marginals[start : start + self.shape[attribute]], jnp.float32)
-        values = jax.random.choice(self._next(), len(own), (size,), p=own / own.sum())
-        conditions = jax.nn.one_hot(start + values, sum(self.shape))
-        return conditions, jax.random.normal(self._next(), (size, self.options.noise_dim))
-
-    def _next(self) -> Any:
-        self._key, own = jax.random.split(self._key)
-        return own
-
-    def _update(self, name: str, gradient: Any) -> None:
-        parameters = getattr(self, name)
-        changes, self._states[name] = self._adam[name].update(gradient, self._states[name], parameters)
-        setattr(self, name, optax.apply_updates(parameters, changes))
+        parts = []
+        for _ in range(0, self.options.components, _AT_ONCE):
+            self._key, own = jax.random.split(self._key)
+            parts.append(_components(self._state[2], self._logs, own, self.shape, self.options.noise_dim))
+        return np.concatenate(parts)[: self.options.components].astype(np.float32)
 
 
-def _initial(key: Any, shapes: tuple[tuple[int, ...], ...]) -> Parameters:
+@lru_cache(maxsize=4)
+def _learner(
+    shape: Shape, rates: tuple[float, float], clip: float, size: tuple[int, int], steps: int
+) -> tuple[Callable[..., Any], list[Any]]:
+    """The compiled program of a round, and both optimisers."""
+    adams = [optax.adam(rate, **_BETAS) for rate in rates]
+    rows = size[0]
+
+    @jax.jit
+    def learn(state: Any, gradient: Any, attribute: Any, logs: Any, key: Any) -> Any:
+        discriminator, memory, generator, own_memory = state
+        _, unravel = ravel_pytree(discriminator)
+        keys = jax.random.split(key, 1 + steps)
+        seen, _ = _made(generator, *_drawn(keys[0], logs, jnp.full(rows, attribute), shape, size), shape)
+        whole = jax.tree.map(jnp.add, unravel(gradient), fake_gradient(discriminator, seen, clip))
+        changes, memory = adams[0].update(whole, memory, discriminator)
+        discriminator = optax.apply_updates(discriminator, changes)
+        for own in keys[1:]:
+            drawn = _drawn(own, logs, jnp.full(rows, attribute), shape, size)
+            changes, own_memory = adams[1].update(
+                jax.grad(_generator_loss)(generator, discriminator, drawn, shape), own_memory, generator
+            )
+            generator = optax.apply_updates(generator, changes)
+        return discriminator, memory, generator, own_memory
+
+    return learn, adams
+
+
+def _initial(key: Any, shapes: tuple[Shape, ...]) -> Parameters:
     """Weights uniform within 1 / sqrt(inputs), biases 0."""
-    keys = jax.random.split(key, len(shapes))
-    return tuple(
-        jax.random.uniform(own, shape, minval=-1.0, maxval=1.0) / np.sqrt(shape[0])
-        if len(shape) == 2
-        else jnp.zeros(shape)
-        for own, shape in zip(keys, shapes, strict=True)
-    )
+    random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    tables = ((2.0 * random.random(own) - 1.0) / np.sqrt(own[0]) if len(own) == 2 else np.zeros(own) for own in shapes)
+    return tuple(jnp.asarray(table, jnp.float32) for table in tables)
+
+
+def _drawn(key: Any, logs: Any, attributes: Any, shape: Shape, size: tuple[int, int]) -> tuple[Any, Any, Any]:
+    """(b, C) one-hot conditions on the attributes, by the marginals; (b, noise_dim) noise; and a key."""
+    values, noise, rest = jax.random.split(key, 3)
+    of = jnp.asarray(np.repeat(np.arange(len(shape)), shape))
+    allowed = jnp.where(of[None, :] == attributes[:, None], logs[None, :], -jnp.inf)
+    conditions = jax.nn.one_hot(jax.random.categorical(values, allowed, axis=1), len(of))
+    return conditions, jax.random.normal(noise, size), rest
 
 
 def _logits(parameters: Parameters, conditions: Any, noise: Any) -> Any:
@@ -138,49 +148,54 @@ def _logits(parameters: Parameters, conditions: Any, noise: Any) -> Any:
     return inner @ w3 + b3
 
 
-def _log_shares(logits: Any, shape: tuple[int, ...]) -> Any:
+def _log_shares(logits: Any, shape: Shape) -> Any:
     """(b, C) log probabilities: a softmax for each attribute."""
     pieces = jnp.split(logits, np.cumsum(shape)[:-1], axis=1)
     return jnp.concatenate([jax.nn.log_softmax(piece, axis=1) for piece in pieces], axis=1)
 
 
-def _made(parameters: Parameters, conditions: Any, noise: Any, key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
+def _made(parameters: Parameters, conditions: Any, noise: Any, key: Any, shape: Shape) -> tuple[Any, Any]:
     """(b, 2 C) soft rows with their conditions, and (b, C) their log probabilities."""
     logs = _log_shares(_logits(parameters, conditions, noise), shape)
     softened = (logs + jax.random.gumbel(key, logs.shape)) / _TEMPERATURE
     return jnp.concatenate([jnp.exp(_log_shares(softened, shape)), conditions], axis=1), logs
 
 
-def _fake_loss(discriminator: Parameters, seen: Any) -> Any:
-    """-log of the probability of "made" that a made row gets; `seen`: (1, 2 C)."""
-    return jax.nn.softplus(score(discriminator, seen[0]))
+def fake_gradient(discriminator: Parameters, seen: Any, clip: float) -> Parameters:
+    """Mean over made rows, (b, 2 C), of their loss's gradients, each clipped as a real row's is: neither side outweighs.
+
+    The loss is -log of the probability of "made". A weight's gradient at a row is the product of what comes in and of
+    the slope of what goes out, so its norm is that of both, and no row's gradient is formed by itself.
+    """
+    w1, b1, w2, b2, w3, b3 = discriminator
+
+    def layers(taps: Any) -> tuple[Any, Any]:
+        first = jax.nn.leaky_relu(seen @ w1 + b1 + taps[0], 0.2)
+        second = jax.nn.leaky_relu(first @ w2 + b2 + taps[1], 0.2)
+        return jax.nn.softplus(second @ w3 + b3 + taps[2]).sum(), (seen, first, second)
+
+    rows, hidden = len(seen), w2.shape[0]
+    zeros = (jnp.zeros((rows, hidden)), jnp.zeros((rows, hidden)), jnp.zeros((rows, 1)))
+    slopes, inputs = jax.grad(layers, has_aux=True)(zeros)
+    pairs = list(zip(inputs, slopes, strict=True))
+    squares = sum((jnp.square(x).sum(axis=1) + 1.0) * jnp.square(slope).sum(axis=1) for x, slope in pairs)
+    shares = (jnp.minimum(1.0, clip / jnp.sqrt(jnp.maximum(squares, 1e-30))) / rows)[:, None]
+    return tuple(part for x, slope in pairs for part in (x.T @ (shares * slope), (shares * slope).sum(axis=0)))
 
 
-@partial(jax.jit, static_argnames=("shape", "clip"))
-def _fake_gradient(
-    discriminator: Parameters,
-    generator: Parameters,
-    conditions: Any,
-    noise: Any,
-    key: Any,
-    shape: tuple[int, ...],
-    clip: float,
+def _generator_loss(
+    parameters: Parameters, discriminator: Parameters, drawn: tuple[Any, Any, Any], shape: Shape
 ) -> Any:
-    """Mean over made rows of their gradients, clipped as those of real rows are, so that neither side outweighs."""
-    seen, _ = _made(generator, conditions, noise, key, shape)
-    slope = clipped_grad(_fake_loss, l2_clip_norm=clip, normalize_by=float(len(seen)))
-    return slope(discriminator, seen)
+    """To be taken for real, and to meet its condition."""
+    seen, logs = _made(parameters, *drawn, shape)
+    fooled = jax.nn.softplus(-score(discriminator, seen)).mean()
+    return fooled - (drawn[0] * logs).sum(axis=1).mean()
 
 
-@partial(jax.jit, static_argnames=("shape",))
-def _generator_gradient(
-    generator: Parameters, discriminator: Parameters, conditions: Any, noise: Any, key: Any, shape: tuple[int, ...]
-) -> Any:
-    """Of the generator's loss: to be taken for real, and to meet its condition."""
-
-    def loss(parameters: Parameters) -> Any:
-        seen, logs = _made(parameters, conditions, noise, key, shape)
-        fooled = jax.nn.softplus(-score(discriminator, seen)).mean()
-        return fooled - (conditions * logs).sum(axis=1).mean()
-
-    return jax.grad(loss)(generator)
+@partial(jax.jit, static_argnames=("shape", "noise_dim"))
+def _components(generator: Parameters, logs: Any, key: Any, shape: Shape, noise_dim: int) -> Any:
+    """(_AT_ONCE, C) probabilities."""
+    which, rest = jax.random.split(key)
+    attributes = jax.random.randint(which, (_AT_ONCE,), 0, len(shape))
+    conditions, noise, _ = _drawn(rest, logs, attributes, shape, (_AT_ONCE, noise_dim))
+    return jnp.exp(_log_shares(_logits(generator, conditions, noise), shape))

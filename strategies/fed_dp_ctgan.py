@@ -37,8 +37,6 @@ class FedDpCtgan(MechanismStrategy):
         super().__init__(*args, **kwargs)
 
     def protocol(self) -> Protocol:
-        import jax
-
         from fedsyn.plugins.strategies.ctgan_networks import Networks
 
         options, scales = self.options, self.contract.scales(self.ledger.remaining_rho)
@@ -46,7 +44,7 @@ class FedDpCtgan(MechanismStrategy):
         self.second_opinion(scales.multiplier)
         marginals = yield from self.one_way_marginals(scales.one_way)
         random = self.randomness.ordinary("networks")
-        networks = Networks(self.contract, marginals, jax.random.key(int(random.integers(2**31))))
+        networks = Networks(self.contract, marginals, int(random.integers(2**31)))
         learned = 0
         for t in range(1, options.rounds + 1):
             self.begin_round(t)

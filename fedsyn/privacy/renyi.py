@@ -51,7 +51,8 @@ def sampled_rdp(rate: float, multiplier: float, order: int) -> float:
     k = np.arange(2, order + 1, dtype=np.float64)  # for k = 0 and 1 the exponential is 1
     logs = gammaln(order + 1.0) - gammaln(k + 1.0) - gammaln(order - k + 1.0)
     logs += k * math.log(rate) + (order - k) * math.log1p(-rate)
-    exponents = k * (k - 1.0) / 2.0 / multiplier / multiplier
+    with np.errstate(over="ignore"):
+        exponents = k * (k - 1.0) / 2.0 / multiplier / multiplier
     if not np.isfinite(exponents).all():
         return math.inf
     # Σ C (1-q)^(α-k) q^k (e^x - 1) + 1: what is added to 1 keeps its digits, however small.
