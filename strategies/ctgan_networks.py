@@ -162,7 +162,7 @@ def _made(parameters: Parameters, conditions: Any, noise: Any, key: Any, shape: 
 
 
 def fake_gradient(discriminator: Parameters, seen: Any, clip: float) -> Parameters:
-    """Mean over made rows, (b, 2 C), of their loss's gradients, each clipped as a real row's is: neither side outweighs.
+    """Mean over made rows, (b, 2 C), of their loss's gradients, each clipped as a real row's is.
 
     The loss is -log of the probability of "made". A weight's gradient at a row is the product of what comes in and of
     the slope of what goes out, so its norm is that of both, and no row's gradient is formed by itself.

@@ -195,22 +195,27 @@ class RenyiAccountant:
         return renyi_epsilon(spent, self.order, delta)
 
     def epsilon_replaced(self, releases: Sequence[Release], costs: Sequence[float], delta: float) -> float:
-        """A row removed and another one added: (ε, δ') twice is (2 ε, (1 + e^ε) δ')-DP, whatever was released.
+        """The better of two bounds.
 
-        δ' is the largest, to a millionth of its logarithm, whose own ε keeps that within δ.
+        A row removed and another one added: (ε, δ') twice is (2 ε, (1 + e^ε) δ')-DP, for the largest δ' that keeps this
+        within δ. And as zCDP, without what sampling saves: given which places are sampled, a row that is exchanged
+        moves a sum `replaced` times as far as one that is added; divergences are convex.
         """
         spent = math.fsum(costs)
-        if spent == 0.0:
+        rho = math.fsum(release.rho * release.replaced**2 for release in releases)
+        if spent == 0.0 or rho == 0.0:
             return 0.0
-        low, high = math.log(delta) - 700.0, math.log(delta)  # of log δ'; the lowest one always fits: ε < 700 there
+        low, high = math.log(delta) - 700.0, math.log(delta)  # of log δ'
         for _ in range(60):
             middle = 0.5 * (low + high)
-            epsilon = self._at(spent, middle)
-            fits = middle + (epsilon + math.log1p(math.exp(-epsilon))) <= math.log(delta)
-            low, high = (middle, high) if fits else (low, middle)
-        epsilon = self._at(spent, low)
-        fits = low + (epsilon + math.log1p(math.exp(-epsilon))) <= math.log(delta)
-        return 2.0 * epsilon if fits else math.inf
+            low, high = (middle, high) if self._twice(spent, middle) <= math.log(delta) else (low, middle)
+        twice = 2.0 * self._at(spent, low) if self._twice(spent, low) <= math.log(delta) else math.inf
+        return min(twice, zcdp_epsilon(rho, delta))
+
+    def _twice(self, spent: float, log_delta: float) -> float:
+        """log((1 + e^ε) δ')."""
+        epsilon = self._at(spent, log_delta)
+        return log_delta + epsilon + math.log1p(math.exp(-epsilon))
 
     def _at(self, spent: float, log_delta: float) -> float:
         """`renyi_epsilon`, of a δ that may be too small for a double."""
