@@ -101,6 +101,18 @@ MECHANISMS: dict[str, Entry] = {
         "ours: one noisy sum of sketches selects for every round, noisy sums measure; best with secure sums",
         "fedsyn (docs/sketch_aim.md)",
     ),
+    "mst": Entry(
+        "fedsyn.plugins.strategies.mst:Mst",
+        "fedsyn.plugins.clients.mst:MstClient",
+        "central MST: one data holder's spanning tree of pairs, by the exponential mechanism",
+        "McKenna, Miklau & Sheldon 2021",
+    ),
+    "fed_mst": Entry(
+        "fedsyn.plugins.strategies.mst:FedMst",
+        "fedsyn.plugins.clients.mst:FedMstClient",
+        "MST over many holders: one noisy sum of sketches gives the tree, another its pairs; best with secure sums",
+        "fedsyn, after McKenna, Miklau & Sheldon 2021",
+    ),
     "privsyn": Entry(
         "fedsyn.plugins.strategies.privsyn:PrivSyn",
         "fedsyn.plugins.clients.privsyn:PrivSynClient",

@@ -45,6 +45,8 @@ AUDITS = {
         Case("fed_dp_ctgan", "local", {**ROUNDS, "rate": 1.0, "clip": 0.01, "hidden": 8, "components": 10}),
         Case("distributed_aim", "distributed", ROUNDS),
         Case("sketch_aim", "local", {**ROUNDS, "marginals": 3}),
+        Case("mst", "server"),
+        Case("fed_mst", "local"),
         Case("privsyn", "server", shape=WIDE),
         Case("fed_privsyn", "distributed", shape=WIDE),
         Case("ada_fed_privsyn", "distributed", {"fraction": 1.0, "every": 1}, shape=WIDE),

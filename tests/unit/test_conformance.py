@@ -39,9 +39,9 @@ VARIANTS: list[tuple[str, dict[str, Any], list[str]]] = [
 QUICK = ("two_rows", "missing_values")
 # On the two widest tables `make test-all` runs them.
 WIDE = ("sixty_columns", "more_categories_than_rows")
-PAIRWISE = ("privsyn", "fed_privsyn", "ada_fed_privsyn")  # 1,770 pairs of sixty columns: minutes a run
+PAIRWISE = ("mst", "fed_mst", "privsyn", "fed_privsyn", "ada_fed_privsyn")  # 1,770 pairs of sixty columns
 # Each has most of its code from another one that runs on every table; they do so in `make test-all`.
-SIBLINGS = ("naive_flaim", "augflaim_oracle", "flaim_random", "privsyn", "ada_fed_privsyn")
+SIBLINGS = ("naive_flaim", "augflaim_oracle", "flaim_random", "mst", "fed_mst", "privsyn", "ada_fed_privsyn")
 # Two steps of small networks.
 OPTIONS = {"fed_dp_ctgan": {"rounds": 2, "hidden": 8, "noise_dim": 4, "batch": 8, "components": 20}}
 COSTLY = (

@@ -38,7 +38,7 @@ OPTIONS["fed_dp_ctgan"] = {"rounds": 2, "hidden": 8, "components": 10}
 
 
 def table() -> AwkwardTable:
-    """Four columns, one of them wide enough for several resolutions."""
+    """Four columns, one of them wide enough for several resolutions, and two of them alike."""
     columns: dict[str, Column] = {
         name: CategoricalColumn(categories=tuple(range(n)), other=False) for name, n in (("a", 3), ("b", 2), ("d", 4))
     }
@@ -46,6 +46,7 @@ def table() -> AwkwardTable:
     schema = Schema(columns=columns)
     rng = np.random.default_rng(3)
     codes = (rng.random((60, 4)) ** 2 * np.array(schema.domain.shape)).astype(schema.dtype)
+    codes[:, 2] = codes[:, 0]  # a pair that no mechanism leaves out
     return AwkwardTable("four columns", schema, schema.decode(codes, rng))
 
 
