@@ -20,8 +20,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedsyn.config import RunConfig
-from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import (
     SAMPLED,
@@ -117,14 +115,6 @@ class CtganContract(Contract):
         "of one order. A row sits at one client, so what other clients release costs it nothing",
         sampler="{sampler}",
     )
-
-    def __init__(self, config: RunConfig, domain: Domain) -> None:
-        super().__init__(config, domain)
-        if domain.zeros:
-            raise ConfigError(
-                "mechanism 'fed_dp_ctgan' cannot honour the schema's constraints: its generator makes each column by "
-                "itself; leave them out, or take another mechanism"
-            )
 
     # The plan ---------------------------------------------------------------------------------------------------------
 

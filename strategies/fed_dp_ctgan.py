@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError, RunError
-from fedsyn.inference import MixtureModel, consistent
+from fedsyn.inference import EmpiricalModel, MixtureModel, consistent
 from fedsyn.plugins.clients.fed_dp_ctgan import CtganClient, CtganContract, Step, require_deep
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
 from fedsyn.wire.envelope import Reply
 from fedsyn.wire.requests import Ask, Sum
 
+_MOST_TRIES = 300  # tables of rows until enough keep to the constraints
 _PARTS = 10**6  # in which jax-privacy's accountant takes a sampling rate
 
 
@@ -61,8 +63,7 @@ class FedDpCtgan(MechanismStrategy):
                 networks.learn(total / (options.rate * max(1.0, self.rows(gradients))), attribute)
         if learned:
             with self.timed("synthesise"):
-                made = MixtureModel(self.domain, networks.mixture(), self.total)
-                self.model = made  # type: ignore[assignment]
+                self.model = self.obeying(networks.mixture())  # type: ignore[assignment]
 
     def one_way_marginals(self, sigma: float) -> Steps:
         """(C,) released shares of every attribute's values, from which conditions are drawn; uniform without them."""
@@ -72,6 +73,24 @@ class FedDpCtgan(MechanismStrategy):
             return np.concatenate([np.full(size, 1.0 / size) for size in self.domain.shape])
         tables = consistent(self.domain, found, total=self.total)
         return np.concatenate([tables[clique] / tables[clique].sum() for clique in one_way])
+
+    def obeying(self, components: np.ndarray) -> MixtureModel | EmpiricalModel:
+        """The generator's distribution; with constraints a table of as many of its rows as keep to them.
+
+        The generator makes each column by itself, so its rows are drawn until there are enough that break no rule.
+        """
+        free = Domain(self.domain.attributes, self.domain.shape, self.domain.ordered)
+        mixture, rows = MixtureModel(free, components, self.total), max(1, round(self.total))
+        if not self.domain.zeros:
+            return mixture
+        random, kept, found = self.randomness.ordinary("rows"), [], 0
+        for _ in range(_MOST_TRIES):
+            drawn = mixture.sample(max(rows, 1000), random)
+            kept.append(drawn[~self.domain.violated(drawn)])
+            found += len(kept[-1])
+            if found >= rows:
+                return EmpiricalModel(self.domain, np.concatenate(kept)[:rows], self.total)
+        raise RunError("hardly any row that the generator makes keeps to the schema's constraints: leave them out")
 
     def gradient_of(self, reply: Reply) -> np.ndarray:
         """(P,) of a reply; ProtocolError unless it is one finite vector of that length."""

@@ -14,7 +14,7 @@ import pytest
 from pair_runs import table_of
 
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, NodeError, ProtocolError
+from fedsyn.errors import ConfigError, NodeError, ProtocolError, RunError
 from fedsyn.inference import MixtureModel
 from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.fed_dp_ctgan import STEPS_OF_CLIP, CtganClient, CtganContract, Step, require_deep
@@ -88,12 +88,6 @@ def test_a_smaller_budget_of_a_holder_pays_for_fewer_steps() -> None:
     assert less.order == own.order and less.capacity < own.accountant_of(BUDGET).capacity
 
 
-def test_constraints_are_refused() -> None:
-    zeros = ((("a",), np.array([True, False, False])),)
-    with pytest.raises(ConfigError, match="cannot honour the schema's constraints"):
-        CtganContract(config_of("fed_dp_ctgan", 2, SMALL), Domain(("a", "b", "c"), SHAPE, zeros=zeros))  # type: ignore[arg-type]
-
-
 def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jax_privacy" else object())
     with pytest.raises(ConfigError, match=r"'jax_privacy': pip install 'fedsyn\[deep\]'"):
@@ -111,6 +105,24 @@ def test_a_node_with_a_ledger_for_life_takes_no_part() -> None:
     policy.node = SimpleNamespace(mechanisms=None)  # type: ignore[assignment]
     with pytest.raises(NodeError, match="steps of DP-SGD"):
         policy._check_run(parse_config(document))
+
+
+@deep
+def test_with_constraints_the_model_is_a_table_that_keeps_to_them() -> None:
+    from fedsyn.plugins.strategies.fed_dp_ctgan import FedDpCtgan
+
+    strategy = object.__new__(FedDpCtgan)
+    strategy.randomness, strategy.clients = Randomness(0), {0: SimpleNamespace(rows=500.0)}  # type: ignore[dict-item]
+    strategy.config = contract().config
+    components = np.full((4, 9), [1 / 3] * 3 + [0.5] * 2 + [0.25] * 4, np.float32)
+    zeros = ((("a", "b"), np.array([[True, False], [False, True], [False, False]])),)
+    strategy.domain = Domain(("a", "b", "c"), SHAPE, zeros=zeros)  # type: ignore[arg-type]
+    made = strategy.obeying(components)
+    assert len(made.sample(500, np.random.default_rng(0))) == 500
+    assert not strategy.domain.violated(made.sample(500, np.random.default_rng(0))).any()
+    strategy.domain = Domain(("a", "b", "c"), SHAPE, zeros=((("a",), np.array([True] * 3)),))  # type: ignore[arg-type]
+    with pytest.raises((RunError, ValueError)):
+        strategy.obeying(components)
 
 
 # Gradients -----------------------------------------------------------------------------------------------------------
