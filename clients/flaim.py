@@ -92,6 +92,7 @@ class FlaimContract(Contract):
     """What the variants agree on. Where they differ is in two facts: `moves_per_row` and `filters_and_combines`."""
 
     Options: ClassVar[type[Node]] = FlaimOptions
+    own_sizes = True
     statement = PrivacyStatement(
         public="{public}",
         trust="{trust}",
@@ -171,6 +172,7 @@ class AugFlaimOracleContract(FlaimContract):
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
+        super().check(config)
         require(
             config.runtime.engine != "deployment",
             "mechanism.name: 'augflaim_oracle' reads the pooled table, which no party of a deployment has; "

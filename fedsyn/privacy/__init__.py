@@ -30,14 +30,17 @@ from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, SAMPLED, Release
 from fedsyn.privacy.renyi import best_order, multiplier_for, renyi_epsilon, sampled_rdp
 from fedsyn.privacy.selection import SelectionNoise
 from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
+from fedsyn.privacy.unit import ROW, ClientUnit, Unit, kept_rows, unit_from_dict
 
 __all__ = [
     "ADJACENCY",
     "EXPONENTIAL",
     "GAUSSIAN",
+    "ROW",
     "SAMPLED",
     "UNIT",
     "Accountant",
+    "ClientUnit",
     "DistributedNoise",
     "GaussianAccountant",
     "Ledger",
@@ -47,6 +50,7 @@ __all__ = [
     "RenyiAccountant",
     "Scales",
     "SelectionNoise",
+    "Unit",
     "ZcdpAccountant",
     "accountant_for",
     "best_order",
@@ -57,11 +61,13 @@ __all__ = [
     "gaussian_epsilon",
     "gaussian_mu",
     "gaussian_rho",
+    "kept_rows",
     "multiplier_for",
     "renyi_epsilon",
     "sampled_rdp",
     "sampler_of",
     "sigma_for_rho",
+    "unit_from_dict",
     "zcdp_delta",
     "zcdp_epsilon",
     "zcdp_rho",

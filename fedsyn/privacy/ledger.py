@@ -1,8 +1,9 @@
 """The ledger: every release is entered, and refused beyond the budget, before its noise is drawn.
 
-A ledger speaks for the row that is worst off. On a server that is a row taking part in the largest number of
-releases; on a client, a row of that client's table. Nothing here depends on a plan: totals are sums over the
-entries.
+A ledger speaks for the row that is worst off, or for the client whose rows all are (`fedsyn.privacy.unit`). On a server
+that is a row taking part in the largest number of releases; on a client, a row of that client's table. What comes in
+states what ONE ROW moves; what is entered, what the unit does. Nothing here depends on a plan: totals are sums over
+the entries.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from fedsyn.privacy.release import (
     merged,
 )
 from fedsyn.privacy.selection import SelectionNoise
-from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
+from fedsyn.privacy.statement import PrivacyStatement
+from fedsyn.privacy.unit import ROW, Unit, unit_from_dict
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, OsRandom, RandomSource
 
 _FORMAT = 1
@@ -50,6 +52,7 @@ class Ledger:
         noise_by: name of the party that keeps this ledger and draws its noise ("server", "client", ...).
         record: called with each release once it is found affordable, before it is entered and before its noise is
             drawn: whoever keeps an account over runs writes it down, or raises BudgetExceeded and nothing happens.
+        unit: whose presence the budget hides.
 
     Raises:
         ValueError: if the accountant's capacity would exceed the budget.
@@ -64,8 +67,10 @@ class Ledger:
         assumptions: Mapping[str, str | bool | int | float] | None = None,
         noise_by: str = "self",
         record: Callable[[Release], None] | None = None,
+        unit: Unit = ROW,
     ) -> None:
         self.budget = budget
+        self.unit = unit
         self.accountant: Accountant = ZcdpAccountant.of(budget) if accountant is None else accountant
         self.statement = statement
         self.assumptions = dict(assumptions or {})
@@ -101,8 +106,11 @@ class Ledger:
 
     @property
     def remaining_rho(self) -> float:
-        """The rho that a further Gaussian release may cost (mu² = 2 rho); never negative."""
-        return self.remaining / self.accountant.per_rho
+        """The rho that a further Gaussian release may cost ONE ROW (mu² = 2 rho); never negative.
+
+        A unit of c rows pays c² times as much, so plans that reckon with sensitivities to one row hold for it, too.
+        """
+        return self.remaining / self.accountant.per_rho / self.unit.factor
 
     def epsilon(self, delta: float | None = None) -> float:
         """The ε that the entries add up to, at `delta` or at the budget's."""
@@ -114,19 +122,20 @@ class Ledger:
         return self.accountant.epsilon_replaced(self._releases, self._costs, self.budget.delta)
 
     def can_afford(self, *releases: Release) -> bool:
-        """Whether all of these together would be accepted now."""
-        costs = [self.accountant.cost(release) for release in releases]
+        """Whether all of these together would be accepted now; each states what one row moves and pays."""
+        costs = [self.accountant.cost(self.unit.entered(release)) for release in releases]
         return affordable(math.fsum([*self._costs, *costs]), self.accountant.capacity)
 
     # ------------------------------------------------------------------------------------- entries
 
     def charge(self, release: Release) -> None:
-        """Enters a release.
+        """Enters a release, which states what one row moves and pays, for the ledger's unit.
 
         Raises:
             BudgetExceeded: if the sum would exceed the budget; nothing is entered then.
             ValueError: if the accountant does not cover this kind of release.
         """
+        release = self.unit.entered(release)
         cost = self.accountant.cost(release)
         if not affordable(math.fsum([*self._costs, cost]), self.accountant.capacity):
             raise BudgetExceeded(
@@ -140,7 +149,7 @@ class Ledger:
         self._costs.append(cost)
 
     def reenter(self, releases: Iterable[Release]) -> None:
-        """Enters what was charged before, by an earlier process of the same run: it is not recorded again.
+        """Enters what was charged before, by an earlier process of the same run, as it stood: it is not recorded again.
 
         Raises:
             BudgetExceeded: they exceed the budget.
@@ -512,6 +521,7 @@ class Ledger:
             "assumptions": dict(self.assumptions),
             "caveats": list(self._caveats),
             "statement": None if self.statement is None else self.statement.to_dict(),
+            **self.unit.to_dict(),
             "releases": [release.to_dict() for release in entries],
         }
 
@@ -536,6 +546,7 @@ class Ledger:
             None if statement is None else PrivacyStatement.from_dict(statement),
             assumptions=state["assumptions"],
             noise_by=state["noise_by"],
+            unit=unit_from_dict(state),
         )
         for reason in state["caveats"]:
             ledger.not_private(reason)
@@ -548,8 +559,11 @@ class Ledger:
         others = sorted({r.noise_by for r in self._releases} - {self.noise_by})
         return {
             "statement": None if self.statement is None else self.statement.to_dict(),
-            "unit": UNIT if self.statement is None else self.statement.unit,
-            "adjacency": ADJACENCY["public" if self.assumptions.get("client_sizes") == "public" else "private"],
+            "unit": self.unit.text if self.statement is None else self.statement.unit,
+            **self.unit.to_dict(),
+            "adjacency": self.unit.adjacency(
+                "public" if self.assumptions.get("client_sizes") == "public" else "private"
+            ),
             "private": self.private,
             "not_private_because": list(self.caveats),
             "sampler": samplers,

@@ -30,6 +30,8 @@ COUNTS = math.sqrt(2.0)
 class Release:
     """One entry: `count` releases of one kind that the same row takes part in.
 
+    What is charged states what one ROW moves; the entry of a ledger, what its unit does (`fedsyn.privacy.unit`).
+
     Attributes:
         name: the request, as the mechanism calls it ("measure", "select", ...).
         round: t; 0 before the first round.

@@ -18,7 +18,17 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.finding.facts import Finding
 from fedsyn.inference.capacity import require_room
-from fedsyn.privacy import Accountant, Ledger, PrivacyBudget, PrivacyStatement, Release, accountant_for
+from fedsyn.privacy import (
+    ROW,
+    Accountant,
+    ClientUnit,
+    Ledger,
+    PrivacyBudget,
+    PrivacyStatement,
+    Release,
+    Unit,
+    accountant_for,
+)
 from fedsyn.protocol.plan import Planned
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
@@ -36,6 +46,8 @@ class Contract:
             (also steps of DP-SGD; the family then defines `accountant_of`).
         central: whether one data holder has all rows (a yardstick, not a federation).
         store: the requests by which it uses a store; empty: it forms sums.
+        own_sizes: whether clients score by their own row counts (`TableClient.size`). Where none does and a whole
+            client is protected, the sum of the counts is released instead of each.
         not_private: why a run is not private, for baselines that read exact data; else empty.
         statement: the privacy statement, with placeholders: {public}, {trust}, {server} (what it sees of a sum),
             {noise} (who draws it), and those of `words`.
@@ -52,6 +64,7 @@ class Contract:
     accountant: ClassVar[str] = "zcdp"
     central: ClassVar[bool] = False
     store: ClassVar[tuple[type[Request], ...]] = ()
+    own_sizes: ClassVar[bool] = False
     not_private: ClassVar[str] = ""
     statement: ClassVar[PrivacyStatement]
     general_words: ClassVar[dict[str, object]] = {}
@@ -88,7 +101,19 @@ class Contract:
         given = self.config.privacy.schema_share
         return min(0.1 * math.sqrt(len(self.finding.schema.open)), 1 / 3) if given is None else given
 
-    # The plan ---------------------------------------------------------------------------------------------------------
+    @property
+    def unit(self) -> Unit:
+        """Whose presence the run hides."""
+        rows = self.config.privacy.rows_per_client
+        return ROW if rows is None else ClientUnit(rows)
+
+    @property
+    def sums_rows(self) -> bool:
+        """Whether private row counts are released as one sum, and no client's by itself."""
+        privacy = self.config.privacy
+        return privacy.unit == "client" and privacy.client_sizes == "private" and not self.own_sizes
+
+    # The plan: what ONE ROW pays, whatever the unit (`fedsyn.privacy.unit`) ------------------------------------------
 
     def accountant_of(self, budget: PrivacyBudget) -> Accountant:
         """What adds up the costs of this run for a party with such a budget; all of it is the capacity."""
@@ -98,7 +123,7 @@ class Contract:
     def whole_rho(self) -> float:
         """The run's budget as zCDP of Gaussian releases, as its accountant reckons."""
         budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
-        return Ledger(budget, self.accountant_of(budget)).remaining_rho
+        return Ledger(budget, self.accountant_of(budget), unit=self.unit).remaining_rho
 
     @property
     def plan_rho(self) -> float:
@@ -181,6 +206,7 @@ class Contract:
     def check(cls, config: RunConfig) -> None:
         """Refuses a configuration that this mechanism cannot run; ConfigError says why."""
         federation, node = config.federation, config.aggregation
+        check_unit(cls, config)
         if federation.columns is not None and (
             not cls.store
             or cls.central
@@ -226,14 +252,19 @@ class Contract:
                 cost=f"finding what is private of the schema: sums of counts at 1/(2 sigma^2) for each vector that a "
                 f"row is in, over all clients, at most {self.schema_share:g} of rho; of the rest: {filled.cost}",
             )
-        if self.config.privacy.client_sizes == "public":
+        if self.config.privacy.client_sizes == "private":
+            whose = "the sum of the clients' row counts" if self.sums_rows else "each client's row count"
+            filled = replace(
+                filled,
+                server_sees=f"{whose} with noise, once; {filled.server_sees}",
+                cost=f"the row count once at 1/(2 sigma^2), {self.config.privacy.size_share:g} of rho; of the rest: "
+                f"{filled.cost}",
+            )
+        if not self.unit.caps:
             return filled
-        return replace(
-            filled,
-            server_sees=f"each client's row count with noise, once; {filled.server_sees}",
-            cost=f"the row count once at 1/(2 sigma^2), {self.config.privacy.size_share:g} of rho; of the rest: "
-            f"{filled.cost}",
-        )
+        c = self.unit.rows
+        cost = f"a client pays {c:,}^2 times what is said here for one row: {filled.cost}"
+        return replace(filled, unit=self.unit.text, cost=cost)
 
     def new_ledger(
         self,
@@ -253,12 +284,14 @@ class Contract:
             self.filled(aggregation, randomness.label),
             assumptions={
                 "client_sizes": node.client_sizes,
-                "amplification_by_sampling": self.accountant == "renyi",
+                **self.unit.to_dict(),
+                "amplification_by_sampling": False,
                 "seeded": randomness.seeded,
                 **aggregation.assumptions(),
             },
             noise_by="server",
             record=record,
+            unit=self.unit,
         )
         if randomness.seeded:
             ledger.not_private(randomness.label)
@@ -327,6 +360,24 @@ def check_columns(config: RunConfig, domain: Domain, workload: Workload) -> None
             )
 
 
+def check_unit(family: type[Contract], config: RunConfig) -> None:
+    """ConfigError where a whole client is to be protected, and what the mechanism releases of it is not derived."""
+    if config.privacy.unit == "row":
+        return
+    where = f"privacy.unit: client: mechanism '{config.mechanism.name}'"
+    require(not family.store, f"{where} keeps a store of exact answers, whose parties account for single rows")
+    require(not family.central, f"{where} has one holder of all rows: there is no client to hide among others")
+    require(not family.not_private, f"{where} protects nobody: {family.not_private}")
+    require(
+        family.accountant in ("zcdp", "gaussian"), f"{where} has an accountant whose costs are those of single rows"
+    )
+    require(
+        config.aggregation.protocol in ("plain", "secagg"),
+        f"{where} can form its sums under aggregation.protocol: plain or secagg; the crypto party of fhe accounts for "
+        "single rows",
+    )
+
+
 def check_open(config: RunConfig, schema: Schema) -> None:
     """ConfigError where a schema's constraints do not fit into the model, or its private values cannot be found."""
     require_room(schema.domain, config.inference)
@@ -345,11 +396,12 @@ def check_open(config: RunConfig, schema: Schema) -> None:
 
 def public_facts(config: RunConfig) -> str:
     """The `public` line of a privacy statement under this configuration."""
-    sizes = (
-        ", and the clients' row counts"
-        if config.privacy.client_sizes == "public"
-        else " (row counts are private: each client releases its own once, with noise)"
-    )
+    privacy = config.privacy
+    sizes = " (row counts are private: each client releases its own once, with noise)"
+    if privacy.client_sizes == "public":
+        sizes = ", and the clients' row counts"
+    elif privacy.unit == "client":
+        sizes = " (row counts are private: released with noise, once)"
     return f"schema with bounds and bins, workload, configuration, who takes part in which round{sizes}"
 
 

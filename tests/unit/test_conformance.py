@@ -46,6 +46,7 @@ SIBLINGS = ("naive_flaim", "augflaim_oracle", "flaim_random", "mst", "fed_mst", 
 OPTIONS = {"fed_dp_ctgan": {"rounds": 2, "hidden": 8, "noise_dim": 4, "batch": 8, "components": 20}}
 COSTLY = (
     "sensitivity",
+    "client_unit",
     "malformed_client",
     "released_values_only",
     "released_files",
@@ -167,7 +168,8 @@ def test_a_pass_is_told_on_one_screen_and_nothing_else_is(
 def test_what_is_not_looked_at_is_skipped_with_its_reason() -> None:
     report = check_mechanism("augflaim_oracle", tables=["two_rows"])
     (skipped,) = (seen for reason, seen in report.skipped.items() if reason.startswith("declared not private: the or"))
-    assert {title.partition(" (")[0] for title in skipped} == {"sensitivity", "released_values_only", "released_files"}
+    looked_at = {"sensitivity", "client_unit", "released_values_only", "released_files"}
+    assert {title.partition(" (")[0] for title in skipped} == looked_at
 
 
 def test_public_files_are_those_of_the_page_on_runs() -> None:
