@@ -99,7 +99,7 @@ class CtganScales:
 
 
 class CtganContract(Contract):
-    """T equal steps on secret Poisson samples, and one noisy sum of one-way marginals before them."""
+    """Equal steps on secret Poisson samples, and one noisy sum of one-way marginals before them."""
 
     Options: ClassVar[type[Node]] = CtganOptions
     accountant = "renyi"
@@ -111,22 +111,27 @@ class CtganContract(Contract):
         client_sees="the discriminator after each round: a function of released values",
         cost="one-way marginals once, sensitivity 1 each, {one_way_share:g} of the budget, noise drawn by {noise}; per "
         "round one step of DP-SGD: a Poisson sample with rate {rate:g}, a sum of gradients clipped to L2 norm C = "
-        "{clip:g}, noise z C drawn by each client; {rounds} steps are counted for every row. All add up as Rényi DP "
+        "{clip:g}, noise z C drawn by each client; {steps} steps are counted for every row. All add up as Rényi DP "
         "of one order. A row sits at one client, so what other clients release costs it nothing",
         sampler="{sampler}",
     )
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
+    @property
+    def steps(self) -> int:
+        """That a row is counted in: T, or as many as its client may take part in (`federation.participations`)."""
+        return self.paid(self.options.rounds)
+
     @cached_property
     def order(self) -> int:
-        """The Rényi order that the whole run is counted at: where T equal steps need least noise."""
+        """The Rényi order that the whole run is counted at: where the steps of one row need least noise."""
         privacy, options = self.config.privacy, self.options
         try:
-            return best_order(privacy.epsilon, privacy.delta, options.rate, options.rounds)
+            return best_order(privacy.epsilon, privacy.delta, options.rate, self.steps)
         except ValueError:
             raise ConfigError(
-                f"privacy.epsilon = {privacy.epsilon:g} does not pay for {options.rounds} steps; choose fewer rounds"
+                f"privacy.epsilon = {privacy.epsilon:g} does not pay for {self.steps} steps; choose fewer rounds"
             ) from None
 
     def accountant_of(self, budget: PrivacyBudget) -> RenyiAccountant:
@@ -140,7 +145,7 @@ class CtganContract(Contract):
         """
         options = self.options
         one_way = sigma_for_rho(options.one_way_share * rho / len(self.domain))
-        step = (1.0 - options.one_way_share) * rho * self.order / options.rounds
+        step = (1.0 - options.one_way_share) * rho * self.order / self.steps
         return CtganScales(one_way, multiplier_for(step, options.rate, self.order))
 
     @cached_property
@@ -148,10 +153,10 @@ class CtganContract(Contract):
         return self.scales(self.plan_rho)
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """One sum of one-way marginals and T steps, in rho as ledgers enter them: as if a step took every row."""
+        """One sum of one-way marginals and a row's steps, in rho as ledgers enter them: as if a step took every row."""
         if isinstance(request, Step):
             once = gaussian_rho(self._planned.multiplier)
-            return Planned(once, self.options.rounds * once)
+            return Planned(once, self.steps * once)
         if layout is not None and isinstance(request, OneWay):
             once = layout.count * gaussian_rho(self._planned.one_way)
             return Planned(once, once)
@@ -172,8 +177,7 @@ class CtganContract(Contract):
 
     def words(self) -> dict[str, object]:
         options = self.options
-        names = ("one_way_share", "rate", "clip", "rounds")
-        return {name: getattr(options, name) for name in names}
+        return {name: getattr(options, name) for name in ("one_way_share", "rate", "clip")} | {"steps": self.steps}
 
 
 class Step(AskRequest):

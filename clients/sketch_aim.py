@@ -10,20 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fedsyn.aggregation import Contribution
+from fedsyn.config import RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference.capacity import Capacity
+from fedsyn.plugins.clients.sketch_aim_cohorts import SUMS_OF_COHORTS, CohortBudget, MeasureAll
 from fedsyn.privacy import PrivacyStatement, gaussian_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import Marginals, OneWay, TableClient, answers
-from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Planned
 from fedsyn.selection.scores import Penalty
 from fedsyn.selection.sketches import Sketcher, make_sketcher
@@ -34,6 +36,13 @@ from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
 
 # So many marginals carried what 5,000 to 50,000 rows have to say at epsilon = 1 on most tables (docs/sketch_aim.md).
 _MARGINALS = 20
+
+
+#: What is summed, for the statement.
+SUMS = (
+    "once, {d} one-way marginals at mu^2 = 1/sigma^2 each and one vector of sketches at S^2/sigma^2, with S^2 the sum "
+    "of their squared sensitivities; {m} chosen marginals at 1/sigma^2 each"
+)
 
 
 class SketchAimAblation(Node):
@@ -148,29 +157,45 @@ class SketchAimContract(Contract):
         trust="{trust}",
         server_sees="noisy sums of one-way marginals, sketches and chosen marginals; {server}",
         client_sees="groups of neighbouring values and the chosen cliques: functions of released values",
-        cost="once, {d} one-way marginals at mu^2 = 1/sigma^2 each and one vector of sketches at S^2/sigma^2, with S^2 "
-        "the sum of their squared sensitivities; {m} chosen marginals at 1/sigma^2 each; accounted exactly, as one "
-        "Gaussian mechanism; noise drawn by {noise}",
+        cost="{sums}; accounted exactly, as one Gaussian mechanism; noise drawn by {noise}",
         sampler="{sampler}",
     )
 
+    general_words: ClassVar[dict[str, object]] = {"sums": SUMS.format(d="`d`", m="`m`")}
+
     def words(self) -> dict[str, object]:
-        return {"d": len(self.domain), "m": self.options.planned}
+        sums = SUMS if self.config.federation.participations is None else SUMS_OF_COHORTS
+        return {"sums": sums.format(d=len(self.domain), m=self.options.planned)}
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """One-way marginals and sketches once, M chosen marginals in T sums, each at its own noise."""
+        if self.config.federation.participations is not None:
+            return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
         mu2, options, d = 2.0 * self.plan_rho, self.options, len(self.domain)
         sigmas = Sigmas.of(mu2, options, d, self.has_choice)
         if isinstance(request, OneWay):
             return Planned(d * gaussian_rho(sigmas.one_way), d * gaussian_rho(sigmas.one_way))
         if not isinstance(request, Sketches | Marginals):
-            return None
+            return Planned(0.0) if isinstance(request, MeasureAll) else None
         if not self.has_choice:
             return Planned(0.0)
         if isinstance(request, Sketches):
             return Planned(gaussian_rho(sigmas.per_sensitivity), gaussian_rho(sigmas.per_sensitivity))
         one = gaussian_rho(sigmas.marginal)
         return Planned(options.in_round(1) * one, options.planned * one)
+
+    def budget_of_cohorts(self, rho: float) -> CohortBudget:
+        """How rho is divided where clients take part in some rounds only."""
+        return CohortBudget.of(rho, len(self.domain), self.paid(self.options.rounds))
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        super().check(config)
+        require(
+            config.federation.participations is None or cls.options_of(config).rounds > 1,
+            "federation.participations: 'sketch_aim' chooses after the first round's cohort and measures after that; "
+            "set mechanism.rounds to 2 or more, or leave participations out",
+        )
 
     @cached_property
     def has_choice(self) -> bool:
@@ -238,6 +263,11 @@ class SketchAimClient(TableClient):
         """The sketches of its rows, exact integers."""
         vector = call.request.sketcher(self.contract, call.arrays).of_rows(self.codes)
         return Contribution.of_vector(np.asarray(vector), call.request.layout(self.contract, call.arrays))
+
+    @answers(MeasureAll)
+    def measure_all(self, call: Call[MeasureAll]) -> Contribution:
+        """All one-way and the chosen marginals, exact; each is a count, L2 sensitivity 1."""
+        return self.marginals(call.request.layout(self.contract, call.arrays))
 
     @answers(Marginals)
     def measure(self, call: Call[Marginals]) -> Contribution:

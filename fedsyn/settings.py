@@ -29,6 +29,72 @@ class Node(BaseModel):
         return data
 
 
+class PartitionNode(BaseModel):
+    """Name of a partitioner; the other keys are its options.
+
+    Attributes:
+        name: 'native' keeps the data's own holders; the others split the rows. `partition: NAME` is short for it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = "iid"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class FederationNode(Node):
+    """The federation.
+
+    Attributes:
+        clients: number of clients K. A deployment waits until so many SuperNodes are connected.
+        participation: probability p with which a client joins a round's cohort, independently (Poisson sampling).
+        participations: m, the most rounds in which any one client takes part; null: no bound. With it a row pays
+            for m rounds, not for all: cohorts are drawn without replacement, each of `participation` times the clients,
+            and a client refuses a further round. What everybody is asked before the first round (row counts, private
+            bounds of a schema) is paid beside it.
+        minimum_cohort: fewest clients that a round asks, and fewest that must answer.
+        timeout: seconds that the server waits for the replies to one request; later replies are not used.
+        connect_timeout: seconds that a deployment waits for its clients to connect.
+        partition: how a simulation splits the pooled table; ignored by a deployment.
+        columns: which attributes each client holds, where all of them hold the SAME people, in the same order (columns
+            split over holders; `aggregation.protocol: fhe` with `compute: packed` or `naive`); null: all of them.
+    """
+
+    clients: int = Field(default=10, ge=1)
+    participation: float = Field(default=1.0, gt=0, le=1)
+    participations: int | None = Field(default=None, ge=1)
+    minimum_cohort: int = Field(default=1, ge=1)
+    timeout: float = Field(default=600.0, gt=0)
+    connect_timeout: float = Field(default=120.0, gt=0)
+    partition: PartitionNode = Field(default_factory=PartitionNode)
+    columns: tuple[tuple[str, ...], ...] | None = None
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> FederationNode:
+        if self.columns is not None:
+            named = [name for columns in self.columns for name in columns]
+            if len(self.columns) != self.clients or not all(self.columns) or len(set(named)) != len(named):
+                raise ValueError(
+                    f"columns: expected one non-empty list of attributes for each of the {self.clients} clients, "
+                    "and no attribute in two of them"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _cohort_fits(self) -> FederationNode:
+        if self.minimum_cohort > self.clients:
+            raise ValueError(f"minimum_cohort ({self.minimum_cohort}) must not exceed clients ({self.clients})")
+        return self
+
+
 class PartyNode(Node):
     """A computing or crypto party, as `fedsyn party card` prints it. All of it is public.
 

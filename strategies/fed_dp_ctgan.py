@@ -6,6 +6,7 @@ Maddock et al. 2024, Section 5.1 and appendix B.4.1; CTGAN itself: Xu et al. 201
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -44,13 +45,16 @@ class FedDpCtgan(MechanismStrategy):
         options, scales = self.options, self.contract.scales(self.ledger.remaining_rho)
         self.begin_round(1)
         self.second_opinion(scales.multiplier)
-        marginals = yield from self.one_way_marginals(scales.one_way)
+        first = self.sample(self.config.federation.participation)
+        # Everybody, unless a round that a client takes part in is one that it has less.
+        asked = self.everyone() if self.config.federation.participations is None else first
+        marginals = yield from self.one_way_marginals(asked, scales.one_way)
         random = self.randomness.ordinary("networks")
         networks = Networks(self.contract, marginals, int(random.integers(2**31)))
         learned = 0
         for t in range(1, options.rounds + 1):
             self.begin_round(t)
-            cohort = self.sample(self.config.federation.participation)
+            cohort = first if t == 1 else self.sample(self.config.federation.participation)
             attribute = int(random.integers(len(self.domain)))
             request = Step(attribute=attribute, multiplier=scales.multiplier)
             replies = yield Ask(cohort, request, networks.arrays())
@@ -65,10 +69,10 @@ class FedDpCtgan(MechanismStrategy):
             with self.timed("synthesise"):
                 self.model = self.obeying(networks.mixture())  # type: ignore[assignment]
 
-    def one_way_marginals(self, sigma: float) -> Steps:
+    def one_way_marginals(self, asked: Sequence[int], sigma: float) -> Steps:
         """(C,) released shares of every attribute's values, from which conditions are drawn; uniform without them."""
         one_way = [(name,) for name in self.domain]
-        found = self.opened((yield Sum(self.everyone(), OneWay(), sigma)), one_way)
+        found = self.opened((yield Sum(asked, OneWay(), sigma)), one_way)
         if not found:
             return np.concatenate([np.full(size, 1.0 / size) for size in self.domain.shape])
         tables = consistent(self.domain, found, total=self.total)
@@ -103,12 +107,12 @@ class FedDpCtgan(MechanismStrategy):
 
     def second_opinion(self, multiplier: float) -> None:
         """What jax-privacy's own accountant makes of all steps; RunError if it is more than the budget."""
-        options, budget = self.options, self.budget
-        epsilon = steps_epsilon(options.rate, multiplier, options.rounds, budget.delta)
+        options, budget, steps = self.options, self.budget, self.contract.steps
+        epsilon = steps_epsilon(options.rate, multiplier, steps, budget.delta)
         if epsilon > budget.epsilon:
             raise RunError("jax-privacy's accountant finds this plan beyond the budget: nothing was asked for")
         self.record.notes.append(
-            f"{options.rounds} steps, noise multiplier {multiplier:.4g}, rate {options.rate:g}, counted at Rényi order "
+            f"{steps} steps, noise multiplier {multiplier:.4g}, rate {options.rate:g}, counted at Rényi order "
             f"{self.contract.order}; by jax-privacy's PLD accountant they are epsilon {epsilon:.4g} at delta "
             f"{budget.delta:g}"
         )

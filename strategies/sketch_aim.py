@@ -18,8 +18,10 @@ import numpy.typing as npt
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model
 from fedsyn.plugins.clients.sketch_aim import Sigmas, SketchAimClient, SketchAimContract, Sketches
+from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
+from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts
 from fedsyn.protocol.client import Marginals, OneWay
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol
+from fedsyn.protocol.strategy import Protocol
 from fedsyn.selection.scores import contained_in, expected_noise, penalised_cells
 from fedsyn.selection.sketches import Sketcher, grouping_of, pack_grouping, squared_distance
 from fedsyn.selection.views import ModelView, effective_cells
@@ -76,7 +78,7 @@ class Sketched:
         return out
 
 
-class SketchAim(MechanismStrategy):
+class SketchAim(ByCohorts):
     """Selection from linear statistics: what a sum over clients gives is what one holder of all rows would have.
 
     Before the first round every client contributes to two sums: all one-way marginals, and sketches of the candidates.
@@ -90,6 +92,9 @@ class SketchAim(MechanismStrategy):
     contract: SketchAimContract
 
     def protocol(self) -> Protocol:
+        if self.config.federation.participations is not None:
+            yield from self.by_cohorts()
+            return
         which = self.sketched()
         sigmas = Sigmas.of(2.0 * self.ledger.remaining_rho, self.options, len(self.domain), bool(which))
         self.begin_round(1)
@@ -132,11 +137,14 @@ class SketchAim(MechanismStrategy):
         mass = {name: self.model.project((name,)) for name in self.domain}
         return [pack_grouping(grouping_of(self.domain, cliques, self.options.width, mass))]
 
-    def sum_of_sketches(self, which: list[int], sigmas: Sigmas) -> Sum:
-        """One vector of all sketches, with noise for its sensitivity."""
+    def sum_of_sketches(
+        self, which: list[int], sigmas: Sigmas | CohortBudget, cohort: Sequence[int] | None = None
+    ) -> Sum:
+        """One vector of all sketches, with noise for its sensitivity; of everybody, or of a cohort."""
         request, arrays = Sketches(cliques=which), self.groups([self.candidates.cliques[i] for i in which])
         sensitivity = request.layout(self.contract, arrays).sensitivity
-        return Sum(self.everyone(), request, sigmas.per_sensitivity * sensitivity, arrays)
+        asked = self.everyone() if cohort is None else cohort
+        return Sum(asked, request, sigmas.per_sensitivity * sensitivity, arrays)
 
     def sketches_of(self, which: list[int], sums: Summed) -> Sketched:
         """The opened sketches; the model, and so the groups, are those that they were asked for with."""
@@ -201,6 +209,24 @@ class SketchAim(MechanismStrategy):
                 self.capacity.add([cliques[i]])
                 chosen.append(i)
         return chosen
+
+    def best_under(self, sketched: Sketched, sigma: float, most: int) -> list[int]:
+        assert self.model is not None
+        return self.new_cliques(sketched, ModelView(self.model), self.capacity.test(), sigma, most, 1.0)
+
+    def predicted(self, sketched: Sketched, chosen: Sequence[int], sigma: float) -> float:
+        assert self.model is not None
+        view, which, weights = ModelView(self.model), list(chosen), self.candidates.weights
+        noise = expected_noise(sigma, penalised_cells(self.options.penalty, self.candidates, which, view))
+        distances = sketched.distances(view, [self.candidates.cliques[i] for i in which])
+        most = 2.0 * self.total  # no two tables of so many rows are farther apart
+        return float(weights[which] @ (np.minimum(distances, most) - noise)) if which else 0.0
+
+    def one_way_cost(self, sigma: float) -> float:
+        assert self.model is not None
+        ones = [i for i, q in enumerate(self.candidates.cliques) if len(q) == 1]
+        cells = penalised_cells(self.options.penalty, self.candidates, ones, ModelView(self.model))
+        return float(self.candidates.weights[ones] @ expected_noise(sigma, cells)) if ones else 0.0
 
     def less_noise(self, view: ModelView, i: int, before: float, sigma: float) -> float:
         """Expected L1 noise that one more measurement takes away from a measured clique, in records."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,8 +45,15 @@ class Accountant(Protocol):
 
     def epsilon(self, spent: float, delta: float) -> float: ...
 
-    def epsilon_replaced(self, releases: Sequence[Release], costs: Sequence[float], delta: float) -> float:
-        """The ε of these releases where a row is exchanged for another one instead of added or removed."""
+    def exchanged(self, release: Release, cost: float) -> float:
+        """What an entry of that cost costs where a row is exchanged for another one; sums of it are the second below.
+
+        Exchanging multiplies what an entry moves by its `replaced`, and so rho and mu² by the square.
+        """
+        ...
+
+    def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
+        """The ε of releases where a row is exchanged for another one instead of added or removed."""
         ...
 
     def to_dict(self) -> dict[str, str | float]: ...
@@ -86,8 +93,11 @@ class ZcdpAccountant:
     def epsilon(self, spent: float, delta: float) -> float:
         return zcdp_epsilon(spent, delta)
 
-    def epsilon_replaced(self, releases: Sequence[Release], costs: Sequence[float], delta: float) -> float:
-        return self.epsilon(_squared(releases, costs), delta)
+    def exchanged(self, release: Release, cost: float) -> float:
+        return cost * release.replaced**2
+
+    def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
+        return self.epsilon(exchanged, delta)
 
     def to_dict(self) -> dict[str, str | float]:
         return {"name": "zcdp", "rho": self.rho}
@@ -133,8 +143,11 @@ class GaussianAccountant:
     def epsilon(self, spent: float, delta: float) -> float:
         return gaussian_epsilon(math.sqrt(spent), delta)
 
-    def epsilon_replaced(self, releases: Sequence[Release], costs: Sequence[float], delta: float) -> float:
-        return self.epsilon(_squared(releases, costs), delta)
+    def exchanged(self, release: Release, cost: float) -> float:
+        return cost * release.replaced**2
+
+    def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
+        return self.epsilon(exchanged, delta)
 
     def to_dict(self) -> dict[str, str | float]:
         return {"name": "gaussian", "mu": self.mu}
@@ -194,23 +207,25 @@ class RenyiAccountant:
     def epsilon(self, spent: float, delta: float) -> float:
         return renyi_epsilon(spent, self.order, delta)
 
-    def epsilon_replaced(self, releases: Sequence[Release], costs: Sequence[float], delta: float) -> float:
+    def exchanged(self, release: Release, cost: float) -> float:
+        """Its rho, as if a sample were all rows: what sampling saves under exchange is left to the other bound."""
+        return release.rho * release.replaced**2
+
+    def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
         """The better of two bounds.
 
         A row removed and another one added: (ε, δ') twice is (2 ε, (1 + e^ε) δ')-DP, for the largest δ' that keeps this
         within δ. And as zCDP, without what sampling saves: given which places are sampled, a row that is exchanged
         moves a sum `replaced` times as far as one that is added; divergences are convex.
         """
-        spent = math.fsum(costs)
-        rho = math.fsum(release.rho * release.replaced**2 for release in releases)
-        if spent == 0.0 or rho == 0.0:
+        if exchanged == 0.0:
             return 0.0
         low, high = math.log(delta) - 700.0, math.log(delta)  # of log δ'
         for _ in range(60):
             middle = 0.5 * (low + high)
             low, high = (middle, high) if self._twice(spent, middle) <= math.log(delta) else (low, middle)
         twice = 2.0 * self._at(spent, low) if self._twice(spent, low) <= math.log(delta) else math.inf
-        return min(twice, zcdp_epsilon(rho, delta))
+        return min(twice, zcdp_epsilon(exchanged, delta))
 
     def _twice(self, spent: float, log_delta: float) -> float:
         """log((1 + e^ε) δ')."""
@@ -232,11 +247,6 @@ def accountant_for(name: str, budget: PrivacyBudget) -> Accountant:
     if name == "gaussian":
         return GaussianAccountant.of(budget)
     raise ConfigError(f"unknown accountant '{name}'; allowed: zcdp, gaussian")
-
-
-def _squared(releases: Sequence[Release], costs: Sequence[float]) -> float:
-    """Exchanging multiplies what an entry moves by its `replaced`, and so its cost by the square, in either unit."""
-    return math.fsum(cost * release.replaced**2 for release, cost in zip(releases, costs, strict=True))
 
 
 def accountant_from_dict(state: Mapping[str, Any]) -> Accountant:

@@ -3,13 +3,17 @@
 A ledger speaks for the row that is worst off, or for the client whose rows all are (`fedsyn.privacy.unit`). On a server
 that is a row taking part in the largest number of releases; on a client, a row of that client's table. What comes in
 states what ONE ROW moves; what is entered, what the unit does. Nothing here depends on a plan: totals are sums over
-the entries.
+the entries. Where entries name the clients whose rows they can concern (`Ledger.among`), a total is the largest sum
+over the entries of any one client: a row sits at one of them, and so do all rows of a client, so what the others
+release costs it nothing (parallel composition; the cohorts must not depend on rows).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, overload
 
@@ -79,6 +83,7 @@ class Ledger:
         self._releases: list[Release] = []
         self._costs: list[float] = []
         self._caveats: list[str] = []
+        self._among: tuple[int, ...] = ()
         full = self.accountant.capacity * (1.0 + REREADING_ROOM)
         if self.accountant.epsilon(full, budget.delta) > budget.epsilon:
             raise ValueError("the accountant's capacity exceeds the budget")
@@ -91,8 +96,8 @@ class Ledger:
 
     @property
     def spent(self) -> float:
-        """Sum over the entries, in the accountant's unit (rho, mu² or a Rényi divergence)."""
-        return math.fsum(self._costs)
+        """Sum over the entries, in the accountant's unit (rho, mu² or Rényi); of the client that it is largest for."""
+        return of_the_worst(self._releases, self._costs)
 
     @property
     def remaining(self) -> float:
@@ -101,8 +106,8 @@ class Ledger:
 
     @property
     def spent_rho(self) -> float:
-        """Sum of the entries' rho, whatever the accountant."""
-        return math.fsum(release.rho for release in self._releases)
+        """Sum of the entries' rho, whatever the accountant; of the client that it is largest for."""
+        return of_the_worst(self._releases, [release.rho for release in self._releases])
 
     @property
     def remaining_rho(self) -> float:
@@ -119,12 +124,31 @@ class Ledger:
     @property
     def epsilon_replace_one(self) -> float:
         """The ε of the same entries where a row is exchanged for another one instead of added or removed."""
-        return self.accountant.epsilon_replaced(self._releases, self._costs, self.budget.delta)
+        pairs = zip(self._releases, self._costs, strict=True)
+        exchanged = of_the_worst(self._releases, [self.accountant.exchanged(r, cost) for r, cost in pairs])
+        return self.accountant.epsilon_replaced(self.spent, exchanged, self.budget.delta)
 
     def can_afford(self, *releases: Release) -> bool:
         """Whether all of these together would be accepted now; each states what one row moves and pays."""
-        costs = [self.accountant.cost(self.unit.entered(release)) for release in releases]
-        return affordable(math.fsum([*self._costs, *costs]), self.accountant.capacity)
+        releases = tuple(map(self.unit.entered, releases))
+        costs = [self.accountant.cost(release) for release in releases]
+        return affordable(self._with(releases, costs), self.accountant.capacity)
+
+    def _with(self, releases: Sequence[Release], costs: Sequence[float]) -> float:
+        """What would be spent if these were entered, too."""
+        return of_the_worst([*self._releases, *releases], [*self._costs, *costs])
+
+    @contextmanager
+    def among(self, clients: Sequence[int]) -> Iterator[None]:
+        """Within it, what is charged concerns the rows of these clients only; of everybody where none is named.
+
+        Whoever uses it must choose them without looking at rows, and name all that were asked, answered or not.
+        """
+        before, self._among = self._among, tuple(sorted(int(k) for k in clients))
+        try:
+            yield
+        finally:
+            self._among = before
 
     # ------------------------------------------------------------------------------------- entries
 
@@ -136,8 +160,9 @@ class Ledger:
             ValueError: if the accountant does not cover this kind of release.
         """
         release = self.unit.entered(release)
+        release = replace(release, clients=self._among) if self._among else release
         cost = self.accountant.cost(release)
-        if not affordable(math.fsum([*self._costs, cost]), self.accountant.capacity):
+        if not affordable(self._with([release], [cost]), self.accountant.capacity):
             raise BudgetExceeded(
                 f"release '{release.name}' of round {release.round} costs {cost:.6g} {self.accountant.unit}, "
                 f"but only {self.remaining:.6g} of {self.accountant.capacity:.6g} is left for epsilon = "
@@ -157,7 +182,7 @@ class Ledger:
         before = list(releases)
         costs = [self.accountant.cost(release) for release in before]
         # Costs are positive: where their sum is affordable, so was every part of it.
-        if not affordable(math.fsum([*self._costs, *costs]), self.accountant.capacity, REREADING_ROOM):
+        if not affordable(self._with(before, costs), self.accountant.capacity, REREADING_ROOM):
             raise BudgetExceeded(
                 f"what was charged before is more than epsilon = {self.budget.epsilon:g} at delta = "
                 f"{self.budget.delta:g} allows; nothing was released"
@@ -583,6 +608,17 @@ class Ledger:
             "delta": self.budget.delta,
             "releases": [release.to_dict() for release in self._releases],
         }
+
+
+def of_the_worst(releases: Sequence[Release], values: Sequence[float]) -> float:
+    """The largest sum of values over the releases that can concern one client's rows."""
+    everybodys, own = [], defaultdict[int, list[float]](list)
+    for release, value in zip(releases, values, strict=True):
+        for client in release.clients:
+            own[client].append(value)
+        if not release.clients:
+            everybodys.append(value)
+    return max((math.fsum([*everybodys, *theirs]) for theirs in own.values()), default=math.fsum(everybodys))
 
 
 def sampler_of(source: object) -> str:

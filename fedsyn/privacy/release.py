@@ -50,6 +50,8 @@ class Release:
         extra: rho beyond that of the Gaussian mechanism, once for the whole entry (`DistributedNoise.extra_rho`).
         replaced: how much farther a release moves when a row is exchanged for another one than when one is added or
             removed: 2 in general, sqrt(2) for counts, 0 for row counts.
+        clients: on a server's ledger, partition ids of those whose rows alone the release can concern; empty:
+            anybody's. Which they are must not depend on rows.
         until: last round of an entry that stands for several rounds (`Ledger.to_dict(compact=True)`).
     """
 
@@ -68,6 +70,7 @@ class Release:
     extra: float = 0.0
     replaced: float = TWICE
     rate: float | None = None
+    clients: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _positive("sensitivity", self.sensitivity)
@@ -123,6 +126,7 @@ class Release:
             "count": self.count,
             "extra": self.extra or None,
             "replaced": self.replaced,
+            "clients": list(self.clients) or None,
             "rho": self.rho,
             "noise_by": self.noise_by,
             "sampler": self.sampler,
@@ -136,6 +140,8 @@ class Release:
         known = {key: value for key, value in entry.items() if key != "rho"}
         if "cliques" in known:
             known["cliques"] = tuple(tuple(clique) for clique in known["cliques"])
+        if "clients" in known:
+            known["clients"] = tuple(known["clients"])
         return _read(**known)
 
 

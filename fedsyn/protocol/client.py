@@ -20,19 +20,22 @@ import numpy as np
 from fedsyn.aggregation import ClientSum, Contribution, make_aggregation
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, NodeError, ProtocolError
+from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_rho
+from fedsyn.protocol.cohorts import take_part
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
 from fedsyn.protocol.common import Rows as Rows
 from fedsyn.protocol.common import Sizes as Sizes
+from fedsyn.protocol.common import told
 from fedsyn.protocol.contract import Contract as BaseContract
-from fedsyn.protocol.counted import layout_counts, rows_that_count
+from fedsyn.protocol.counted import layout_counts
 from fedsyn.protocol.plan import Planned, require_planned
 from fedsyn.protocol.stored import Answers, unused_requests
+from fedsyn.protocol.whole_clients import rows_that_count
 from fedsyn.selection.views import ModelView
 from fedsyn.store import ClientDeal, make_store
 from fedsyn.store.crypto import CryptoKey
@@ -154,7 +157,7 @@ class TableClient(NumPyClient):
             arrays, params = self._answer(envelope, list(parameters))
             reply = {"ok": True, "params": params}
         except Exception as error:
-            arrays, reply = [], {"ok": False, **_told(error)}
+            arrays, reply = [], {"ok": False, **told(error)}
         # What was charged stays charged, whether or not the request could be answered in the end.
         if self.ledger.releases and self.holder.account is None:
             self.holder.state["ledger"] = self.ledger.to_dict(compact=True)
@@ -183,6 +186,7 @@ class TableClient(NumPyClient):
         )
         if envelope.kind == "sum":
             return self._sum(method, call, envelope), {}
+        take_part(call.request, call.round, self.config.federation, self.holder.state)
         if envelope.kind == "deal":
             self._require_planned(call.request, None, call.request.rho)
             return self._deal(method, call), {}
@@ -205,6 +209,7 @@ class TableClient(NumPyClient):
         layout = call.request.layout(self.contract, call.arrays)  # by this client's own reckoning
         self._require_planned(call.request, layout, layout.count * gaussian_rho(spec.sigma, layout.sensitivity))
         ClientSum.check(layout, layout.count, spec)
+        take_part(call.request, call.round, self.config.federation, self.holder.state)
         cost = Release(call.request.name, call.round, GAUSSIAN, spec.sensitivity, sigma=spec.sigma, count=layout.count)
         if not self.ledger.can_afford(cost):
             raise BudgetExceeded("the sum would cost more than is left; nothing was released")
@@ -343,23 +348,6 @@ def indices(value: Any, length: int, name: str) -> list[int]:
     if len(set(value)) != len(value):
         raise ProtocolError(f"parameter '{name}' repeats an entry")
     return list(value)
-
-
-def _told(error: Exception) -> dict[str, str]:
-    """What a server may know of a failed request: the text of errors about requests and sums, the type of any other."""
-    if isinstance(error, BudgetExceeded):  # its own text names the holder's limits
-        return {"error": "budget", "message": "the release would exceed what this holder allows; nothing was released"}
-    kinds: tuple[tuple[type[FedsynError], str], ...] = (
-        (ProtocolError, "protocol"),
-        (NodeError, "client"),
-        (ConfigError, "client"),  # of a sum that cannot be formed: public numbers
-    )
-    for wanted, kind in kinds:
-        if isinstance(error, wanted):
-            return {"error": kind, "message": str(error)}
-    # A message of an unexpected exception may quote data: only its type leaves the client.
-    _log.error("fedsyn: a request could not be answered; the server is told the kind of error only", exc_info=error)
-    return {"error": "client", "message": f"unexpected {type(error).__name__}"}
 
 
 _contracts: OrderedDict[tuple[type[BaseContract], int, int], BaseContract] = OrderedDict()

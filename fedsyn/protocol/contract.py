@@ -27,8 +27,10 @@ from fedsyn.privacy import (
     Unit,
     accountant_for,
 )
+from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.columns import check_columns, check_open
 from fedsyn.protocol.plan import Planned
+from fedsyn.protocol.whole_clients import check_unit
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
 from fedsyn.settings import Node
@@ -130,6 +132,10 @@ class Contract:
         privacy = self.config.privacy
         return self.whole_rho * (1.0 if privacy.client_sizes == "public" else 1.0 - privacy.size_share)
 
+    def paid(self, rounds: int) -> int:
+        """Of so many rounds, those that one row pays for: what noise scales divide the budget over."""
+        return rounds_of_one(self.config.federation, rounds)
+
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """The most that the run's plan has one row pay for a request; a client refuses more.
 
@@ -205,7 +211,9 @@ class Contract:
     def check(cls, config: RunConfig) -> None:
         """Refuses a configuration that this mechanism cannot run; ConfigError says why."""
         federation, node = config.federation, config.aggregation
-        check_unit(cls, config)
+        rounds = getattr(cls.options_of(config), "rounds", None)
+        check_participations(config, rounds, once=bool(cls.store), central=cls.central)
+        check_unit(config, bool(cls.store), cls.central, cls.not_private, cls.accountant)
         if federation.columns is not None and (
             not cls.store
             or cls.central
@@ -251,6 +259,13 @@ class Contract:
                 cost=f"finding what is private of the schema: sums of counts at 1/(2 sigma^2) for each vector that a "
                 f"row is in, over all clients, at most {self.schema_share:g} of rho; of the rest: {filled.cost}",
             )
+        most = self.config.federation.participations
+        if most is not None and not self.store:
+            filled = replace(
+                filled,
+                cost=f"a row's client takes part in at most {most} round(s), which its own ledger keeps to, and a row "
+                f"pays for those only: {filled.cost}",
+            )
         if self.config.privacy.client_sizes == "private":
             whose = "the sum of the clients' row counts" if self.sums_rows else "each client's row count"
             filled = replace(
@@ -264,6 +279,12 @@ class Contract:
         c = self.unit.rows
         cost = f"a client pays {c:,}^2 times what is said here for one row: {filled.cost}"
         return replace(filled, unit=self.unit.text, cost=cost)
+
+    @property
+    def _bounded(self) -> dict[str, int]:
+        """What a ledger names where clients take part in so many rounds only."""
+        most = self.config.federation.participations
+        return {} if most is None else {"participations": most}
 
     def new_ledger(
         self,
@@ -286,6 +307,7 @@ class Contract:
                 **self.unit.to_dict(),
                 "amplification_by_sampling": self.accountant == "renyi",
                 "seeded": randomness.seeded,
+                **self._bounded,
                 **aggregation.assumptions(),
             },
             noise_by="server",
@@ -331,24 +353,6 @@ def _options(model: type[Node], name: str, options: str) -> Any:
 @lru_cache(maxsize=8)
 def _stored(candidates: Candidates, domain: Domain) -> StoredLayout:
     return StoredLayout(stored_cliques(candidates.cliques, domain), domain)
-
-
-def check_unit(family: type[Contract], config: RunConfig) -> None:
-    """ConfigError where a whole client is to be protected, and what the mechanism releases of it is not derived."""
-    if config.privacy.unit == "row":
-        return
-    where = f"privacy.unit: client: mechanism '{config.mechanism.name}'"
-    require(not family.store, f"{where} keeps a store of exact answers, whose parties account for single rows")
-    require(not family.central, f"{where} has one holder of all rows: there is no client to hide among others")
-    require(not family.not_private, f"{where} protects nobody: {family.not_private}")
-    require(
-        family.accountant in ("zcdp", "gaussian"), f"{where} has an accountant whose costs are those of single rows"
-    )
-    require(
-        config.aggregation.protocol in ("plain", "secagg"),
-        f"{where} can form its sums under aggregation.protocol: plain or secagg; the crypto party of fhe accounts for "
-        "single rows",
-    )
 
 
 def public_facts(config: RunConfig) -> str:

@@ -1,8 +1,7 @@
-"""A client's exact counts, laid out for a sum; and which of its rows are counted at all."""
+"""A client's exact counts, laid out for a sum of marginals."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -11,25 +10,7 @@ import numpy.typing as npt
 
 from fedsyn.counting.marginals import count_one_way, count_sparse_many
 from fedsyn.domain import Clique, Domain
-from fedsyn.privacy import Unit, kept_rows
-from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Layout
-
-KEPT = "kept_rows"  # of the holder's state: what its coins are keyed by
-
-
-def rows_that_count(holder: Holder, unit: Unit) -> npt.NDArray[np.int64] | None:
-    """Positions of the holder's rows that take part in the run, ascending; None: all of them do.
-
-    Where a whole client is protected they are the same in every message of a run (`fedsyn.privacy.unit.kept_rows`): the
-    coins are keyed by a secret that the holder draws in its first message. Nothing about privacy rests on it.
-    """
-    if not unit.caps:
-        return None
-    secret = bytes.fromhex(holder.state.setdefault(KEPT, os.urandom(16).hex()))
-    place = -1 if holder.partition is None else holder.partition
-    coins = holder.randomness.keyed(secret).ordinary("kept rows", place)
-    return None if len(holder.codes) <= unit.rows else kept_rows(len(holder.codes), unit.rows, coins)
 
 
 @lru_cache(maxsize=8)

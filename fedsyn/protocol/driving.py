@@ -19,6 +19,7 @@ from fedsyn.flower.loop import OwnLoop
 from fedsyn.privacy import Ledger, PrivacyBudget, Release, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join, Rows, Sizes
+from fedsyn.protocol.cohorts import NOBODY_LEFT, Cohorts
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.joining import Participant
@@ -72,6 +73,7 @@ class Driver(OwnLoop):
         self._observer, self._after = observer, after
         self._requests = self._sums = 0  # so far; randomness is keyed by their number
         self.clients: dict[int, Participant] = {}
+        self.cohorts = Cohorts(self.config.federation)
         self.records: list[RoundRecord] = [RoundRecord(0)]
         self.costs: list[RoundCosts] = [RoundCosts(0)]
         self._returning: Returning | None = None  # of a run that is resumed
@@ -134,14 +136,9 @@ class Driver(OwnLoop):
         return tuple(sorted(self.clients))
 
     def sample(self, participation: float) -> tuple[int, ...]:
-        """A round's cohort: each client with probability `participation`, independently, at least the minimum.
-
-        A cohort below the minimum is drawn again. Sampling is not used for privacy amplification, so conditioning on
-        a large enough cohort costs nothing. With p = 1 nothing is drawn.
-        """
-        everyone, minimum = self.everyone(), self.config.federation.minimum_cohort
-        source = self.randomness.ordinary("cohort", self.round)
-        cohort = everyone if participation >= 1.0 else joining.sampled(everyone, participation, minimum, source)
+        """A round's cohort (`fedsyn.protocol.cohorts`). Nothing rests on chance here: no amplification is claimed."""
+        cohort = self.cohorts.draw(self.everyone(), participation, self.randomness.ordinary("cohort", self.round))
+        self.record.notes += [] if cohort else [NOBODY_LEFT]
         self.record.cohort = list(cohort)
         return cohort
 
@@ -209,10 +206,11 @@ class Driver(OwnLoop):
         self.recorder.begin(number, lambda: self._memory(None)[0], self._remember)
         before = len(self.ledger.releases)
         answer: Summed | dict[int, Reply]
-        if isinstance(yielded, Sum):
-            answer = self._sum(yielded, sums, grid, timeout)
-        else:
-            answer = self._ask(yielded, grid, timeout)
+        with self.ledger.among(self.cohorts.apart(yielded.cohort, self.clients)):
+            if isinstance(yielded, Sum):
+                answer = self._sum(yielded, sums, grid, timeout)
+            else:
+                answer = self._ask(yielded, grid, timeout)
         self.ledger.reenter(self.recorder.unneeded())
         entered = self.ledger.releases[before:]
         self.recorder.end(number, answer, entered, self.record, self.costs[-1], self._memory(self.recorder.known))

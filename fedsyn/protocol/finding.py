@@ -75,6 +75,7 @@ class FindRanges(SumRequest):
     """The rows of every open ordered column by sign and power of two, between what is public of its bounds."""
 
     name = "find-ranges"
+    takes_part = False
     leaves = "counts of c open columns over a public universe, in a sum; once"
     costs = "c vectors of sensitivity 1 (a row is in one bucket of each): rho c/(2 sigma^2), mu^2 twice that"
 
@@ -87,6 +88,7 @@ class FindBins(SumRequest):
     """The rows of every column whose bins are found, in the cells of a grid and in blocks of 4, 16, 64, ... of them."""
 
     name = "find-bins"
+    takes_part = False
     leaves = "counts of a grid over the released range of each such column, at L widths in all, in a sum; once"
     costs = "L vectors of sensitivity 1 (a row is in one block of each width): rho L/(2 sigma^2), mu^2 twice that"
 
@@ -103,6 +105,7 @@ class FindCategories(SumRequest):
     """The rows whose text begins with some prefixes, by the byte that follows, or the end, in every open column."""
 
     name = "find-categories"
+    takes_part = False
     leaves = "counts of the continuations of released prefixes of c open columns, in a sum; once for each length"
     costs = "c vectors of sensitivity 1 (a row has one text, so one prefix and one byte): rho c/(2 sigma^2) a length"
 
@@ -117,6 +120,7 @@ class Close(AskRequest):
     """What was found: from here on the schema is closed, and the mechanism begins."""
 
     name = "close"
+    takes_part = False
     leaves = "nothing"
     costs = "nothing: the reply depends on no row"
 

@@ -288,11 +288,24 @@ def _privacy(page: Page, facts: RunFacts) -> None:
     releases, whole = ledger["releases"], max(float(ledger["rho"]), 1e-300)
     if releases:
         unspent = 1 - ledger["spent"] / ledger["capacity"] if ledger["capacity"] > 0 else 0.0
-        page.figure(budget(spending(releases, whole, max(unspent, 0.0)), unspent))
+        paid = of_one_client(releases)
+        page.figure(budget(spending(paid, whole, max(unspent, 0.0)), unspent))
+        if len(paid) < len(releases):
+            page.add(paragraph("Shown is what a row pays whose client paid most; others took part in other rounds."))
     page.add(table(("", ""), listed(ledger["statement"] or {}), caption="The privacy statement"))
     head = ("round", "release", "mechanism", "scale", "count", "rho", "noise by")
     every = table(head, (_release(release) for release in releases), caption="Every release of the ledger")
     page.add(f"<details><summary>Every release ({len(releases)})</summary>{every}</details>")
+
+
+def of_one_client(releases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those that concern the client which pays most, where releases name clients; else all."""
+    paid: dict[int, float] = {}
+    for release in releases:
+        for client in release.get("clients", ()):
+            paid[client] = paid.get(client, 0.0) + release["rho"]
+    most = max(sorted(paid), key=lambda k: paid[k], default=None)
+    return [r for r in releases if most is None or most in r.get("clients", (most,))]
 
 
 def spending(releases: Sequence[Mapping[str, Any]], whole: float, unspent: float) -> list[tuple[int, str, float]]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from node_folders import POLICY, header_of, make_node, run_of
 from pair_runs import table_of
 from scipy import stats
 
-from fedsyn.errors import BudgetExceeded, ConfigError
+from fedsyn.errors import BudgetExceeded, ConfigError, NodeError
+from fedsyn.node.file import load_node_file
+from fedsyn.node.policy import Asked, Policy
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,
@@ -240,3 +244,27 @@ def test_the_sum_of_row_counts_is_asked_once_and_where_it_belongs() -> None:
     for other in (a_client(outcome, "row"), a_client(outcome, client_sizes="public")):
         assert asked(other, sent)["message"] == "row counts are not summed in this run"
         assert other.ledger.spent_rho == 0.0
+
+
+def test_a_node_can_refuse_to_be_protected_row_by_row(tmp_path: Path) -> None:
+    policy = Policy(load_node_file(make_node(tmp_path / "node", policy=POLICY | {"unit": "client"})))
+    for unit in ({"unit": "client", "rows_per_client": 20}, {}):
+        config = run_of(privacy=unit)
+        header = header_of(config, "join")
+        message = Asked.of(config, header["run_config"], header["fab_hash"], {}, header["scalars"])
+        if unit:
+            policy.check(message)
+        else:
+            with pytest.raises(NodeError, match="takes part as a whole"):
+                policy.check(message)
+
+
+def test_a_secure_sum_opens_what_its_simulation_does() -> None:
+    """Bit for bit: the masks, and the shares of noise, know nothing of the unit."""
+    nodes = {"mechanism": {"name": "fed_naive_bayes", "rounds": 1}}
+    models = []
+    for protocol in ("plain", "secagg"):
+        outcome = run("fed_naive_bayes", aggregation={"protocol": protocol, "noise": "distributed"}, **nodes)
+        models.append({name: array.tobytes() for name, array in outcome.arrays.items()})
+        assert {r.sensitivity for r in outcome.strategy.ledger.releases} == {float(CAP)}
+    assert models[0] == models[1]

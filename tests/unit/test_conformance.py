@@ -117,7 +117,8 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("halves", [(Sound, SoundClient), (Voting, VotingClient), (TwoSums, TwoClient)])
 def test_the_sound_ones_pass(halves: tuple[type, type], register: Any) -> None:
     report = check_mechanism(register(*halves), tables=["missing_values", "two_rows"])
-    assert not report.skipped and not report.failed
+    skipped = {title for seen in report.skipped.values() for title in seen}
+    assert skipped <= {"participations"} and not report.failed  # they have no rounds
     assert report.passed["contributions"] == ["missing_values", "two_rows"]
 
 

@@ -288,3 +288,23 @@ def test_with_a_large_budget_it_learns_what_links_columns() -> None:
 def test_the_module_of_the_contract_is_light() -> None:
     text = (Path(__file__).resolve().parents[2] / "clients" / "fed_dp_ctgan.py").read_text(encoding="utf-8")
     assert "import jax" not in text and "import optax" not in text
+
+
+@deep
+def test_a_row_pays_for_the_rounds_that_its_client_takes_part_in() -> None:
+    """Four rounds of one client of two, at most two each: steps have the noise of two, and the first one's client alone
+    is asked for one-way marginals."""
+    bounded = {"federation": {"participation": 0.5, "participations": 2, "minimum_cohort": 1}}
+    outcome = finished(run({"rounds": 4}, **bounded))
+    own, ledger = outcome.strategy.contract, outcome.strategy.ledger
+    assert own.steps == 2 and ledger.epsilon() <= 1.0
+    z = {release.sigma / release.sensitivity for release in ledger.releases if release.mechanism == SAMPLED}
+    assert z == {contract_of(2).scales(contract_of(2).whole_rho).multiplier}
+    asked_of = [e.partition for e in outcome.tape.exchanges if e.envelope["request"] == "one-way"]
+    steps = [e.partition for e in outcome.tape.exchanges if e.envelope["request"] == "step"]
+    assert len(asked_of) == 1 and steps[0] == asked_of[0] and sorted(steps) == [0, 0, 1, 1]
+
+
+def contract_of(rounds: int) -> CtganContract:
+    config = config_of("fed_dp_ctgan", 2, {**SMALL, "rounds": rounds})
+    return CtganContract(config, Domain(("a", "b", "c"), SHAPE))
