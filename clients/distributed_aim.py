@@ -96,6 +96,7 @@ class Sigmas:
 class DistributedAimContract(Contract):
     Options = DistributedAimOptions
     accountant = "gaussian"
+    own_sizes = True
     statement = PrivacyStatement(
         public="{public}",
         trust="{trust}",

@@ -92,6 +92,7 @@ class FlaimContract(Contract):
     """What the variants agree on. Where they differ is in two facts: `moves_per_row` and `filters_and_combines`."""
 
     Options: ClassVar[type[Node]] = FlaimOptions
+    own_sizes = True
     statement = PrivacyStatement(
         public="{public}",
         trust="{trust}",

@@ -27,6 +27,7 @@ class FlaimRandomOptions(FlaimOptions):
 class FlaimRandomContract(FlaimContract):
     Options = FlaimRandomOptions
     accountant = "gaussian"
+    own_sizes = False
     statement = PrivacyStatement(
         public="{public}; the choices, which depend on no row",
         trust="{trust}",

@@ -22,6 +22,7 @@ from fedsyn.settings import FederationNode as FederationNode
 from fedsyn.settings import InferenceNode as InferenceNode
 from fedsyn.settings import Node as Node  # plug-ins import it from here
 from fedsyn.settings import PartitionNode as PartitionNode
+from fedsyn.settings import PrivacyNode as PrivacyNode
 
 #: The mechanism of a configuration that names none: good over secure sums, and for one holder (docs/sketch_aim.md).
 DEFAULT_MECHANISM = "sketch_aim"
@@ -87,37 +88,6 @@ class DataNode(Node):
     test_fraction: float | None = Field(default=None, ge=0, lt=1)
     split_seed: int = Field(default=0, ge=0)
     options: dict[str, Any] = Field(default_factory=dict)
-
-
-class PrivacyNode(Node):
-    """The guarantee: (epsilon, delta)-differential privacy for one row, added or removed, at one client.
-
-    Attributes:
-        epsilon: the run's whole budget; smaller is more private.
-        delta: chance that the promise fails outright; keep it well below one divided by the number of rows.
-        client_sizes: 'private' releases the clients' row counts with noise first, and pays for it from the same budget.
-            'public' publishes them exactly: then whoever knows a count sees a row that was added or removed, so the
-            ledger's "added or removed" is not the whole truth (it says what holds instead). It is for counts that are
-            public knowledge anyway, and for reproducing papers, which all take them for public.
-        size_share: share of the zCDP budget that private sizes cost.
-        schema_share: share of it, after the sizes, that finding the private bounds, bins and categories of a schema may
-            cost; null: 0.1 times the root of the number of such columns, at most a third. What finding leaves over
-            goes to the mechanism. Without such columns it means nothing.
-    """
-
-    epsilon: float = Field(gt=0, le=1000)
-    delta: float = Field(gt=0, lt=1)
-    client_sizes: Literal["public", "private"] = "private"
-    size_share: float = Field(default=0.05, gt=0, lt=1)
-    schema_share: float | None = Field(default=None, gt=0, lt=1)
-
-    @model_validator(mode="after")
-    def _not_lost_in_doubles(self) -> PrivacyNode:
-        # With less, even the number of rows is off by millions; tails of noise end at about 1e-300.
-        for key, least in (("epsilon", 1e-9), ("delta", 1e-200)):
-            if getattr(self, key) < least:
-                raise ValueError(f"{key} {getattr(self, key):g} is too small to compute with; take {least:g} or more")
-        return self
 
 
 class WorkloadNode(Node):
@@ -251,7 +221,7 @@ class RunConfig(Node):
             "data": ("holders",),
             "aggregation": ("parties", "crypto", "fhe", "setup"),
             "federation": ("columns", "participations"),
-            "privacy": ("schema_share",),
+            "privacy": ("schema_share", "unit", "rows_per_client"),
             "runtime": ("operator", "operator_key", "patience", "ray"),
             "synthesis": ("format",),
         }

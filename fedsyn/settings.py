@@ -1,4 +1,4 @@
-"""Nodes of the configuration that say who computes, and what every node has in common.
+"""Nodes of the configuration that say who computes and what is protected, and what every node has in common.
 
 `fedsyn.config` has the rest, and names all of them.
 """
@@ -280,6 +280,52 @@ class AggregationNode(Node):
             if len(key) != 64 or any(digit not in "0123456789abcdef" for digit in key):
                 raise ValueError(f"the public key of partition {partition} must be 64 lower-case hex digits")
         return roster
+
+
+class PrivacyNode(Node):
+    """The guarantee: (epsilon, delta)-differential privacy for one row at one client, or for a whole client.
+
+    Attributes:
+        epsilon: the run's whole budget; smaller is more private.
+        delta: chance that the promise fails outright; keep it well below one divided by the number of rows.
+        unit: whose presence is hidden: one 'row', added or removed, at one client; or one 'client' with all its rows.
+        rows_per_client: the most rows with which a client takes part, where the unit is a client. One with more draws
+            so many at random, once in a run. More of them mean more noise, fewer a larger sampling error. Public: it
+            must not be read off the rows.
+        client_sizes: 'private' releases the clients' row counts with noise first, and pays for it from the same budget.
+            'public' publishes them exactly: then whoever knows a count sees a row that was added or removed, so the
+            ledger's "added or removed" is not the whole truth (it says what holds instead). It is for counts that are
+            public knowledge anyway, and for reproducing papers, which all take them for public.
+        size_share: share of the zCDP budget that private sizes cost.
+        schema_share: share of it, after the sizes, that finding the private bounds, bins and categories of a schema may
+            cost; null: 0.1 times the root of the number of such columns, at most a third. What finding leaves over
+            goes to the mechanism. Without such columns it means nothing.
+    """
+
+    epsilon: float = Field(gt=0, le=1000)
+    delta: float = Field(gt=0, lt=1)
+    unit: Literal["row", "client"] = "row"
+    rows_per_client: int | None = Field(default=None, ge=1, le=10**6)
+    client_sizes: Literal["public", "private"] = "private"
+    size_share: float = Field(default=0.05, gt=0, lt=1)
+    schema_share: float | None = Field(default=None, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _rows_of_a_client(self) -> PrivacyNode:
+        if (self.unit == "client") != (self.rows_per_client is not None):
+            raise ValueError(
+                "rows_per_client says with how many rows at most a client takes part, where unit is 'client', "
+                "and nothing else: give both, or neither"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _not_lost_in_doubles(self) -> PrivacyNode:
+        # With less, even the number of rows is off by millions; tails of noise end at about 1e-300.
+        for key, least in (("epsilon", 1e-9), ("delta", 1e-200)):
+            if getattr(self, key) < least:
+                raise ValueError(f"{key} {getattr(self, key):g} is too small to compute with; take {least:g} or more")
+        return self
 
 
 class InferenceNode(Node):

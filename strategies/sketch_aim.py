@@ -60,11 +60,11 @@ class Sketched:
     def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
         """(sketches,) squared L1 errors of the model, in records^2: shrunk squared distances times the support.
 
-        The L1 norm of an error that is spread like sqrt(p) is its L2 norm times the root of the effective support.
+        The L1 norm of an error that is spread like sqrt(p) is its L2 norm times the root of the effective support; no
+        error is larger than 2 n, whatever the noise says.
         """
         squared, spread, support = self.distances(view)
-        errors: npt.NDArray[np.float64] = shrunk(squared, spread) * support
-        return errors
+        return np.minimum(shrunk(squared, spread) * support, (2.0 * view.model.total) ** 2)
 
     def shows(self, view: ModelView) -> bool:
         """Whether any sketch is farther from the model than noise explains: by chance in one run of twenty.

@@ -44,6 +44,19 @@ class Sizes(AskRequest):
         return (Release(self.name, 0, GAUSSIAN, 1.0, sigma=self.sigma, noise_by="each client", replaced=0.0),)
 
 
+class Rows(SumRequest):
+    """How many rows all clients have, where a whole client is protected and no client scores by its own count."""
+
+    name = "rows"
+    takes_part = False
+    leaves = "its count of rows that take part, in a sum; once"
+    costs = "rho 1/(2 sigma^2), mu^2 twice that: one row changes the count by exactly 1"
+
+    def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """A client's rows exchanged for others: its two counts lie between 0 and its most, so no farther apart."""
+        return Layout.of_vector(1, 1.0, replaced=1.0)
+
+
 class OneWay(SumRequest):
     """All one-way marginals."""
 

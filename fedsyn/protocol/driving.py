@@ -16,10 +16,9 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
 from fedsyn.flower.loop import OwnLoop
-from fedsyn.flower.patient import PatientGrid
-from fedsyn.privacy import Ledger, PrivacyBudget, Release, accountant_for, sigma_for_rho
+from fedsyn.privacy import Ledger, PrivacyBudget, Release, sigma_for_rho
 from fedsyn.protocol import joining
-from fedsyn.protocol.client import Join, Sizes
+from fedsyn.protocol.client import Join, Rows, Sizes
 from fedsyn.protocol.cohorts import NOBODY_LEFT, Cohorts
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange
@@ -113,7 +112,7 @@ class Driver(OwnLoop):
 
     def party_ledger(self, party: int) -> Ledger:
         """The ledger of a party that this server plays in a simulation."""
-        return Ledger(self.budget, accountant_for(self.contract.accountant, self.budget), noise_by=f"party {party}")
+        return Ledger(self.budget, self.contract.accountant_of(self.budget), noise_by=f"party {party}")
 
     # What a protocol uses --------------------------------------------------------------------------------------------
 
@@ -351,7 +350,7 @@ class Driver(OwnLoop):
         self.clients = joining.provisional(nodes)
         self.record.cohort = sorted(self.clients)
         replies = self._ask(Ask(list(self.clients), Join(schema_hash=self.schema_hash)), grid, timeout)
-        _told_again(grid, {k: client.node for k, client in self.clients.items()}, replies)
+        joining.told_again(grid, {k: client.node for k, client in self.clients.items()}, replies)
         reasons = [reason for _, reason in sorted(self.record.dropped.items(), reverse=True)]  # node by node
         self.record.dropped = {}  # under provisional ids
         self.clients, refused = joining.joined(self.clients, replies, public)
@@ -366,7 +365,7 @@ class Driver(OwnLoop):
         envelope = Envelope(request.name, request.kind, 0, self.config.sha256, request.model_dump())
         exchange = Exchange(grid, nodes, envelope, timeout, self.costs[-1], lambda _, reason: why.append(reason))
         replies = exchange([])
-        _told_again(grid, nodes, replies)
+        joining.told_again(grid, nodes, replies)
         return replies, why
 
     def announce(self, share: float) -> None:
@@ -375,24 +374,20 @@ class Driver(OwnLoop):
             kept.announce(self.ledger.remaining_rho * (1 - share))
 
     def _release_sizes(self, grid: Grid, timeout: float) -> None:
-        """Private sizes: every client releases its own row count once, paid from the run's budget.
+        """Private sizes: every client releases its own row count once, or all of them their sum, from the run's budget.
 
         One row sits at one client, so the releases of all clients together cost one of them (parallel composition).
         """
         sigma = sigma_for_rho(self.config.privacy.size_share * self.ledger.remaining_rho)
+        if self.contract.sums_rows:
+            sums = self.answer(Sum(list(self.clients), Rows(), sigma), grid, timeout)
+            self.clients = joining.with_even_sizes(self.clients, sums)
+            return
         replies = self.answer(Ask(list(self.clients), Sizes(sigma=sigma)), grid, timeout)
         assert isinstance(replies, dict)
         self.clients = joining.with_released_sizes(self.clients, replies, self.drop)
         if len(self.clients) < max(1, self.config.federation.minimum_cohort):
             raise RunError("too few clients released their size")
-
-
-def _told_again(grid: Grid, nodes: Mapping[int, int], replies: Mapping[int, Reply]) -> None:
-    """Tells a Grid that cares which nodes answer an identical request as before, and pay once."""
-    if isinstance(grid, PatientGrid):
-        for key, reply in replies.items():
-            if reply.params.get(joining.AGAIN) is True:
-                grid.answers_again(nodes[key])
 
 
 __all__ = ["Driver", "Steps"]

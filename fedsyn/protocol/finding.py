@@ -26,9 +26,9 @@ from fedsyn.errors import BudgetExceeded, ProtocolError, SchemaError
 from fedsyn.finding.facts import Finding
 from fedsyn.finding.prefixes import SYMBOLS, level_counts
 from fedsyn.finding.universe import histogram
-from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
+from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import Answer, Join, Sizes, TableClient, answers, shared_contract
+from fedsyn.protocol.client import Answer, Join, Rows, Sizes, TableClient, answers, shared_contract
 from fedsyn.protocol.contract import Contract
 from fedsyn.schema.own_rows import OwnRows
 from fedsyn.wire.envelope import Arrays, Envelope
@@ -145,7 +145,7 @@ class FindingClient(TableClient):
         self._family = family
         super().__init__(config, holder)
         assert holder.open_schema is not None and holder.own is not None
-        self.own: OwnRows = holder.own
+        self.own: OwnRows = holder.own if self.kept is None else holder.own.taken(self.kept)
 
     def agreed(self, config: RunConfig, holder: Holder) -> Contract:
         """The mechanism's contract on the open schema: placeholders, and what is to be found."""
@@ -191,11 +191,10 @@ class FindingClient(TableClient):
 
         Of the run's budget, not of this holder's own, which may be less: that one its ledger keeps to.
         """
-        budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
-        found = [r for r in self.ledger.releases if r.name.startswith("find-")]
-        others = math.fsum(r.rho for r in self.ledger.releases if r not in found)
-        whole = Ledger(budget, accountant_for(self.contract.accountant, budget)).remaining_rho - others
-        if math.fsum([rho, *(r.rho - r.extra for r in found)]) > self.contract.schema_share * whole * _ROOM:
+        unit, found = self.ledger.unit, [r for r in self.ledger.releases if r.name.startswith("find-")]
+        others = math.fsum(r.rho for r in self.ledger.releases if r not in found) / unit.factor
+        whole = self.contract.whole_rho - others
+        if math.fsum([rho, *map(unit.row_rho, found)]) > self.contract.schema_share * whole * _ROOM:
             raise BudgetExceeded("this would cost more than privacy.schema_share of the budget; nothing was released")
 
     @answers(FindRanges)
@@ -272,7 +271,7 @@ def requests_of(finding: Finding) -> list[type[Request]]:
 
 
 # Nothing of a mechanism is answered before it begins.
-_BEFORE = {request.name for request in (Join, Sizes, FindRanges, FindBins, FindCategories, Close)}
+_BEFORE = {request.name for request in (Join, Sizes, Rows, FindRanges, FindBins, FindCategories, Close)}
 for _name in set(FindingClient.requests) - _BEFORE:
     del FindingClient.requests[_name], FindingClient._methods[_name]
 

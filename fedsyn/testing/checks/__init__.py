@@ -27,7 +27,7 @@ from fedsyn.testing.checks.parties import (
     check_repeated_requests,
     check_vanishing_client,
 )
-from fedsyn.testing.checks.replay import check_released_values_only, check_sensitivity
+from fedsyn.testing.checks.replay import check_client_unit, check_released_values_only, check_sensitivity
 from fedsyn.testing.checks.results import check_order_of_replies, check_reproducible, check_synthetic_table
 
 #: On the first table only.
@@ -50,6 +50,7 @@ PER_TABLE: tuple[Callable[..., None], ...] = (
     check_distributed_noise,
     check_released_values_only,
     check_sensitivity,
+    check_client_unit,
     check_client_refuses,
     check_repeated_requests,
     check_run_directory,
