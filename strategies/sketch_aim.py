@@ -64,7 +64,7 @@ class Sketched:
         error is larger than 2 n, whatever the noise says.
         """
         squared, spread, support = self.distances(view)
-        return np.minimum(shrunk(squared, spread) * support, (2.0 * view.model.total) ** 2)
+        return np.asarray(np.minimum(shrunk(squared, spread) * support, (2.0 * view.model.total) ** 2))
 
     def shows(self, view: ModelView) -> bool:
         """Whether any sketch is farther from the model than noise explains: by chance in one run of twenty.
