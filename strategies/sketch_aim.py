@@ -13,6 +13,7 @@ from math import pi, sqrt
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import chdtrc
 
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model
@@ -38,6 +39,8 @@ from fedsyn.wire.requests import Sum, Summed
 
 # Marginals of an evenly divided run, for comparisons only.
 _EVEN = 20
+# Of runs on independent attributes, those that may take noise for an association.
+_CHANCE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +63,30 @@ class Sketched:
         The L1 norm of an error that is spread like sqrt(p) is its L2 norm times the root of the effective support; no
         error is larger than 2 n, whatever the noise says.
         """
-        squared, spread, support = np.empty((3, len(self.values)))
+        squared, spread, support = self.distances(view)
+        return np.asarray(np.minimum(shrunk(squared, spread) * support, (2.0 * view.model.total) ** 2))
+
+    def shows(self, view: ModelView) -> bool:
+        """Whether any sketch is farther from the model than noise explains: by chance in one run of twenty.
+
+        Of k entries of pure noise, the squared distance is sigma^2 times a chi-square with k degrees of freedom.
+        """
+        squared, _, _ = self.distances(view)
+        entries = np.array([len(values) for values in self.values], np.float64)
+        sigmas = np.array([self.sketcher.sigma_of(i, self.sigma) for i in range(len(self.values))])
+        chances = chdtrc(entries, np.maximum(squared / sigmas**2 + entries, 0.0))
+        return bool(len(chances) * chances.min() < _CHANCE)
+
+    def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
+        """(3, sketches): unbiased squared L2 distances of the model, their standard deviations by noise, supports."""
+        squared, spread, support = found = np.empty((3, len(self.values)))
         for i, probabilities in enumerate(view.probabilities(self.sketcher.cliques)):
             sigma = self.sketcher.sigma_of(i, self.sigma)
             seen = self.sketcher.of_marginal(i, probabilities)
             squared[i] = squared_distance(self.values[i] - view.model.total * seen, sigma)
             spread[i] = sqrt(2.0 * len(seen)) * sigma * sigma
             support[i] = effective_cells(seen if self.sketcher.kind == "groups" else probabilities)
-        return np.minimum(shrunk(squared, spread) * support, (2.0 * view.model.total) ** 2)
+        return found
 
     def sights(self, model: Model) -> list[Sight]:
         """Where sketches by groups and a model of independent attributes see the same cells."""
@@ -246,7 +265,8 @@ class SketchAim(ByCohorts):
     def planned_of_cohorts(self, sketched: Sketched, mu2: float) -> dict[int, float]:
         """One plan for all later cohorts. Nothing is measured yet: one cohort's one-way marginals are not everybody's.
 
-        The planner's errors of one attribute are those that it will have if nothing else is measured.
+        The planner's errors of one attribute are those that it will have if nothing else is measured. One cohort's
+        sketches are noisy: where the strongest is not above what noise alone shows, one-way marginals are all.
         """
         assert self.model is not None
         cliques, view = self.candidates.cliques, ModelView(self.model)
@@ -256,7 +276,7 @@ class SketchAim(ByCohorts):
         for i, known in self.planner.precisions(errors, [], mu2).items():
             errors.parts[i] = 2.0 / pi * errors.support(i) ** 2 / known
         fits, refused = self.capacity.test(), list[int]()
-        eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and fits(q)]
+        eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and fits(q)] if sketched.shows(view) else []
         new = self.planner.new(errors, eligible, self.taking(1.0, refused), mu2)
         self.say(new, refused, self.options.rounds)
         self.capacity.add([cliques[i] for i in new])
