@@ -83,6 +83,12 @@ MECHANISMS: dict[str, Entry] = {
         "FedNaiveBayes: one-way marginals only, in every round",
         "Maddock et al. 2024, Table 1",
     ),
+    "fed_dp_ctgan": Entry(
+        "fedsyn.plugins.strategies.fed_dp_ctgan:FedDpCtgan",
+        "fedsyn.plugins.clients.fed_dp_ctgan:CtganClient",
+        "Fed DP-CTGAN, a deep baseline: clients take steps of DP-SGD, the server averages; needs the extra 'deep'",
+        "Maddock et al. 2024, Table 1",
+    ),
     "distributed_aim": Entry(
         "fedsyn.plugins.strategies.distributed_aim:DistributedAim",
         "fedsyn.plugins.clients.distributed_aim:DistributedAimClient",
@@ -94,6 +100,18 @@ MECHANISMS: dict[str, Entry] = {
         "fedsyn.plugins.clients.sketch_aim:SketchAimClient",
         "ours: one noisy sum of sketches selects for every round, noisy sums measure; best with secure sums",
         "fedsyn (docs/sketch_aim.md)",
+    ),
+    "mst": Entry(
+        "fedsyn.plugins.strategies.mst:Mst",
+        "fedsyn.plugins.clients.mst:MstClient",
+        "central MST: one data holder's spanning tree of pairs, by the exponential mechanism",
+        "McKenna, Miklau & Sheldon 2021",
+    ),
+    "fed_mst": Entry(
+        "fedsyn.plugins.strategies.mst:FedMst",
+        "fedsyn.plugins.clients.mst:FedMstClient",
+        "MST over many holders: one noisy sum of sketches gives the tree, another its pairs; best with secure sums",
+        "fedsyn, after McKenna, Miklau & Sheldon 2021",
     ),
     "privsyn": Entry(
         "fedsyn.plugins.strategies.privsyn:PrivSyn",

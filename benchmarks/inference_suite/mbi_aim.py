@@ -32,6 +32,12 @@ def _choose(scores: list[float], epsilon: float, sensitivity: float, rng: np.ran
 
 def run(head: dict[str, Any], codes: np.ndarray, settings: dict[str, Any]) -> np.ndarray:
     """(n, d) synthetic codes."""
+    made = fit(head, codes, settings).synthetic_data(rows=len(codes))
+    return np.stack([np.asarray(made.data[name]) for name in head["attributes"]], axis=1)
+
+
+def fit(head: dict[str, Any], codes: np.ndarray, settings: dict[str, Any]) -> Any:
+    """mbi's model after the last round."""
     names, rounds, rho = head["attributes"], settings["rounds"], settings["rho"]
     rng = np.random.default_rng(settings["seed"])
     domain = mbi.Domain(tuple(names), tuple(head["shape"]))
@@ -64,5 +70,4 @@ def run(head: dict[str, Any], codes: np.ndarray, settings: dict[str, Any]) -> np
         chosen = small[_choose(scores, epsilon, max(weights[clique] for clique in small), rng)]
         measured.append(measure(chosen))
         model = estimator.estimate(domain, measured, iters=settings["iterations"], warm_start=model)
-    made = model.synthetic_data(rows=len(codes))
-    return np.stack([np.asarray(made.data[name]) for name in names], axis=1)
+    return model

@@ -30,6 +30,8 @@ FIXED = (
     "fed_naive_bayes",
     "distributed_aim",
     "sketch_aim",
+    "mst",
+    "fed_mst",
     "privsyn",
     "fed_privsyn",
     "ada_fed_privsyn",

@@ -1,0 +1,149 @@
+"""One run of another library's mechanism on one encoded table, in a process of its own.
+
+    python peer_cell.py TABLE.npz SETTINGS_AS_JSON OUT.npz
+
+Needs NumPy and the library, nothing else, so another environment's interpreter can run it. What comes out is the
+library's own model, as potentials on cliques: the caller judges it by the code by which it judges its own. `cpu` is of
+the mechanism up to its model.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+warnings.simplefilter("ignore")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "inference_suite"))
+
+Head = dict[str, Any]
+Job = Callable[[], Any]  # mbi's model
+
+
+def opendp_job(algorithm: str) -> Callable[[Head, np.ndarray, dict[str, Any]], Job]:
+    """OpenDP's AIM or MST with its defaults; AIM is told the workload."""
+
+    def prepare(head: Head, codes: np.ndarray, settings: dict[str, Any]) -> Job:
+        import opendp.prelude as dp
+        import polars as pl
+
+        dp.enable_features("contrib", "honest-but-curious")
+        _require_mbi_of_opendp()
+        if algorithm == "AIM":
+            how = dp.mbi.AIM(queries=[dp.mbi.Count(tuple(clique)) for clique in head["workload"]])
+        else:
+            how = dp.mbi.MST()
+        # OpenDP adds "no value" to keys that do not have it; here it stands for code 0, so that no cell is too many.
+        columns = {
+            name: pl.Series(codes[:, i].astype(np.int64)).replace(0, None) for i, name in enumerate(head["attributes"])
+        }
+        keys = {name: [None, *range(1, size)] for name, size in zip(head["attributes"], head["shape"], strict=True)}
+
+        def job() -> Any:
+            frame = pl.DataFrame(columns).lazy()
+            unit, loss = dp.unit_of(contributions=1), dp.loss_of(rho=settings["rho"])
+            context = dp.Context.compositor(data=frame, privacy_unit=unit, privacy_loss=loss)
+            query = context.query(rho=settings["rho"]).select(*head["attributes"])
+            return query.contingency_table(keys=keys, algorithm=how).release().model
+
+        return job
+
+    return prepare
+
+
+def _require_mbi_of_opendp() -> None:
+    import mbi
+
+    if not hasattr(mbi.estimation, "mirror_descent"):
+        raise ImportError(name="the mbi 1.1 that opendp.mbi asks for")
+
+
+def mbi_aim_job(head: Head, codes: np.ndarray, settings: dict[str, Any]) -> Job:
+    """AIM with T = 10 written on mbi 2.0 alone, which ships no mechanism: benchmarks/inference_suite/mbi_aim.py."""
+    import mbi
+
+    if not hasattr(mbi.estimation, "MirrorDescent"):
+        raise ImportError(name="mbi 2")
+    import mbi_aim
+
+    given = {"rounds": 10, "iterations": 1000, "megabytes": 8.0} | settings
+    return lambda: mbi_aim.fit(head, codes, given)
+
+
+def dpsynth_job(algorithm: str) -> Callable[[Head, np.ndarray, dict[str, Any]], Job]:
+    """dpsynth's AIM or MST with its defaults. Written after its sources; no package index that we reach has it."""
+
+    def prepare(head: Head, codes: np.ndarray, settings: dict[str, Any]) -> Job:
+        import dpsynth.discrete_mechanisms as theirs
+        import mbi
+
+        domain = mbi.Domain(tuple(head["attributes"]), tuple(head["shape"]))
+        columns = {name: codes[:, i].astype(np.int64) for i, name in enumerate(head["attributes"])}
+        given = {"workload": [tuple(clique) for clique in head["workload"]]} if algorithm == "AIM" else {}
+        mechanism = getattr(theirs, f"{algorithm}Config")(**given).configure(zcdp_rho=settings["rho"])
+        rng = np.random.default_rng(settings["seed"])
+        return lambda: mechanism(rng, mbi.Dataset(columns, domain)).model
+
+    return prepare
+
+
+PEERS: dict[str, Callable[[Head, np.ndarray, dict[str, Any]], Job]] = {
+    "opendp AIM": opendp_job("AIM"),
+    "opendp MST": opendp_job("MST"),
+    "mbi AIM": mbi_aim_job,
+    "dpsynth AIM": dpsynth_job("AIM"),
+    "dpsynth MST": dpsynth_job("MST"),
+}
+
+
+def potentials_of(model: Any) -> dict[tuple[str, ...], np.ndarray]:
+    """Clique -> log potential, of any mbi's model."""
+    found = {}
+    for clique in model.potentials.cliques:
+        factor = model.potentials[clique]
+        found[tuple(factor.domain.attributes)] = np.asarray(factor.values, np.float64).reshape(factor.domain.shape)
+    return found
+
+
+def versions(peer: str) -> str:
+    """The library and the mbi below it."""
+    found = []
+    for name in dict.fromkeys((peer.split()[0], "mbi")):
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(name)
+    return ", ".join(found)
+
+
+def main() -> int:
+    table, given, out = sys.argv[1:]
+    settings = json.loads(given)
+    with np.load(table) as file:
+        head, codes = json.loads(file["head"].tobytes()), file["codes"]
+    try:
+        job = PEERS[settings["peer"]](head, codes, settings)
+    except ImportError as error:
+        report: dict[str, Any] = {"absent": f"not installed: {error.name}"}
+        arrays: dict[str, np.ndarray] = {}
+    else:
+        started = time.process_time()
+        model = job()
+        report = {"cpu": time.process_time() - started, "total": float(model.total)}
+        found = potentials_of(model)
+        report |= {"cliques": [list(clique) for clique in found], "versions": versions(settings["peer"])}
+        arrays = {f"potential_{i}": values for i, values in enumerate(found.values())}
+    with Path(out).open("wb") as file_out:
+        np.savez(file_out, report=np.frombuffer(json.dumps(report).encode(), np.uint8), **arrays)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,313 @@
+"""The client half of MST and of its federated form, with their contracts: a spanning tree of pairs, chosen, measured.
+
+McKenna, Miklau & Sheldon 2021, "Winning the NIST Contest: A scalable and general approach to differentially private
+synthetic data". The server half is `strategies/mst.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from fedsyn.aggregation import Contribution
+from fedsyn.counting.candidates import Candidates
+from fedsyn.counting.workload import all_kway
+from fedsyn.domain import Clique
+from fedsyn.errors import ProtocolError
+from fedsyn.inference.capacity import Capacity
+from fedsyn.privacy import EXPONENTIAL, PrivacyStatement, Release
+from fedsyn.privacy.release import COUNTS
+from fedsyn.protocol.client import Answer, Marginals, OneWay, TableClient, answers
+from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.plan import Planned
+from fedsyn.selection.coarse import Coarse
+from fedsyn.selection.scores import l1_distances
+from fedsyn.selection.sketches import Sketcher, make_sketcher
+from fedsyn.settings import Node
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import AskRequest, Layout, Positive, Request, SomeCandidates, SumRequest
+
+
+class MstOptions(Node):
+    """MST has no options: shares, scores and the number of pairs are the paper's."""
+
+
+class MstContract(Contract):
+    """All pairs of attributes are candidates, whatever the workload; a third of rho for each of three things."""
+
+    Options: ClassVar[type[Node]] = MstOptions
+    central = True
+    statement = PrivacyStatement(
+        public="{public}",
+        trust="{trust}",
+        server_sees="the pairs of a spanning tree, each by the exponential mechanism; {server}",
+        client_sees="the model of the one-way marginals: a function of released values",
+        cost="a third of rho for each of: {d} one-way marginals at 1/(2 sigma^2); {k} choices of a pair at "
+        "epsilon^2/8; {k} chosen pairs at 1/(2 sigma^2); noise drawn by {noise}",
+        sampler="{sampler}",
+    )
+
+    def words(self) -> dict[str, object]:
+        return {"d": len(self.domain), "k": self.tree_size}
+
+    @cached_property
+    def candidates(self) -> Candidates:
+        """The attributes and all pairs of them."""
+        return Candidates.of(all_kway(self.domain, 2), self.domain)
+
+    @cached_property
+    def edges(self) -> tuple[int, ...]:
+        """The candidates that are pairs and that a model can take by themselves: a public fact."""
+        fits, cliques = Capacity(self.domain, self.config.inference).test(), self.candidates.cliques
+        return tuple(i for i, q in enumerate(cliques) if len(q) == 2 and fits(q))
+
+    @cached_property
+    def pairs(self) -> tuple[Clique, ...]:
+        """The cliques of `edges`."""
+        return tuple(self.candidates.cliques[i] for i in self.edges)
+
+    @cached_property
+    def tree_size(self) -> int:
+        """Edges of every spanning forest: d - 1, or fewer where pairs too large to be measured leave parts apart."""
+        forest = Forest()
+        return sum(forest.join(pair) for pair in self.pairs)
+
+    def third(self, rho: float) -> float:
+        """rho of each of the three parts; all of it where there are no pairs."""
+        return rho / 3.0 if self.edges else rho
+
+    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+        third = self.third(self.plan_rho)
+        return Planned(third, third) if isinstance(request, OneWay | Tree | Marginals) else None
+
+
+class FedMstAblation(Node):
+    """What serves a comparison only.
+
+    Attributes:
+        resolution: of the tree's pairs: as many groups as their 'noise' allows, or always all 'cells'.
+    """
+
+    resolution: Literal["noise", "cells"] = "noise"
+
+
+class FedMstOptions(Node):
+    """Options of fed_mst.
+
+    Attributes:
+        width: k, most entries of a sketch; null: as many as the noise on them lets one see, from 4 to 64
+            (docs/mechanisms.md derives it).
+        ablation: what serves a comparison only.
+    """
+
+    width: int | None = Field(default=None, ge=4, le=65536)
+    ablation: FedMstAblation = Field(default_factory=FedMstAblation)
+
+
+class FedMstContract(MstContract):
+    """Only Gaussian noise: one Gaussian mechanism, accounted exactly."""
+
+    Options = FedMstOptions
+    accountant = "gaussian"
+    central = False
+    statement = PrivacyStatement(
+        public="{public}",
+        trust="{trust}",
+        server_sees="noisy sums of one-way marginals, sketches of all pairs, pairs of a tree in groups; {server}",
+        client_sees="groups of neighbouring values and the pairs of the tree: functions of released values",
+        cost="a third of mu^2 for each of: {d} one-way marginals at 1/sigma^2; one vector of sketches at S^2/sigma^2, "
+        "with S^2 the number of pairs; at most {k} pairs in groups at 1/sigma^2, or the one-way marginals again; "
+        "accounted exactly, as one Gaussian mechanism; noise drawn by {noise}",
+        sampler="{sampler}",
+    )
+
+    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+        """A third each; the one-way marginals twice, where no pair is worth measuring."""
+        third = self.third(self.plan_rho)
+        if isinstance(request, OneWay):
+            return Planned(third, 2.0 * third if self.edges else third)
+        return Planned(third, third) if isinstance(request, PairSketches | CoarsePairs) else None
+
+    def sketcher(self, width: int, packed: npt.NDArray[Any]) -> Sketcher:
+        """Coarse marginals of all pairs, of at most `width` cells each, the same on server and clients.
+
+        Raises:
+            ProtocolError: there are no pairs, or the groups are malformed.
+        """
+        if not self.edges:
+            raise ProtocolError("there are no pairs to be sketched")
+        return make_sketcher(self.domain, self.pairs, "groups", width, (1,) * len(self.pairs), 0, packed)
+
+
+# Requests ------------------------------------------------------------------------------------------------------------
+
+
+class Tree(AskRequest):
+    """The pairs of a spanning tree, one after the other, each by the exponential mechanism."""
+
+    name = "tree"
+    leaves = "the indices of the pairs of a spanning tree"
+    costs = "k choices: rho epsilon^2/8 each, for k pairs"
+
+    epsilon: Positive
+
+    def releases(self, contract: MstContract) -> tuple[Release, ...]:
+        if not contract.edges:
+            raise ProtocolError("there are no pairs to choose from")
+        return (
+            Release(
+                self.name, 0, EXPONENTIAL, 1.0, epsilon=self.epsilon, count=contract.tree_size, noise_by="each client"
+            ),
+        )
+
+
+class PairSketches(SumRequest):
+    """Coarse marginals of all pairs, one after the other, as ONE vector."""
+
+    name = "sketch"
+    leaves = "coarse marginals of all pairs, linear in its rows, in a sum"
+    costs = "one vector of L2 sensitivity S = sqrt(m) for m pairs: mu^2 = S^2/sigma^2, once"
+
+    width: Annotated[int, Field(ge=1, le=65536, description="most entries of a sketch")]
+
+    def sketcher(self, contract: FedMstContract, arrays: Sequence[npt.NDArray[Any]]) -> Sketcher:
+        if len(arrays) != 1:
+            raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
+        return contract.sketcher(self.width, arrays[0])
+
+    def layout(self, contract: FedMstContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """One row is in one cell of each coarse marginal, whatever the groups: the vector moves by sqrt(m) in L2."""
+        sketcher = self.sketcher(contract, arrays)
+        return Layout.of_vector(sketcher.length, sketcher.sensitivity, replaced=COUNTS)
+
+
+class CoarsePairs(SumRequest):
+    """Some pairs, each counted in groups of neighbouring values."""
+
+    name = "measure"
+    leaves = "the counts of the tree's pairs, in groups of neighbouring values, in a sum"
+    costs = "each coarse marginal has sensitivity 1: mu^2 = 1/sigma^2"
+
+    cliques: SomeCandidates
+    shapes: list[Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)]]
+
+    def coarse(self, contract: FedMstContract, arrays: Sequence[npt.NDArray[Any]]) -> Coarse:
+        cliques = [contract.candidates.cliques[i] for i in self.cliques]
+        if len(arrays) != 1 or any(len(clique) != 2 for clique in cliques):
+            raise ProtocolError("the request does not bring the groups of some pairs, or more than them")
+        return Coarse.unpack(contract.domain, cliques, self.shapes, arrays[0])
+
+    def layout(self, contract: FedMstContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """One row is in one cell of each coarse marginal, whatever the groups."""
+        shapes = self.coarse(contract, arrays).shapes
+        return Layout(shapes, len(shapes), replaced=COUNTS)
+
+
+# Clients -------------------------------------------------------------------------------------------------------------
+
+
+class MstClient(TableClient):
+    """The one holder of MST: grows the tree on its own rows."""
+
+    Contract = MstContract
+    contract: MstContract
+
+    @answers(Tree)
+    def tree(self, call: Call[Tree]) -> Answer:
+        """Kruskal's algorithm with noisy choices (Algorithm 1's selection): d - 1 times one pair that joins two parts.
+
+        Score of a pair: ||M_ab(D) - n p_a p_b||_1, p the model of the released one-way marginals, n the public or
+        released number of rows. Sensitivity: with p and n fixed, a row more moves one cell of M_ab by 1, so each score
+        by at most 1. Which pairs are eligible follows from the choices before, which are released.
+        """
+        asked, contract = call.request, self.contract
+        (release,) = asked.releases(contract)
+        scores = l1_distances(self.codes, self.domain, contract.pairs, self.view(call.arrays), self.size)
+        forest, chosen = Forest(), []
+        for _ in range(release.count):
+            open_ = [j for j, pair in enumerate(contract.pairs) if forest.separates(pair)]
+            best = self.ledger.exponential(
+                scores[open_],
+                epsilon=asked.epsilon,
+                sensitivity=release.sensitivity,
+                name=asked.name,
+                round=call.round,
+                source=call.source,
+            )
+            forest.join(contract.pairs[open_[best]])
+            chosen.append(contract.edges[open_[best]])
+        return [], {"tree": chosen}
+
+    @answers(Marginals)
+    def measure(self, call: Call[Marginals]) -> Contribution:
+        """The tree's pairs, exact; each is a count, L2 sensitivity 1."""
+        return self.marginals(call.request.layout(self.contract, call.arrays))
+
+
+class FedMstClient(TableClient):
+    """Contributes to sums and chooses nothing."""
+
+    Contract = FedMstContract
+    contract: FedMstContract
+
+    @answers(PairSketches)
+    def sketch(self, call: Call[PairSketches]) -> Contribution:
+        """The coarse marginals of its rows, exact counts."""
+        vector = call.request.sketcher(self.contract, call.arrays).of_rows(self.codes)
+        return Contribution.of_vector(np.asarray(vector), call.request.layout(self.contract, call.arrays))
+
+    @answers(CoarsePairs)
+    def measure(self, call: Call[CoarsePairs]) -> Contribution:
+        """The tree's pairs in groups, exact; each is a count, L2 sensitivity 1."""
+        tables = call.request.coarse(self.contract, call.arrays).of_rows(self.codes)
+        layout = call.request.layout(self.contract, call.arrays)
+        vector = np.concatenate([table.ravel() for table in tables])
+        cells = np.flatnonzero(vector)
+        return Contribution(cells, vector[cells], tuple(range(len(tables))), layout)
+
+
+# What both halves use ------------------------------------------------------------------------------------------------
+
+
+class Forest:
+    """The parts that the chosen pairs leave of the attributes (Kruskal 1956).
+
+    >>> forest = Forest()
+    >>> [forest.join(pair) for pair in (("age", "sex"), ("sex", "ward"), ("age", "ward"))]
+    [True, True, False]
+    """
+
+    def __init__(self) -> None:
+        self._above: dict[str, str] = {}
+
+    def _root(self, name: str) -> str:
+        while name in self._above:
+            name = self._above[name]
+        return name
+
+    def separates(self, pair: Clique) -> bool:
+        """Whether the two attributes are in different parts."""
+        return self._root(pair[0]) != self._root(pair[1])
+
+    def join(self, pair: Clique) -> bool:
+        """Makes their parts one; whether they were two."""
+        a, b = self._root(pair[0]), self._root(pair[1])
+        if a != b:
+            self._above[a] = b
+        return a != b
+
+
+def width_of(signal: float, noise: float) -> int:
+    """k, entries of a sketch: about signal / noise, from 4 to 64. (Why: `fed_mst` in docs/mechanisms.md.)
+
+    Args:
+        signal: squared L2 norm of the dependence that is looked for, in records^2.
+        noise: variance of the noise on one entry, in records^2.
+    """
+    return math.floor(min(max(signal / noise, 4.0), 64.0))
