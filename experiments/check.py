@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.registry import contract_class
@@ -60,6 +62,19 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """Mean rank (1: lowest metric) of each of `of` among them, over the combinations `over` and the seeds."""
+
+    metric: str
+    of: list[Where]
+    over: list[Where]
+    expected: list[float]
+    tolerance: float
+    paper: list[float]
+    where: Where = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Panel:
     """One axes of the plot: a metric against `x`, a line (or a set of bars) per value of `series`."""
 
@@ -77,6 +92,7 @@ class Expected:
 
     values: list[Value]
     claims: list[Claim]
+    ranks: list[Ranks]
     panels: list[Panel]
     where: Where
 
@@ -90,7 +106,8 @@ class Expected:
             return [kind(**{**entry, "where": common | entry.get("where", {})}) for entry in document.get(key, [])]
 
         try:
-            return cls(entries("values", Value), entries("claims", Claim), entries("panels", Panel), common)
+            ranks = entries("ranks", Ranks)
+            return cls(entries("values", Value), entries("claims", Claim), ranks, entries("panels", Panel), common)
         except TypeError as error:
             raise ConfigError(f"{path}: {error}") from None
 
@@ -183,6 +200,29 @@ def check_claims(outcome: Outcome, claims: list[Claim]) -> tuple[list[list[str]]
     return rows, good
 
 
+def check_ranks(outcome: Outcome, ranks: list[Ranks]) -> tuple[list[list[str]], bool]:
+    """Rows of the table of mean ranks, and whether all lie within their tolerances."""
+    rows, good = [], True
+    for rank in ranks:
+        means = np.mean([_places(outcome, rank, table) for table in rank.over], axis=(0, 2))
+        for which, mean, expected, paper in zip(rank.of, means, rank.expected, rank.paper, strict=True):
+            fine = bool(abs(mean - expected) <= rank.tolerance)
+            good &= fine
+            bounds = f"{expected:g} ± {rank.tolerance:g}"
+            rows.append([_name(rank.where | which), rank.metric, f"{paper:g}", f"{mean:.2f}", bounds, _yes(fine)])
+    return rows, good
+
+
+def _places(outcome: Outcome, rank: Ranks, table: Where) -> np.ndarray:
+    """(m, seeds) places 1 to m of the m combinations in one table; nan where cells are missing."""
+    cells = [outcome.lookup.combination(rank.where | table | which) for which in rank.of]
+    found = [outcome.summary(cell).values.get(rank.metric, np.empty(0)) for cell in cells]
+    if len({values.size for values in found}) > 1 or not found[0].size:
+        return np.full((len(found), 1), math.nan)
+    places: np.ndarray = np.argsort(np.argsort(found, axis=0), axis=0) + 1.0
+    return places
+
+
 def _yes(fact: bool) -> str:
     return "yes" if fact else "**no**"
 
@@ -266,19 +306,21 @@ def check(name: str, out: Path, workers: int) -> bool:
     outcome = Outcome(sweep, results)
     values, values_good = check_values(outcome, expected)
     claims, claims_good = check_claims(outcome, expected.claims)
+    ranks, ranks_good = check_ranks(outcome, expected.ranks)
     summarised = summary_table(results)
     where = ["setting", "metric", "the paper", "its code", "fedsyn", "expected", "as expected"]
     parts = [
         f"# {name}: mean ± sd over the seeds\n",
         markdown(where, values) if values else "",
         markdown(["claim", "metric", "means", "held", "held when recorded"], claims) if claims else "",
+        markdown(["mean rank of", "metric", "the paper", "fedsyn", "expected", "as expected"], ranks) if ranks else "",
         markdown(summarised.head, summarised.rows),
     ]
     (out / "table.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
     draw(outcome, expected, out / "plot.png")
-    print("\n".join(part for part in parts[:3] if part))
+    print("\n".join(part for part in parts[:4] if part))
     print(f"table.md and plot.png are in {out}" + (f"; {failed} cells failed" if failed else ""))
-    return values_good and claims_good and not failed
+    return values_good and claims_good and ranks_good and not failed
 
 
 def fast_command(name: str) -> list[str] | None:

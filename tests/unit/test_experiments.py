@@ -74,6 +74,11 @@ def test_expected_values_are_of_the_sweep(folder: Path, check: ModuleType) -> No
     known = COSTS | {metric for cell in sweep.cells for metric in cell.config.evaluation}
     assert known <= COSTS | set(METRICS)
     assert expected.values or expected.claims
+    for rank in expected.ranks:
+        assert rank.metric in known
+        assert len(rank.of) == len(rank.expected) == len(rank.paper)
+        for table in rank.over:
+            assert len({lookup.combination(rank.where | table | which).id for which in rank.of}) == len(rank.of)
     for value in expected.values:
         lookup.combination(value.where)
         assert value.metric in known
@@ -123,6 +128,13 @@ claims:
     metric: workload_error
     descending: [{privacy.epsilon: 0.1}, {privacy.epsilon: 100.0}]
     held: true
+ranks:
+  - metric: workload_error
+    of: [{privacy.epsilon: 0.1}, {privacy.epsilon: 100.0}]
+    over: [{data.source: synthfs}]
+    expected: [2.0, 1.0]
+    paper: [1.5, 1.5]
+    tolerance: 0.1
 panels: [{metric: workload_error, x: privacy.epsilon}]
 """
 
@@ -134,6 +146,7 @@ panels: [{metric: workload_error, x: privacy.epsilon}]
         ("held: true", "held: false", False),
         ("expected: 0.1", "expected: 9.0", False),
         ("held: true", "held: true, factor: 1000", False),
+        ("expected: [2.0, 1.0]", "expected: [1.0, 2.0]", False),
     ],
 )
 def test_check_runs_compares_and_draws(
@@ -142,7 +155,7 @@ def test_check_runs_compares_and_draws(
     folder = tmp_path / "small"
     folder.mkdir()
     (folder / "sweep.yaml").write_text(SMALL)
-    (folder / "expected.yaml").write_text(EXPECTED.replace(old, new.replace(", ", "\n    ")) if old else EXPECTED)
+    (folder / "expected.yaml").write_text(EXPECTED.replace(old, new.replace(", f", "\n    f")) if old else EXPECTED)
     monkeypatch.setattr(check, "HERE", tmp_path)
     out = tmp_path / "out"
     assert check.check("small", out, 1) is good
