@@ -10,20 +10,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fedsyn.aggregation import Contribution
+from fedsyn.config import RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference.capacity import Capacity
+from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST as FINEST
+from fedsyn.plugins.clients.sketch_aim_cohorts import SUMS_OF_COHORTS, CohortBudget, MeasureAll
 from fedsyn.privacy import PrivacyStatement, gaussian_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
-from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Planned
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
@@ -31,8 +34,12 @@ from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
 
-#: Largest of the integer weights by which one request gives its marginals different noise.
-FINEST = 16
+#: What is summed, for the statement.
+SUMS = (
+    "once, {d} one-way marginals at mu^2 = 1/sigma^2 each and one vector of sketches at S^2/sigma^2, with S^2 the sum "
+    "of their squared sensitivities; in each of {m} rounds one vector of chosen marginals with weights c, at (sum of "
+    "c^2)/sigma^2"
+)
 # The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide, and the fewest
 # entries of a sketch. Chosen on the tuning side of experiments/held_out.
 _HIDDEN, _FEWEST = 0.2, 4
@@ -146,29 +153,45 @@ class SketchAimContract(Contract):
         trust="{trust}",
         server_sees="noisy sums of one-way marginals, sketches and chosen marginals; {server}",
         client_sees="groups of neighbouring values, the chosen cliques and their weights: functions of released values",
-        cost="once, {d} one-way marginals at mu^2 = 1/sigma^2 each and one vector of sketches at S^2/sigma^2, with S^2 "
-        "the sum of their squared sensitivities; in each of {m} rounds one vector of chosen marginals with weights c, "
-        "at (sum of c^2)/sigma^2, chosen from released values behind a filter that adds up mu^2: exactly one Gaussian "
-        "mechanism; noise drawn by {noise}",
+        cost="{sums}, chosen from released values behind a filter that adds up mu^2: exactly one Gaussian mechanism; "
+        "noise drawn by {noise}",
         sampler="{sampler}",
     )
 
+    general_words: ClassVar[dict[str, object]] = {"sums": SUMS.format(d="`d`", m="`m`")}
+
     def words(self) -> dict[str, object]:
-        return {"d": len(self.domain), "m": self.options.rounds}
+        sums = SUMS if self.config.federation.participations is None else SUMS_OF_COHORTS
+        return {"sums": sums.format(d=len(self.domain), m=self.options.rounds)}
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """One-way marginals and sketches once at their shares; all rounds together what is left."""
+        if self.config.federation.participations is not None:
+            return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
         mu2, options, d = 2.0 * self.plan_rho, self.options, len(self.domain)
         scales = Scales.of(mu2, options, d, self.has_choice)
         if isinstance(request, OneWay):
             return Planned(d * gaussian_rho(scales.one_way), d * gaussian_rho(scales.one_way))
         if not isinstance(request, Sketches | Weighed):
-            return None
+            return Planned(0.0) if isinstance(request, MeasureAll) else None
         if not self.has_choice:
             return Planned(0.0)
         if isinstance(request, Sketches):
             return Planned(gaussian_rho(scales.per_sensitivity), gaussian_rho(scales.per_sensitivity))
         return Planned(scales.planned / 2.0, scales.planned / 2.0)
+
+    def budget_of_cohorts(self, rho: float) -> CohortBudget:
+        """How rho is divided where clients take part in some rounds only."""
+        return CohortBudget.of(rho, len(self.domain), self.paid(self.options.rounds))
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        super().check(config)
+        require(
+            config.federation.participations is None or cls.options_of(config).rounds > 1,
+            "federation.participations: 'sketch_aim' chooses after the first round's cohort and measures after that; "
+            "set mechanism.rounds to 2 or more, or leave participations out",
+        )
 
     @cached_property
     def has_choice(self) -> bool:
@@ -266,9 +289,18 @@ class SketchAimClient(TableClient):
     @answers(Weighed)
     def measure(self, call: Call[Weighed]) -> Contribution:
         """The chosen marginals, exact integers, each times its weight."""
-        layout = call.request.layout(self.contract, call.arrays)
-        plain = Layout.of_marginals(self.domain, call.request.chosen(self.contract))
+        request = call.request
+        return self.weighed(request.chosen(self.contract), request.weights, request.layout(self.contract, call.arrays))
+
+    @answers(MeasureAll)
+    def measure_all(self, call: Call[MeasureAll]) -> Contribution:
+        """All one-way and the chosen marginals, exact integers, each times its weight."""
+        request = call.request
+        layout = request.layout(self.contract, call.arrays)
+        return self.weighed(request.measured(self.contract), [*request.one_way, *request.weights], layout)
+
+    def weighed(self, cliques: Sequence[Clique], weights: Sequence[int], layout: Layout) -> Contribution:
+        plain = Layout.of_marginals(self.domain, cliques)
         counted = self.marginals(plain)
         which = np.searchsorted(plain.offsets, counted.cells, side="right") - 1
-        weights = np.array(call.request.weights, np.int64)
-        return Contribution(counted.cells, counted.values * weights[which], (0,), layout)
+        return Contribution(counted.cells, counted.values * np.array(weights, np.int64)[which], (0,), layout)

@@ -26,8 +26,10 @@ from fedsyn.plugins.clients.sketch_aim import (
     Weighed,
     width_of,
 )
+from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
+from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts
 from fedsyn.protocol.client import OneWay
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol
+from fedsyn.protocol.strategy import Protocol
 from fedsyn.selection.planning import Errors, Planner, shrunk
 from fedsyn.selection.scores import contained_in
 from fedsyn.selection.sketches import Sketcher, grouping_of, pack_grouping, squared_distance
@@ -55,7 +57,8 @@ class Sketched:
     def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
         """(sketches,) squared L1 errors of the model, in records^2: shrunk squared distances times the support.
 
-        The L1 norm of an error that is spread like sqrt(p) is its L2 norm times the root of the effective support.
+        The L1 norm of an error that is spread like sqrt(p) is its L2 norm times the root of the effective support; no
+        error is larger than 2 n, whatever the noise says.
         """
         squared, spread, support = np.empty((3, len(self.values)))
         for i, probabilities in enumerate(view.probabilities(self.sketcher.cliques)):
@@ -64,7 +67,7 @@ class Sketched:
             squared[i] = squared_distance(self.values[i] - view.model.total * seen, sigma)
             spread[i] = sqrt(2.0 * len(seen)) * sigma * sigma
             support[i] = effective_cells(seen if self.sketcher.kind == "groups" else probabilities)
-        return shrunk(squared, spread) * support
+        return np.minimum(shrunk(squared, spread) * support, (2.0 * view.model.total) ** 2)
 
     def sights(self, model: Model) -> list[Sight]:
         """Where sketches by groups and a model of independent attributes see the same cells."""
@@ -86,7 +89,7 @@ class Sketched:
         return found
 
 
-class SketchAim(MechanismStrategy):
+class SketchAim(ByCohorts):
     """Selection from linear statistics: what a sum over clients gives is what one holder of all rows would have.
 
     Before the first round every client contributes to two sums: all one-way marginals, and sketches of the candidates.
@@ -103,6 +106,9 @@ class SketchAim(MechanismStrategy):
     shrinks = True
 
     def protocol(self) -> Protocol:
+        if self.config.federation.participations is not None:
+            yield from self.by_cohorts()
+            return
         which = self.sketched()
         scales = Scales.of(2.0 * self.ledger.remaining_rho, self.options, len(self.domain), bool(which))
         self.begin_round(1)
@@ -115,7 +121,7 @@ class SketchAim(MechanismStrategy):
         if not self.is_open(sums, "sketches"):
             return
         sketched = self.sketches_of(which, sums)
-        kappa = pseudo_records(sights, self.total) if (sights := sketched.sights(self.model)) else None
+        kappa = self.pull_of(sketched)
         whole, left = sketched.whole() if self.options.ablation.reuse else {}, scales.planned
         for t in range(1, self.options.rounds + 1):  # step 3
             self.begin_round(t)
@@ -143,9 +149,12 @@ class SketchAim(MechanismStrategy):
     def width(self) -> int:
         """Entries of a sketch: what the public or released number of rows allows."""
         cliques = [self.candidates.cliques[i] for i in self.sketched()]
-        mu2 = 2.0 * self.contract.plan_rho * self.options.sketch_share
+        mu2, rows = 2.0 * self.contract.plan_rho * self.options.sketch_share, self.total
+        if self.config.federation.participations is not None:
+            mu2 = self.contract.budget_of_cohorts(self.contract.plan_rho).each
+            rows *= self.share_of_cohort
         squared = float(sum(self.options.weight_of(q) ** 2 for q in cliques))
-        return width_of(mu2, squared, self.total, self.options.width)
+        return width_of(mu2, squared, rows, self.options.width)
 
     def groups(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.generic]]:
         """The packed groups of neighbouring values of equal released mass, for sketches that use them."""
@@ -155,14 +164,17 @@ class SketchAim(MechanismStrategy):
         mass = {name: self.model.project((name,)) for name in self.domain}
         return [pack_grouping(grouping_of(self.domain, cliques, self.width, mass))]
 
-    def sum_of_sketches(self, which: list[int], scales: Scales) -> Sum:
-        """One vector of all sketches, with noise for its sensitivity."""
+    def sum_of_sketches(
+        self, which: list[int], scales: Scales | CohortBudget, cohort: Sequence[int] | None = None
+    ) -> Sum:
+        """One vector of all sketches, with noise for its sensitivity; of everybody, or of a cohort."""
         request, arrays = (
             Sketches(cliques=which, width=self.width),
             self.groups([self.candidates.cliques[i] for i in which]),
         )
         sensitivity = request.layout(self.contract, arrays).sensitivity
-        return Sum(self.everyone(), request, scales.per_sensitivity * sensitivity, arrays)
+        asked = self.everyone() if cohort is None else cohort
+        return Sum(asked, request, scales.per_sensitivity * sensitivity, arrays)
 
     def sketches_of(self, which: list[int], sums: Summed) -> Sketched:
         """The opened sketches; the model, and so the groups, are those that they were asked for with."""
@@ -170,6 +182,12 @@ class SketchAim(MechanismStrategy):
         sketcher, factor = self.contract.sketcher(cliques, self.width, self.groups(cliques)), self.expansion(sums)
         values = sketcher.split(sums.arrays[0] * factor)
         return Sketched(sketcher, values, sums.sigmas[0] * factor)
+
+    def pull_of(self, sketched: Sketched) -> float | None:
+        """kappa, from sketches by groups."""
+        assert self.model is not None
+        sights = sketched.sights(self.model)
+        return pseudo_records(sights, self.total) if sights else None
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
@@ -224,6 +242,25 @@ class SketchAim(MechanismStrategy):
             every = now
         self.capacity.add([cliques[i] for i in every if len(cliques[i]) > 1])
         return {i: every[i] for i in sorted(every)}
+
+    def planned_of_cohorts(self, sketched: Sketched, mu2: float) -> dict[int, float]:
+        """One plan for all later cohorts. Nothing is measured yet: one cohort's one-way marginals are not everybody's.
+
+        The planner's errors of one attribute are those that it will have if nothing else is measured.
+        """
+        assert self.model is not None
+        cliques, view = self.candidates.cliques, ModelView(self.model)
+        errors = self.errors(sketched, [], view)
+        ones = [i for i, q in enumerate(cliques) if len(q) == 1]
+        errors = Errors(errors.parts, errors.support, dict.fromkeys(ones, 0.0))
+        for i, known in self.planner.precisions(errors, [], mu2).items():
+            errors.parts[i] = 2.0 / pi * errors.support(i) ** 2 / known
+        fits, refused = self.capacity.test(), list[int]()
+        eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and fits(q)]
+        new = self.planner.new(errors, eligible, self.taking(1.0, refused), mu2)
+        self.say(new, refused, self.options.rounds)
+        self.capacity.add([cliques[i] for i in new])
+        return self.planner.precisions(errors, new, mu2)
 
     def taking(self, share: float, refused: list[int]) -> Callable[[int], bool]:
         """A test that takes a clique into a tree of the plan's own if it has room, and notes those that it has not."""

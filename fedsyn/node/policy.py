@@ -210,6 +210,8 @@ class Policy:
             raise NodeError("this node's holder takes part in runs with aggregation.threat: malicious only")
         if config.privacy.client_sizes == "public" and node.client_sizes == "private":
             raise NodeError("this node's holder does not publish its row count: set privacy.client_sizes: private")
+        if config.privacy.unit != "client" and node.unit == "client":
+            raise NodeError("this node's holder takes part as a whole: set privacy.unit: client and rows_per_client")
         if config.federation.minimum_cohort < node.minimum_cohort:
             raise NodeError("the run's federation.minimum_cohort is smaller than this node's holder demands")
 

@@ -23,13 +23,16 @@ from fedsyn.privacy.ledger import Ledger, sampler_of
 from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, Release
 from fedsyn.privacy.selection import SelectionNoise
 from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
+from fedsyn.privacy.unit import ROW, ClientUnit, Unit, kept_rows, unit_from_dict
 
 __all__ = [
     "ADJACENCY",
     "EXPONENTIAL",
     "GAUSSIAN",
+    "ROW",
     "UNIT",
     "Accountant",
+    "ClientUnit",
     "DistributedNoise",
     "GaussianAccountant",
     "Ledger",
@@ -38,6 +41,7 @@ __all__ = [
     "Release",
     "Scales",
     "SelectionNoise",
+    "Unit",
     "ZcdpAccountant",
     "accountant_for",
     "divide",
@@ -47,8 +51,10 @@ __all__ = [
     "gaussian_epsilon",
     "gaussian_mu",
     "gaussian_rho",
+    "kept_rows",
     "sampler_of",
     "sigma_for_rho",
+    "unit_from_dict",
     "zcdp_delta",
     "zcdp_epsilon",
     "zcdp_rho",

@@ -29,6 +29,8 @@ COUNTS = math.sqrt(2.0)
 class Release:
     """One entry: `count` releases of one kind that the same row takes part in.
 
+    What is charged states what one ROW moves; the entry of a ledger, what its unit does (`fedsyn.privacy.unit`).
+
     Attributes:
         name: the request, as the mechanism calls it ("measure", "select", ...).
         round: t; 0 before the first round.
@@ -46,6 +48,8 @@ class Release:
         extra: rho beyond that of the Gaussian mechanism, once for the whole entry (`DistributedNoise.extra_rho`).
         replaced: how much farther a release moves when a row is exchanged for another one than when one is added or
             removed: 2 in general, sqrt(2) for counts, 0 for row counts.
+        clients: on a server's ledger, partition ids of those whose rows alone the release can concern; empty:
+            anybody's. Which they are must not depend on rows.
         until: last round of an entry that stands for several rounds (`Ledger.to_dict(compact=True)`).
     """
 
@@ -63,6 +67,7 @@ class Release:
     until: int | None = None
     extra: float = 0.0
     replaced: float = TWICE
+    clients: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _positive("sensitivity", self.sensitivity)
@@ -109,6 +114,7 @@ class Release:
             "count": self.count,
             "extra": self.extra or None,
             "replaced": self.replaced,
+            "clients": list(self.clients) or None,
             "rho": self.rho,
             "noise_by": self.noise_by,
             "sampler": self.sampler,
@@ -122,6 +128,8 @@ class Release:
         known = {key: value for key, value in entry.items() if key != "rho"}
         if "cliques" in known:
             known["cliques"] = tuple(tuple(clique) for clique in known["cliques"])
+        if "clients" in known:
+            known["clients"] = tuple(known["clients"])
         return _read(**known)
 
 

@@ -26,7 +26,15 @@ def rho_of_entry(entry: Mapping[str, Any]) -> float:
 
 
 def rho_of_entries(entries: Iterable[Mapping[str, Any]]) -> float:
-    return math.fsum(rho_of_entry(entry) for entry in entries)
+    """Their sum; where entries name the clients that they concern, that of the client for whom it is largest."""
+    known = list(entries)
+    groups = [{*entry.get("clients", ())} for entry in known]
+
+    def of(client: int) -> float:
+        pairs = zip(known, groups, strict=True)
+        return math.fsum(rho_of_entry(entry) for entry, group in pairs if not group or client in group)
+
+    return max(map(of, set().union(*groups) or {-1}))
 
 
 def delta_of_rho(rho: float, epsilon: float) -> float:

@@ -112,7 +112,7 @@ class TapedLedger(Ledger):
             self.tape.inside -= 1
         # One vector of all the sum's arrays: a row that touches `count` of them moves it by sqrt(count) as much.
         count = int(arguments["count"])
-        moves = float(arguments["sensitivity"] * np.sqrt(count))
+        moves = float(self.unit.rows * arguments["sensitivity"] * np.sqrt(count))
         facts = (arguments["name"], arguments["round"], (np.array(values),), moves, min(1, count))
         draw = Draw("distributed", *facts, arguments.get("replaced", TWICE), output)
         return self.tape.enter(self.party, draw)
