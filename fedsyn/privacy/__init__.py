@@ -1,6 +1,12 @@
 """Budget, accounting, ledger and noise: the only place where privacy is spent."""
 
-from fedsyn.privacy.accountant import Accountant, GaussianAccountant, ZcdpAccountant, accountant_for
+from fedsyn.privacy.accountant import (
+    Accountant,
+    GaussianAccountant,
+    RenyiAccountant,
+    ZcdpAccountant,
+    accountant_for,
+)
 from fedsyn.privacy.budget import (
     PrivacyBudget,
     Scales,
@@ -20,7 +26,8 @@ from fedsyn.privacy.conversion import (
 )
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.privacy.ledger import Ledger, sampler_of
-from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, Release
+from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, SAMPLED, Release
+from fedsyn.privacy.renyi import best_order, multiplier_for, renyi_epsilon, sampled_rdp
 from fedsyn.privacy.selection import SelectionNoise
 from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
 from fedsyn.privacy.unit import ROW, ClientUnit, Unit, kept_rows, unit_from_dict
@@ -30,6 +37,7 @@ __all__ = [
     "EXPONENTIAL",
     "GAUSSIAN",
     "ROW",
+    "SAMPLED",
     "UNIT",
     "Accountant",
     "ClientUnit",
@@ -39,11 +47,13 @@ __all__ = [
     "PrivacyBudget",
     "PrivacyStatement",
     "Release",
+    "RenyiAccountant",
     "Scales",
     "SelectionNoise",
     "Unit",
     "ZcdpAccountant",
     "accountant_for",
+    "best_order",
     "divide",
     "epsilon_for_rho",
     "exponential_rho",
@@ -52,6 +62,9 @@ __all__ = [
     "gaussian_mu",
     "gaussian_rho",
     "kept_rows",
+    "multiplier_for",
+    "renyi_epsilon",
+    "sampled_rdp",
     "sampler_of",
     "sigma_for_rho",
     "unit_from_dict",

@@ -26,7 +26,17 @@ from fedsyn.privacy import _noise
 from fedsyn.privacy.accountant import REREADING_ROOM, Accountant, ZcdpAccountant, accountant_from_dict, affordable
 from fedsyn.privacy.budget import PrivacyBudget
 from fedsyn.privacy.distributed import DistributedNoise
-from fedsyn.privacy.release import CLIENTS, EXPONENTIAL, GAUSSIAN, PARTIES, TWICE, UNKNOWN_SAMPLER, Release, merged
+from fedsyn.privacy.release import (
+    CLIENTS,
+    EXPONENTIAL,
+    GAUSSIAN,
+    PARTIES,
+    SAMPLED,
+    TWICE,
+    UNKNOWN_SAMPLER,
+    Release,
+    merged,
+)
 from fedsyn.privacy.selection import SelectionNoise
 from fedsyn.privacy.statement import PrivacyStatement
 from fedsyn.privacy.unit import ROW, Unit, unit_from_dict
@@ -86,7 +96,7 @@ class Ledger:
 
     @property
     def spent(self) -> float:
-        """Sum over the entries, in the accountant's unit (rho or mu²); of the client that it is largest for."""
+        """Sum over the entries, in the accountant's unit (rho, mu² or Rényi); of the client that it is largest for."""
         return of_the_worst(self._releases, self._costs)
 
     @property
@@ -105,8 +115,7 @@ class Ledger:
 
         A unit of c rows pays c² times as much, so plans that reckon with sensitivities to one row hold for it, too.
         """
-        left = self.remaining if isinstance(self.accountant, ZcdpAccountant) else 0.5 * self.remaining
-        return left / self.unit.factor
+        return self.remaining / self.accountant.per_rho / self.unit.factor
 
     def epsilon(self, delta: float | None = None) -> float:
         """The ε that the entries add up to, at `delta` or at the budget's."""
@@ -114,13 +123,10 @@ class Ledger:
 
     @property
     def epsilon_replace_one(self) -> float:
-        """The ε of the same entries where a row is exchanged for another one instead of added or removed.
-
-        Exchanging multiplies what an entry moves by its `replaced`, and so its cost by the square, in either unit.
-        """
+        """The ε of the same entries where a row is exchanged for another one instead of added or removed."""
         pairs = zip(self._releases, self._costs, strict=True)
-        exchanged = of_the_worst(self._releases, [cost * r.replaced**2 for r, cost in pairs])
-        return self.accountant.epsilon(exchanged, self.budget.delta)
+        exchanged = of_the_worst(self._releases, [self.accountant.exchanged(r, cost) for r, cost in pairs])
+        return self.accountant.epsilon_replaced(self.spent, exchanged, self.budget.delta)
 
     def can_afford(self, *releases: Release) -> bool:
         """Whether all of these together would be accepted now; each states what one row moves and pays."""
@@ -296,6 +302,47 @@ class Ledger:
         self.charge(release)
         noisy = [_noise.gaussian(array, sigma, source) for array in arrays]
         return noisy[0] if isinstance(values, np.ndarray) else noisy
+
+    def sampled_gaussian(
+        self,
+        total: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+        *,
+        rows: int,
+        rate: float,
+        sigma: float,
+        sensitivity: float,
+        source: RandomSource,
+        name: str,
+        round: int,
+        argument: str = "",
+    ) -> NDArray[np.float64]:
+        """A step of DP-SGD: charges, takes a secret Poisson sample of the rows, and adds N(0, sigma²) to their sum.
+
+        Args:
+            total: gives the exact sum over some rows, by their indices: (L,) integers, so that no rounding depends on
+                which other rows are there. One row's part has an L2 norm of at most `sensitivity`.
+            rows: n, of which each is taken with probability `rate`, independently.
+            rate: q.
+            sigma: standard deviation, in the unit of the sum.
+            sensitivity: L2, of a row that is taken.
+            source: of the sample and of the noise, from `Randomness.generator`.
+            name: of the request.
+            round: t.
+            argument: anything a reader should know about `sensitivity`.
+
+        Returns:
+            (L,) float64.
+
+        Raises:
+            BudgetExceeded: before anything is drawn.
+            ValueError: for a sum that is not of integers.
+        """
+        release = Release(name, round, SAMPLED, sensitivity, sigma=sigma, rate=rate, argument=argument)
+        self.charge(replace(release, noise_by=self.noise_by, sampler=sampler_of(source)))
+        values = total(_noise.poisson_sample(rows, rate, source))
+        if values.dtype.kind not in "iu":
+            raise ValueError("the sum over a sample must be of integers")
+        return _noise.gaussian(values, sigma, source)
 
     def distributed(
         self,

@@ -23,7 +23,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
-from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for, gaussian_rho
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_rho
 from fedsyn.protocol.cohorts import take_part
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
@@ -107,7 +107,7 @@ class TableClient(NumPyClient):
         if account is None and "ledger" in holder.state:
             return Ledger.from_dict(holder.state["ledger"])
         budget = holder.budget or PrivacyBudget(privacy.epsilon, privacy.delta)
-        accountant = accountant_for(self.contract.accountant, budget)
+        accountant = self.contract.accountant_of(budget)
         record, unit = None if account is None else account.charge, self.contract.unit
         ledger = Ledger(budget, accountant, noise_by="client", record=record, unit=unit)
         ledger.reenter(() if account is None else account.releases)

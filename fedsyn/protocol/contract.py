@@ -13,13 +13,22 @@ from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
 from fedsyn.config import RunConfig, parse_options
 from fedsyn.counting.candidates import Candidates, build_workload
 from fedsyn.counting.stored import StoredLayout, StoreFacts, stored_cliques
-from fedsyn.counting.workload import Workload
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, nearest
+from fedsyn.errors import ConfigError
 from fedsyn.finding.facts import Finding
-from fedsyn.inference.capacity import require_room
-from fedsyn.privacy import ROW, ClientUnit, Ledger, PrivacyBudget, PrivacyStatement, Release, Unit, accountant_for
+from fedsyn.privacy import (
+    ROW,
+    Accountant,
+    ClientUnit,
+    Ledger,
+    PrivacyBudget,
+    PrivacyStatement,
+    Release,
+    Unit,
+    accountant_for,
+)
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
+from fedsyn.protocol.columns import check_columns, check_open
 from fedsyn.protocol.plan import Planned
 from fedsyn.protocol.whole_clients import check_unit
 from fedsyn.randomness import Randomness
@@ -34,7 +43,8 @@ class Contract:
 
     Class attributes that a family sets:
         Options: pydantic model of the keys of the `mechanism` node beside `name`.
-        accountant: 'zcdp' (also choices by the exponential mechanism), or 'gaussian' (Gaussian noise only).
+        accountant: 'zcdp' (also choices by the exponential mechanism), 'gaussian' (Gaussian noise only), or 'renyi'
+            (also steps of DP-SGD; the family then defines `accountant_of`).
         central: whether one data holder has all rows (a yardstick, not a federation).
         store: the requests by which it uses a store; empty: it forms sums.
         own_sizes: whether clients score by their own row counts (`TableClient.size`). Where none does and a whole
@@ -106,11 +116,15 @@ class Contract:
 
     # The plan: what ONE ROW pays, whatever the unit (`fedsyn.privacy.unit`) ------------------------------------------
 
+    def accountant_of(self, budget: PrivacyBudget) -> Accountant:
+        """What adds up the costs of this run for a party with such a budget; all of it is the capacity."""
+        return accountant_for(self.accountant, budget)
+
     @cached_property
     def whole_rho(self) -> float:
         """The run's budget as zCDP of Gaussian releases, as its accountant reckons."""
         budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
-        return Ledger(budget, accountant_for(self.accountant, budget), unit=self.unit).remaining_rho
+        return Ledger(budget, self.accountant_of(budget), unit=self.unit).remaining_rho
 
     @property
     def plan_rho(self) -> float:
@@ -286,12 +300,12 @@ class Contract:
         budget = PrivacyBudget(node.epsilon, node.delta)
         ledger = Ledger(
             budget,
-            accountant_for(self.accountant, budget),
+            self.accountant_of(budget),
             self.filled(aggregation, randomness.label),
             assumptions={
                 "client_sizes": node.client_sizes,
                 **self.unit.to_dict(),
-                "amplification_by_sampling": False,
+                "amplification_by_sampling": self.accountant == "renyi",
                 "seeded": randomness.seeded,
                 **self._bounded,
                 **aggregation.assumptions(),
@@ -339,48 +353,6 @@ def _options(model: type[Node], name: str, options: str) -> Any:
 @lru_cache(maxsize=8)
 def _stored(candidates: Candidates, domain: Domain) -> StoredLayout:
     return StoredLayout(stored_cliques(candidates.cliques, domain), domain)
-
-
-def check_columns(config: RunConfig, domain: Domain, workload: Workload) -> None:
-    """Refuses encrypted columns that do not make the workload; ConfigError.
-
-    Raises:
-        ConfigError: columns that are split over holders are not those of the schema, or a clique has more than the two
-            attributes that one product of columns counts.
-    """
-    columns = config.federation.columns
-    if columns is not None:
-        named = {name for held in columns for name in held}
-        unknown, missing = sorted(named - set(domain)), sorted(set(domain) - named)
-        if unknown:
-            raise ConfigError(
-                f"federation.columns: the schema has no column '{unknown[0]}'{nearest(unknown[0], domain)}"
-            )
-        if missing:
-            raise ConfigError(f"federation.columns: no client holds column '{missing[0]}'")
-    if config.aggregation.protocol == "fhe" and config.fhe.compute != "client":
-        large = [clique for clique in workload.cliques if len(clique) > 2]
-        if large:
-            raise ConfigError(
-                f"aggregation.fhe.compute: '{config.fhe.compute}' counts pairs of columns, and the workload has "
-                f"{' x '.join(large[0])}: set workload.degree: 2"
-            )
-
-
-def check_open(config: RunConfig, schema: Schema) -> None:
-    """ConfigError where a schema's constraints do not fit into the model, or its private values cannot be found."""
-    require_room(schema.domain, config.inference)
-    if not schema.open:
-        return
-    names = list(schema.open)
-    what = f"data.schema: '{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-    what += " have private values, which are found by noisy sums of all clients' counts"
-    if config.aggregation.protocol not in ("plain", "secagg"):
-        raise ConfigError(
-            f"{what}; aggregation.protocol: {config.aggregation.protocol} forms none; allowed: plain, secagg"
-        )
-    if config.federation.columns is not None:
-        raise ConfigError(f"{what}; columns that are split over holders (federation.columns) have none")
 
 
 def public_facts(config: RunConfig) -> str:

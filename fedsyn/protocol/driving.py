@@ -16,7 +16,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
 from fedsyn.flower.loop import OwnLoop
-from fedsyn.privacy import Ledger, PrivacyBudget, Release, accountant_for, sigma_for_rho
+from fedsyn.privacy import Ledger, PrivacyBudget, Release, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join, Rows, Sizes
 from fedsyn.protocol.cohorts import NOBODY_LEFT, Cohorts
@@ -112,7 +112,7 @@ class Driver(OwnLoop):
 
     def party_ledger(self, party: int) -> Ledger:
         """The ledger of a party that this server plays in a simulation."""
-        return Ledger(self.budget, accountant_for(self.contract.accountant, self.budget), noise_by=f"party {party}")
+        return Ledger(self.budget, self.contract.accountant_of(self.budget), noise_by=f"party {party}")
 
     # What a protocol uses --------------------------------------------------------------------------------------------
 

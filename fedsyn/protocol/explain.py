@@ -9,7 +9,7 @@ from typing import Any
 
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, accountant_for, sigma_for_rho
+from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, sigma_for_rho
 from fedsyn.protocol.client import Join, Rows, Sizes, TableClient
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.finding import requests_of
@@ -140,7 +140,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     if schema is not None and schema.open:
         contract.opened(schema)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-    accountant = accountant_for(contract.accountant, budget)
+    accountant = contract.accountant_of(budget)
     aggregation = contract.trusted(config)
     sampler = "seeded: a simulation, not private" if config.runtime.seed is not None else "the operating system's"
     statement = contract.filled(aggregation, sampler)

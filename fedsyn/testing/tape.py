@@ -104,6 +104,16 @@ class TapedLedger(Ledger):
         release = self.releases[-1]
         return self.tape.enter(self.party, _draw("gaussian", release, inputs, output))
 
+    def sampled_gaussian(self, total: Any, **arguments: Any) -> Any:
+        """What enters is the sum over ALL rows: by whichever of them is sampled, one moves it no farther."""
+        self.tape.inside += 1
+        try:
+            output = super().sampled_gaussian(total, **arguments)
+        finally:
+            self.tape.inside -= 1
+        inputs = (np.array(total(np.arange(arguments["rows"]))),)
+        return self.tape.enter(self.party, _draw("sampled gaussian", self.releases[-1], inputs, output))
+
     def distributed(self, values: Any, **arguments: Any) -> Any:
         self.tape.inside += 1
         try:

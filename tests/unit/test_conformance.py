@@ -42,6 +42,8 @@ WIDE = ("sixty_columns", "more_categories_than_rows")
 PAIRWISE = ("mst", "fed_mst", "privsyn", "fed_privsyn", "ada_fed_privsyn")  # 1,770 pairs of sixty columns
 # Each has most of its code from another one that runs on every table; they do so in `make test-all`.
 SIBLINGS = ("naive_flaim", "augflaim_oracle", "flaim_random", "mst", "fed_mst", "privsyn", "ada_fed_privsyn")
+# Two steps of small networks.
+OPTIONS = {"fed_dp_ctgan": {"rounds": 2, "hidden": 8, "noise_dim": 4, "batch": 8, "components": 20}}
 COSTLY = (
     "sensitivity",
     "client_unit",
@@ -55,7 +57,7 @@ COSTLY = (
 
 def _every_check() -> Iterator[Any]:
     for name in sorted(registry.MECHANISMS):
-        for check in mechanism_checks(name):
+        for check in mechanism_checks(name, options=OPTIONS.get(name)):
             table = check.bench.table.name
             marks = [pytest.mark.xdist_group(f"conformance-{name}-{table}")]
             if table not in QUICK or (check.name in COSTLY and table != QUICK[-1]):

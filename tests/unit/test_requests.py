@@ -35,6 +35,7 @@ from fedsyn.wire.requests import AskRequest, DealRequest, Layout, Summed, SumReq
 OPTIONS = {  # with two local rounds FLAIM's clients are sent measurements, which they fit together with their own
     name: {"rounds": 2, "local_rounds": 2} for name in ("naive_flaim", "augflaim", "augflaim_oracle", "flaim_random")
 }
+OPTIONS["fed_dp_ctgan"] = {"rounds": 2, "hidden": 8, "components": 10}
 
 
 def table() -> AwkwardTable:
