@@ -46,7 +46,7 @@ AUDITS = {
         Case("fed_dp_ctgan", "local", {**ROUNDS, "rate": 1.0, "clip": 0.01, "hidden": 8, "components": 10}),
         Case("distributed_aim", "distributed", ROUNDS),
         Case("sketch_aim", "local", {**ROUNDS, "marginals": 3}),
-        Case("mst", "server"),
+        Case("mst", "server", shows=2 / 3),  # the other third is for choices
         Case("fed_mst", "local"),
         Case("privsyn", "server", shape=WIDE),
         Case("fed_privsyn", "distributed", shape=WIDE),
@@ -83,7 +83,8 @@ def test_only_what_calls_itself_not_private_is_excused(name: str) -> None:
 def audit(case: Case, epsilon: float, runs: int) -> None:
     seen = transcripts(case, epsilon, DELTA, runs)
     # An audit in which the canary hardly shows would pass anything.
-    assert np.mean([run.divergence / run.rho for run in seen]) > 0.75, "the canary does not reach what is released"
+    shown = np.mean([run.divergence / run.rho for run in seen])
+    assert shown > case.shows, "the canary does not reach what is released"
     assert violated(seen, epsilon, DELTA) == {}
 
 

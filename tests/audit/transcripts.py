@@ -60,6 +60,7 @@ class Case:
         noise: who draws the noise of a sum.
         options: of the mechanism. Fits take one step only: the audit is about what is released, not about its use.
         shape: values of the table's attributes. Equal ones leave the choices open: AIM's penalty counts cells.
+        shows: of the rho that it pays, what the canary shows at least: a choice shows less than it costs.
         cap: the most rows that a client takes part with, where a whole client is the unit.
     """
 
@@ -67,6 +68,7 @@ class Case:
     noise: str
     options: Mapping[str, Any] = field(default_factory=dict)
     shape: tuple[int, ...] = (4, 4, 4)
+    shows: float = 0.75
     cap: int | None = None
 
     @property
