@@ -61,7 +61,9 @@ def within_budget(report: Mapping[str, Any], epsilon: float, delta: float) -> bo
     """
     entries = report["releases"]
     if any(entry["mechanism"] == "sampled gaussian" for entry in entries):
-        return _epsilon_of_steps(entries, delta) <= epsilon * (1.0 + 1e-6)
+        clients = {client for entry in entries for client in entry.get("clients", ())} or {-1}
+        own = ([e for e in entries if not e.get("clients") or client in e["clients"]] for client in clients)
+        return max(_epsilon_of_steps(theirs, delta) for theirs in own) <= epsilon * (1.0 + 1e-6)
     rho = rho_of_entries(entries)
     only_gaussian = all(entry["mechanism"] == "gaussian" for entry in entries)
     exact = only_gaussian and report["accountant_unit"] != "rho"
