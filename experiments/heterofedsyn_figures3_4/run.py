@@ -166,7 +166,9 @@ def draw(points: list[dict[str, Any]], names: list[str], path: Path) -> None:
     label = alt.Chart(alt.InlineData(values=points), width=190, height=120).mark_line(interpolate="step")
     step = alt.Bin(step=5, extent=[0, 100])
     above = plane.encode(x=alt.X("x:Q", title="component 1"), y=alt.Y("y:Q", title="component 2"), color=color)
-    below = label.encode(x=alt.X("label:Q", bin=step, title="label, bin"), y=alt.Y("count()", title="rows"), color=color)
+    below = label.encode(
+        x=alt.X("label:Q", bin=step, title="label, bin"), y=alt.Y("count()", title="rows"), color=color
+    )
     write_chart((above.encode(column=columns) & below.encode(column=columns)).to_dict(), path)
 
 

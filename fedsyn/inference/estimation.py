@@ -38,7 +38,7 @@ def estimate(
     structural zeros, over the distributions that put nothing into impossible cells. The order of the
     measurements does not change a bit of the result. Attributes that no measurement names are uniform and independent.
 
-    Two marginals that agree on the smokers; no one counted age against ward, yet the model has an answer:
+    No one counted age against ward, yet the model has an answer:
 
     >>> domain = Domain(("age", "smoker", "ward"), (2, 2, 2))
     >>> model = estimate(
@@ -58,35 +58,37 @@ def estimate(
         measurements: noisy marginals in counts; any cliques, repeated and permuted ones too; may be empty.
         total: number of records; None for the minimum-variance unbiased estimate from the measurements, at least 1.
         config: engine, solver and when to stop.
-        warm_start: a model of the same domain whose potentials to start from; those on cliques that are in no measured
-            clique are dropped. The optimum is the same, the way there is shorter.
+        warm_start: a model whose potentials to start from; the optimum is the same, the way there shorter.
         structural_cliques: cliques that get a place in the junction tree without being measured.
-        prior: p0, a model of the same domain to shrink towards; its cliques get a place in the junction tree.
+        prior: p0, a model of the same domain to shrink towards. Only its potentials inside measured cliques count.
         shrinkage: kappa, in records: the weight of KL(p || p0) in what is minimised.
 
     Returns:
         The model, calibrated, with `info` of the fit.
 
     Raises:
-        ConfigError: the mbi engine is asked for and not installed, or cannot honour the domain's structural zeros.
+        ConfigError: the mbi engine is asked for and not installed, or cannot honour structural zeros or shrinkage.
         ValueError: a malformed measurement, a total that is not positive, or zeros that leave no row possible.
     """
     config = config or EstimateConfig()
     if warm_start is not None and warm_start.domain != domain:
         raise ValueError("the warm start belongs to another domain")
     merged = merge(axes_of(domain), measurements)
-    if total is None:
-        total = least_variance_total(merged)
+    total = _checked(least_variance_total(merged) if total is None else total)
+    structural = [domain.canonical(clique) for clique in structural_cliques]
+    if config.engine == "native":
+        return _estimate_native(domain, merged, total, config, warm_start, structural, prior, shrinkage)
+    if shrinkage:
+        raise ConfigError("inference.shrinkage needs inference.engine: native; the mbi engine has none")
+    from fedsyn.inference.mbi_engine import estimate_with_mbi
+
+    return estimate_with_mbi(domain, merged, total, config, warm_start, structural)
+
+
+def _checked(total: float) -> float:
     if not (math.isfinite(total) and total > 0):
         raise ValueError("the total must be positive and finite")
-    structural = [domain.canonical(clique) for clique in structural_cliques]
-    if config.engine == "mbi":
-        if shrinkage:
-            raise ConfigError("inference.shrinkage needs inference.engine: native; the mbi engine has none")
-        from fedsyn.inference.mbi_engine import estimate_with_mbi
-
-        return estimate_with_mbi(domain, merged, float(total), config, warm_start, structural)
-    return _estimate_native(domain, merged, float(total), config, warm_start, structural, prior, shrinkage)
+    return float(total)
 
 
 def _estimate_native(
