@@ -49,7 +49,7 @@ MARK = "zebra"
 def configuration(**changes: Mapping[str, Any]) -> RunConfig:
     """The run that everybody agreed to, or one with other keys."""
     document: dict[str, Any] = {
-        "mechanism": {"name": "sketch_aim", "rounds": 2, "marginals": 2},
+        "mechanism": {"name": "sketch_aim", "rounds": 2},
         "data": {"source": "survey"},
         "federation": {"clients": HOLDERS, "minimum_cohort": 3, "connect_timeout": 1},
         "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "private"},

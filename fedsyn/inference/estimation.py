@@ -35,10 +35,8 @@ def estimate(
     """The maximum-entropy model that minimises 1/2 sum_i ||(M_i(p) - y_i)/sigma_i||^2.
 
     Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019); where the domain has
-    structural zeros, over the distributions that put nothing into impossible cells. The order of the
-    measurements does not change a bit of the result. Attributes that no measurement names are uniform and independent.
-
-    No one counted age against ward, yet the model has an answer:
+    structural zeros, over the distributions that put nothing into impossible cells. The measurements' order does not
+    change a bit of it. Attributes that no measurement names are uniform and independent.
 
     >>> domain = Domain(("age", "smoker", "ward"), (2, 2, 2))
     >>> model = estimate(
@@ -56,11 +54,11 @@ def estimate(
     Args:
         domain: all attributes of the table.
         measurements: noisy marginals in counts; any cliques, repeated and permuted ones too; may be empty.
-        total: number of records; None for the minimum-variance unbiased estimate from the measurements, at least 1.
+        total: number of records; None: the minimum-variance unbiased estimate, at least 1.
         config: engine, solver and when to stop.
         warm_start: a model whose potentials to start from; the optimum is the same, the way there shorter.
         structural_cliques: cliques that get a place in the junction tree without being measured.
-        prior: p0, a model of the same domain to shrink towards. Only its potentials inside measured cliques count.
+        prior: p0, to shrink towards. Only its potentials inside measured cliques count.
         shrinkage: kappa, in records: the weight of KL(p || p0) in what is minimised.
 
     Returns:
@@ -71,8 +69,7 @@ def estimate(
         ValueError: a malformed measurement, a total that is not positive, or zeros that leave no row possible.
     """
     config = config or EstimateConfig()
-    if warm_start is not None and warm_start.domain != domain:
-        raise ValueError("the warm start belongs to another domain")
+    _same_domain(domain, warm_start, prior)
     merged = merge(axes_of(domain), measurements)
     total = _checked(least_variance_total(merged) if total is None else total)
     structural = [domain.canonical(clique) for clique in structural_cliques]
@@ -83,6 +80,11 @@ def estimate(
     from fedsyn.inference.mbi_engine import estimate_with_mbi
 
     return estimate_with_mbi(domain, merged, total, config, warm_start, structural)
+
+
+def _same_domain(domain: Domain, *models: Model | None) -> None:
+    if any(model is not None and model.domain != domain for model in models):
+        raise ValueError("the warm start or the prior belongs to another domain")
 
 
 def _checked(total: float) -> float:

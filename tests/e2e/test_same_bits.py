@@ -29,7 +29,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
     "aim": {"name": "aim", "rounds": 2},
     "augflaim": {"name": "augflaim", "rounds": 2},
     "distributed_aim": {"name": "distributed_aim", "rounds": 2},
-    **{f"sketch_aim {kind}": {"name": "sketch_aim", "rounds": 2, "marginals": 4, "ablation": {"sketch": kind}}
+    **{f"sketch_aim {kind}": {"name": "sketch_aim", "rounds": 2, "ablation": {"sketch": kind}}
        for kind in ("groups", "count", "signs")},
     **{f"fed_privsyn {kind}": {"name": "fed_privsyn", "synthesizer": kind} for kind in ("gum", "pgm")},
 }  # fmt: skip

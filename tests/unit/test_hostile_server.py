@@ -76,7 +76,7 @@ def other_code_with_made_up_signatures(hospital: Hospital, task: Task) -> Task:
 
 @attack("sizes", "agreed to other configurations than the run's")
 def another_configuration(hospital: Hospital, task: Task) -> Task:
-    return of_config(hospital, task, mechanism={"rounds": 7, "marginals": 7})
+    return of_config(hospital, task, mechanism={"rounds": 7})
 
 
 @attack("sizes", "obeys signed orders only")
