@@ -84,17 +84,19 @@ class Sigmas:
     per_sensitivity: float
 
     @classmethod
-    def of(cls, rho: float, options: DistributedAimOptions, attributes: int) -> Sigmas:
-        """Divides rho (for Gaussian noise mu^2 = 2 rho): `ratio` to k marginals a round and the one-way ones."""
-        measured = options.rounds * options.top + (attributes if options.ablation.initial == "one_way" else 0)
-        return cls(
-            sigma_for_rho(options.ratio * rho / measured), sigma_for_rho((1.0 - options.ratio) * rho / options.rounds)
-        )
+    def of(cls, rho: float, options: DistributedAimOptions, attributes: int, rounds: int) -> Sigmas:
+        """Divides rho (for Gaussian noise mu^2 = 2 rho): `ratio` to k marginals a round and the one-way ones.
+
+        `rounds` are those that one client takes part in: T, or `federation.participations`.
+        """
+        measured = rounds * options.top + (attributes if options.ablation.initial == "one_way" else 0)
+        return cls(sigma_for_rho(options.ratio * rho / measured), sigma_for_rho((1.0 - options.ratio) * rho / rounds))
 
 
 class DistributedAimContract(Contract):
     Options = DistributedAimOptions
     accountant = "gaussian"
+    own_sizes = True
     statement = PrivacyStatement(
         public="{public}",
         trust="{trust}",
@@ -107,17 +109,18 @@ class DistributedAimContract(Contract):
     )
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """One-way marginals once (if at all); a round's scores, and k marginals, in each of T rounds."""
-        options, d = self.options, len(self.domain)
-        sigmas = Sigmas.of(self.plan_rho, options, d)
+        """One-way marginals once (if at all); a round's scores, and k marginals, in each of the T rounds (or m)
+        that a client takes part in."""
+        options, d, rounds = self.options, len(self.domain), self.paid(self.options.rounds)
+        sigmas = Sigmas.of(self.plan_rho, options, d, rounds)
         marginal, scores = gaussian_rho(sigmas.marginal), gaussian_rho(sigmas.per_sensitivity)
         if isinstance(request, OneWay):
             all_of_them = d * marginal if options.ablation.initial == "one_way" else 0.0
             return Planned(all_of_them, all_of_them)
         if isinstance(request, Scores):
-            return Planned(scores, options.rounds * scores)
+            return Planned(scores, rounds * scores)
         if isinstance(request, Marginals):
-            return Planned(options.top * marginal, options.rounds * options.top * marginal)
+            return Planned(options.top * marginal, rounds * options.top * marginal)
         return None
 
     def score_moves(self, eligible: Sequence[int]) -> npt.NDArray[np.float64]:

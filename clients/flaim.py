@@ -92,6 +92,7 @@ class FlaimContract(Contract):
     """What the variants agree on. Where they differ is in two facts: `moves_per_row` and `filters_and_combines`."""
 
     Options: ClassVar[type[Node]] = FlaimOptions
+    own_sizes = True
     statement = PrivacyStatement(
         public="{public}",
         trust="{trust}",
@@ -124,9 +125,13 @@ class FlaimContract(Contract):
     # The plan ---------------------------------------------------------------------------------------------------------
 
     def first_scales(self, rho: float) -> Scales:
-        """Lemma 4.1, with every local release charged (see `lemma_4_1`), for T or 8 d rounds."""
+        """Lemma 4.1, with every local release charged (see `lemma_4_1`), for T or 8 d rounds.
+
+        Where a client takes part in m of T rounds, it is in m rounds' choices and sums and, at most, in the first
+        round's one-way marginals: m stands for T.
+        """
         d, s, rounds = len(self.domain), self.options.local_rounds, self.options.rounds
-        rounds = 8 * d if rounds is None else rounds
+        rounds = 8 * d if rounds is None else self.paid(rounds)
         often = rounds if self.one_way_every_round else 1
         return lemma_4_1(rho, rounds, s, d * often, self.options.ratio)
 
@@ -171,6 +176,7 @@ class AugFlaimOracleContract(FlaimContract):
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
+        super().check(config)
         require(
             config.runtime.engine != "deployment",
             "mechanism.name: 'augflaim_oracle' reads the pooled table, which no party of a deployment has; "

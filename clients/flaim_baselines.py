@@ -27,6 +27,7 @@ class FlaimRandomOptions(FlaimOptions):
 class FlaimRandomContract(FlaimContract):
     Options = FlaimRandomOptions
     accountant = "gaussian"
+    own_sizes = False
     statement = PrivacyStatement(
         public="{public}; the choices, which depend on no row",
         trust="{trust}",
@@ -38,9 +39,10 @@ class FlaimRandomContract(FlaimContract):
     )
 
     def first_scales(self, rho: float) -> Scales:
-        """All of the budget on T s chosen and the one-way marginals; nothing is measured locally."""
-        often = self.options.rounds if self.one_way_every_round else 1
-        count = self.options.rounds * self.options.local_rounds + len(self.domain) * often
+        """All of the budget on the chosen marginals (s in each round of a client) and the one-way ones."""
+        rounds = self.paid(self.options.rounds)
+        often = rounds if self.one_way_every_round else 1
+        count = rounds * self.options.local_rounds + len(self.domain) * often
         return Scales(sigma_for_rho(rho / count), 1.0, count, 0)
 
 
@@ -99,8 +101,8 @@ class FedNaiveBayesContract(Contract):
     )
 
     def sigma(self, rho: float) -> float:
-        """The noise of every marginal: d of them in each of T rounds."""
-        return sigma_for_rho(rho / (self.options.rounds * len(self.domain)))
+        """The noise of every marginal: d of them in each of the rounds that a client takes part in."""
+        return sigma_for_rho(rho / (self.paid(self.options.rounds) * len(self.domain)))
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         if layout is None or not isinstance(request, OneWay):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,12 @@ from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, Marginals, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Planned
+from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AskRequest, Layout, Positive, Request, SumRequest
+from fedsyn.wire.requests import AskRequest, Layout, Positive, Request, SomeCandidates, SumRequest
 
 
 class MstOptions(Node):
@@ -86,15 +87,27 @@ class MstContract(Contract):
         return Planned(third, third) if isinstance(request, OneWay | Tree | Marginals) else None
 
 
+class FedMstAblation(Node):
+    """What serves a comparison only.
+
+    Attributes:
+        resolution: of the tree's pairs: as many groups as their 'noise' allows, or always all 'cells'.
+    """
+
+    resolution: Literal["noise", "cells"] = "noise"
+
+
 class FedMstOptions(Node):
     """Options of fed_mst.
 
     Attributes:
         width: k, most entries of a sketch; null: as many as the noise on them lets one see, from 4 to 64
             (docs/mechanisms.md derives it).
+        ablation: what serves a comparison only.
     """
 
     width: int | None = Field(default=None, ge=4, le=65536)
+    ablation: FedMstAblation = Field(default_factory=FedMstAblation)
 
 
 class FedMstContract(MstContract):
@@ -106,11 +119,11 @@ class FedMstContract(MstContract):
     statement = PrivacyStatement(
         public="{public}",
         trust="{trust}",
-        server_sees="noisy sums of one-way marginals, of sketches of all pairs, and of the pairs of a tree; {server}",
+        server_sees="noisy sums of one-way marginals, sketches of all pairs, pairs of a tree in groups; {server}",
         client_sees="groups of neighbouring values and the pairs of the tree: functions of released values",
         cost="a third of mu^2 for each of: {d} one-way marginals at 1/sigma^2; one vector of sketches at S^2/sigma^2, "
-        "with S^2 the number of pairs; at most {k} pairs at 1/sigma^2, or the one-way marginals again; accounted "
-        "exactly, as one Gaussian mechanism; noise drawn by {noise}",
+        "with S^2 the number of pairs; at most {k} pairs in groups at 1/sigma^2, or the one-way marginals again; "
+        "accounted exactly, as one Gaussian mechanism; noise drawn by {noise}",
         sampler="{sampler}",
     )
 
@@ -119,7 +132,7 @@ class FedMstContract(MstContract):
         third = self.third(self.plan_rho)
         if isinstance(request, OneWay):
             return Planned(third, 2.0 * third if self.edges else third)
-        return Planned(third, third) if isinstance(request, PairSketches | Marginals) else None
+        return Planned(third, third) if isinstance(request, PairSketches | CoarsePairs) else None
 
     def sketcher(self, width: int, packed: npt.NDArray[Any]) -> Sketcher:
         """Coarse marginals of all pairs, of at most `width` cells each, the same on server and clients.
@@ -172,6 +185,28 @@ class PairSketches(SumRequest):
         """One row is in one cell of each coarse marginal, whatever the groups: the vector moves by sqrt(m) in L2."""
         sketcher = self.sketcher(contract, arrays)
         return Layout.of_vector(sketcher.length, sketcher.sensitivity, replaced=COUNTS)
+
+
+class CoarsePairs(SumRequest):
+    """Some pairs, each counted in groups of neighbouring values."""
+
+    name = "measure"
+    leaves = "the counts of the tree's pairs, in groups of neighbouring values, in a sum"
+    costs = "each coarse marginal has sensitivity 1: mu^2 = 1/sigma^2"
+
+    cliques: SomeCandidates
+    shapes: list[Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)]]
+
+    def coarse(self, contract: FedMstContract, arrays: Sequence[npt.NDArray[Any]]) -> Coarse:
+        cliques = [contract.candidates.cliques[i] for i in self.cliques]
+        if len(arrays) != 1 or any(len(clique) != 2 for clique in cliques):
+            raise ProtocolError("the request does not bring the groups of some pairs, or more than them")
+        return Coarse.unpack(contract.domain, cliques, self.shapes, arrays[0])
+
+    def layout(self, contract: FedMstContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """One row is in one cell of each coarse marginal, whatever the groups."""
+        shapes = self.coarse(contract, arrays).shapes
+        return Layout(shapes, len(shapes), replaced=COUNTS)
 
 
 # Clients -------------------------------------------------------------------------------------------------------------
@@ -227,10 +262,14 @@ class FedMstClient(TableClient):
         vector = call.request.sketcher(self.contract, call.arrays).of_rows(self.codes)
         return Contribution.of_vector(np.asarray(vector), call.request.layout(self.contract, call.arrays))
 
-    @answers(Marginals)
-    def measure(self, call: Call[Marginals]) -> Contribution:
-        """The tree's pairs, exact; each is a count, L2 sensitivity 1."""
-        return self.marginals(call.request.layout(self.contract, call.arrays))
+    @answers(CoarsePairs)
+    def measure(self, call: Call[CoarsePairs]) -> Contribution:
+        """The tree's pairs in groups, exact; each is a count, L2 sensitivity 1."""
+        tables = call.request.coarse(self.contract, call.arrays).of_rows(self.codes)
+        layout = call.request.layout(self.contract, call.arrays)
+        vector = np.concatenate([table.ravel() for table in tables])
+        cells = np.flatnonzero(vector)
+        return Contribution(cells, vector[cells], tuple(range(len(tables))), layout)
 
 
 # What both halves use ------------------------------------------------------------------------------------------------

@@ -10,30 +10,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fedsyn.aggregation import Contribution
+from fedsyn.config import RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference.capacity import Capacity
+from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST as FINEST
+from fedsyn.plugins.clients.sketch_aim_cohorts import SUMS_OF_COHORTS, CohortBudget, MeasureAll
 from fedsyn.privacy import PrivacyStatement, gaussian_rho
 from fedsyn.privacy.release import COUNTS, TWICE
-from fedsyn.protocol.client import Marginals, OneWay, TableClient, answers
-from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.client import OneWay, TableClient, answers
+from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Planned
-from fedsyn.selection.scores import Penalty
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
 
-# So many marginals carried what 5,000 to 50,000 rows have to say at epsilon = 1 on most tables (docs/sketch_aim.md).
-_MARGINALS = 20
+#: What is summed, for the statement.
+SUMS = (
+    "once, {d} one-way marginals at mu^2 = 1/sigma^2 each and one vector of sketches at S^2/sigma^2, with S^2 the sum "
+    "of their squared sensitivities; in each of {m} rounds one vector of chosen marginals with weights c, at (sum of "
+    "c^2)/sigma^2"
+)
+# The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide, and the fewest
+# entries of a sketch. Chosen on the tuning side of experiments/held_out.
+_HIDDEN, _FEWEST = 0.2, 4
 
 
 class SketchAimAblation(Node):
@@ -44,14 +53,16 @@ class SketchAimAblation(Node):
             CountSketch; 'signs': a +-1/sqrt(k) projection.
         weights: integer weights c of the sketches of cliques with 2, 3, ... attributes; the noise on a sketch is
             sigma / c. 0, or a size beyond the list: no sketch; such a clique is judged by those of its parts.
-        caution: how many standard deviations of its noise are taken off a squared distance before its root.
         seed: public, of the bits of 'count' and 'signs'.
+        even: twenty marginals, as many in each round and all with the same noise, in place of a planned division.
+        reuse: false: a sketch that is a whole marginal is not fitted as one.
     """
 
     sketch: Literal["groups", "count", "signs"] = "groups"
     weights: tuple[int, ...] = (1,)
-    caution: float = Field(default=1.0, ge=0)
     seed: int = Field(default=0, ge=0)
+    even: bool = False
+    reuse: bool = True
 
     @model_validator(mode="after")
     def _weighted(self) -> SketchAimAblation:
@@ -61,47 +72,31 @@ class SketchAimAblation(Node):
 
 
 class SketchAimOptions(Node):
-    """Options of sketch_aim.
+    """Options of sketch_aim. How many marginals are measured, which, and with how much noise each, is planned.
 
     Attributes:
         rounds: T, sums of chosen marginals.
-        marginals: M, chosen marginals in all, spread evenly over the rounds; null: 20, or one a round if T is larger.
-        one_way_share: share of the budget (mu^2) for the d one-way marginals.
-        sketch_share: share of the budget for the sketches; the rest measures the M chosen marginals.
-        width: k, most entries of a sketch.
-        penalty: what a measurement's noise is expected to cost: in 'cells', n_q as AIM has it, or in the 'effective'
-            support (sum over cells of sqrt(p))^2 of the current model.
-        iterations: of the fit after each round.
+        one_way_share: share of the budget (mu^2) for the first look at the d one-way marginals; the plan buys more.
+        sketch_share: share of the budget for the sketches; the rest is planned.
+        width: k, most entries of a sketch; fewer where they would drown in noise.
+        iterations: most iterations of the fit after each round; it ends when noise explains what is left.
         final_iterations: of the last fit.
         ablation: what serves a comparison only.
     """
 
-    rounds: int = Field(default=10, ge=1, le=10_000)
-    marginals: int | None = Field(default=None, ge=1)
-    one_way_share: float = Field(default=0.2, gt=0, lt=1)
-    sketch_share: float = Field(default=0.05, gt=0, lt=1)
-    width: int = Field(default=36, ge=1, le=65536)
-    penalty: Penalty = "effective"
-    iterations: int = Field(default=25, ge=1)
-    final_iterations: int = Field(default=25, ge=1)
+    rounds: int = Field(default=5, ge=1, le=10_000)
+    one_way_share: float = Field(default=0.1, gt=0, lt=1)
+    sketch_share: float = Field(default=0.1, gt=0, lt=1)
+    width: int = Field(default=64, ge=1, le=65536)
+    iterations: int = Field(default=300, ge=1)
+    final_iterations: int = Field(default=300, ge=1)
     ablation: SketchAimAblation = Field(default_factory=SketchAimAblation)
 
     @model_validator(mode="after")
     def _consistent(self) -> SketchAimOptions:
         if self.one_way_share + self.sketch_share >= 1:
             raise ValueError("one_way_share and sketch_share must leave a share of the budget for measuring")
-        if self.planned < self.rounds:
-            raise ValueError(f"marginals ({self.marginals}) must be at least one for each of the {self.rounds} rounds")
         return self
-
-    @property
-    def planned(self) -> int:
-        """M."""
-        return self.marginals or max(_MARGINALS, self.rounds)
-
-    def in_round(self, t: int) -> int:
-        """Marginals of round t, 1 to T; the first rounds take what does not divide."""
-        return self.planned // self.rounds + (t <= self.planned % self.rounds)
 
     def weight_of(self, clique: Clique) -> int:
         """c_q; 0: no sketch."""
@@ -110,33 +105,43 @@ class SketchAimOptions(Node):
 
 
 @dataclass(frozen=True)
-class Sigmas:
-    """Noise scales, fixed before the first request; standard deviations on what is summed.
+class Scales:
+    """How the budget is divided before the first request.
 
     Attributes:
-        one_way: of the one-way marginals, in records.
+        one_way: standard deviation of the noise on the first one-way marginals, in records.
         per_sensitivity: of the sketches, in multiples of their joint L2 sensitivity.
-        marginal: of a chosen marginal, in records.
+        planned: mu^2 that is left for the rounds.
     """
 
     one_way: float
     per_sensitivity: float
-    marginal: float
+    planned: float
 
     @classmethod
-    def of(cls, mu2: float, options: SketchAimOptions, attributes: int, choice: bool = True) -> Sigmas:
-        """Divides mu^2: d one-way marginals, one vector of sketches, M chosen marginals, each kind by its share.
-
-        Where there is nothing to choose from, the one-way marginals get all of it.
-        """
+    def of(cls, mu2: float, options: SketchAimOptions, attributes: int, choice: bool = True) -> Scales:
+        """Where there is nothing to choose from, the one-way marginals get all of mu^2."""
         if not choice:
-            return cls(sqrt(attributes / mu2), math.inf, math.inf)
+            return cls(sqrt(attributes / mu2), math.inf, 0.0)
         left = 1.0 - options.one_way_share - options.sketch_share
-        return cls(
-            sqrt(attributes / (options.one_way_share * mu2)),
-            1.0 / sqrt(options.sketch_share * mu2),
-            sqrt(options.planned / (left * mu2)),
-        )
+        return cls(sqrt(attributes / (options.one_way_share * mu2)), 1.0 / sqrt(options.sketch_share * mu2), left * mu2)
+
+
+def width_of(mu2: float, sketches: float, rows: float, most: int) -> int:
+    """Entries of a sketch, a public number: as many as still show an association, at least `_FEWEST`.
+
+    A pair of mean-square contingency phi^2 puts about n^2 phi^2 / k of squared distance between a sketch of k groups of
+    equal mass and independence, and its noise has a standard deviation of sqrt(2 k) sigma^2. They are equal at
+    k^(3/2) = n^2 phi^2 / (sqrt(2) sigma^2).
+
+    Args:
+        mu2: of the sketches.
+        sketches: squared sensitivity of all of them together; of each, sigma^2 = sketches / mu2.
+        rows: n, public or released.
+        most: the option `width`.
+    """
+    shown = (_HIDDEN * mu2 * rows * rows / (sqrt(2.0) * max(sketches, 1.0))) ** (2.0 / 3.0)
+    return int(max(min(shown, most), min(_FEWEST, most)))
 
 
 class SketchAimContract(Contract):
@@ -147,30 +152,46 @@ class SketchAimContract(Contract):
         public="{public}",
         trust="{trust}",
         server_sees="noisy sums of one-way marginals, sketches and chosen marginals; {server}",
-        client_sees="groups of neighbouring values and the chosen cliques: functions of released values",
-        cost="once, {d} one-way marginals at mu^2 = 1/sigma^2 each and one vector of sketches at S^2/sigma^2, with S^2 "
-        "the sum of their squared sensitivities; {m} chosen marginals at 1/sigma^2 each; accounted exactly, as one "
-        "Gaussian mechanism; noise drawn by {noise}",
+        client_sees="groups of neighbouring values, the chosen cliques and their weights: functions of released values",
+        cost="{sums}, chosen from released values behind a filter that adds up mu^2: exactly one Gaussian mechanism; "
+        "noise drawn by {noise}",
         sampler="{sampler}",
     )
 
+    general_words: ClassVar[dict[str, object]] = {"sums": SUMS.format(d="`d`", m="`m`")}
+
     def words(self) -> dict[str, object]:
-        return {"d": len(self.domain), "m": self.options.planned}
+        sums = SUMS if self.config.federation.participations is None else SUMS_OF_COHORTS
+        return {"sums": sums.format(d=len(self.domain), m=self.options.rounds)}
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """One-way marginals and sketches once, M chosen marginals in T sums, each at its own noise."""
+        """One-way marginals and sketches once at their shares; all rounds together what is left."""
+        if self.config.federation.participations is not None:
+            return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
         mu2, options, d = 2.0 * self.plan_rho, self.options, len(self.domain)
-        sigmas = Sigmas.of(mu2, options, d, self.has_choice)
+        scales = Scales.of(mu2, options, d, self.has_choice)
         if isinstance(request, OneWay):
-            return Planned(d * gaussian_rho(sigmas.one_way), d * gaussian_rho(sigmas.one_way))
-        if not isinstance(request, Sketches | Marginals):
-            return None
+            return Planned(d * gaussian_rho(scales.one_way), d * gaussian_rho(scales.one_way))
+        if not isinstance(request, Sketches | Weighed):
+            return Planned(0.0) if isinstance(request, MeasureAll) else None
         if not self.has_choice:
             return Planned(0.0)
         if isinstance(request, Sketches):
-            return Planned(gaussian_rho(sigmas.per_sensitivity), gaussian_rho(sigmas.per_sensitivity))
-        one = gaussian_rho(sigmas.marginal)
-        return Planned(options.in_round(1) * one, options.planned * one)
+            return Planned(gaussian_rho(scales.per_sensitivity), gaussian_rho(scales.per_sensitivity))
+        return Planned(scales.planned / 2.0, scales.planned / 2.0)
+
+    def budget_of_cohorts(self, rho: float) -> CohortBudget:
+        """How rho is divided where clients take part in some rounds only."""
+        return CohortBudget.of(rho, len(self.domain), self.paid(self.options.rounds))
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        super().check(config)
+        require(
+            config.federation.participations is None or cls.options_of(config).rounds > 1,
+            "federation.participations: 'sketch_aim' chooses after the first round's cohort and measures after that; "
+            "set mechanism.rounds to 2 or more, or leave participations out",
+        )
 
     @cached_property
     def has_choice(self) -> bool:
@@ -178,20 +199,23 @@ class SketchAimContract(Contract):
         fits = Capacity(self.domain, self.config.inference).test()
         return any(fits(q) for q in self.candidates.cliques if self.options.weight_of(q))
 
-    def sketcher(self, cliques: Sequence[Clique], arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Sketcher:
+    def sketcher(self, cliques: Sequence[Clique], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Sketcher:
         """The sketches of some cliques, the same on server and clients.
 
         Args:
             cliques: each with a weight.
+            width: most entries of each.
             arrays: the packed groups, for sketches by groups; else none.
         """
         ablation, cliques = self.options.ablation, tuple(cliques)
         weights = self.weights_of(cliques)
         if not cliques or not all(weights):
             raise ProtocolError("parameter 'cliques' names a clique that these options do not sketch, or none")
+        if width > self.options.width:
+            raise ProtocolError(f"parameter 'width' must be at most {self.options.width}")
         if len(arrays) != (ablation.sketch == "groups"):
             raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
-        return make_sketcher(self.domain, cliques, ablation.sketch, self.options.width, weights, ablation.seed, *arrays)
+        return make_sketcher(self.domain, cliques, ablation.sketch, width, weights, ablation.seed, *arrays)
 
     def weights_of(self, cliques: tuple[Clique, ...]) -> tuple[int, ...]:
         """c_q of each clique; the clients of a round ask for the same ones, one after the other."""
@@ -208,9 +232,10 @@ class Sketches(SumRequest):
     costs = "one vector of L2 sensitivity S = sqrt(sum of (c_q r)^2): mu^2 = S^2/sigma^2, once"
 
     cliques: SomeCandidates
+    width: Annotated[int, Field(strict=True, ge=1, le=65536)]
 
     def sketcher(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Sketcher:
-        return contract.sketcher([contract.candidates.cliques[i] for i in self.cliques], arrays)
+        return contract.sketcher([contract.candidates.cliques[i] for i in self.cliques], self.width, arrays)
 
     def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """One row adds one row of each public matrix, so the vector moves by sqrt(sum of (c_q r)^2) in L2, exactly.
@@ -227,6 +252,28 @@ class Sketches(SumRequest):
         )
 
 
+class Weighed(SumRequest):
+    """Some candidates' marginals, each multiplied by a weight of its own, one after the other, as ONE vector."""
+
+    name = "measure"
+    leaves = "chosen marginals, each times its weight, in a sum"
+    costs = "one vector of L2 sensitivity S = sqrt(sum of c_q^2): mu^2 = S^2/sigma^2; all rounds share what is left"
+
+    cliques: SomeCandidates
+    weights: Annotated[list[Annotated[int, Field(strict=True, ge=1, le=FINEST)]], Field(min_length=1)]
+
+    def chosen(self, contract: SketchAimContract) -> list[Clique]:
+        return [contract.candidates.cliques[i] for i in self.cliques]
+
+    def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """A row is in one cell of each marginal, so it moves the vector by exactly sqrt(sum of c_q^2) in L2."""
+        if len(self.weights) != len(self.cliques):
+            raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
+        cells = sum(contract.domain.size(q) for q in self.chosen(contract))
+        norm = sqrt(sum(c * c for c in self.weights))
+        return Layout.of_vector(cells, norm, magnitude=float(max(self.weights)), replaced=COUNTS)
+
+
 class SketchAimClient(TableClient):
     """Contributes to sums and selects nothing. All one-way marginals are the base class's answer."""
 
@@ -239,7 +286,21 @@ class SketchAimClient(TableClient):
         vector = call.request.sketcher(self.contract, call.arrays).of_rows(self.codes)
         return Contribution.of_vector(np.asarray(vector), call.request.layout(self.contract, call.arrays))
 
-    @answers(Marginals)
-    def measure(self, call: Call[Marginals]) -> Contribution:
-        """The chosen marginals, exact; each is a count, L2 sensitivity 1."""
-        return self.marginals(call.request.layout(self.contract, call.arrays))
+    @answers(Weighed)
+    def measure(self, call: Call[Weighed]) -> Contribution:
+        """The chosen marginals, exact integers, each times its weight."""
+        request = call.request
+        return self.weighed(request.chosen(self.contract), request.weights, request.layout(self.contract, call.arrays))
+
+    @answers(MeasureAll)
+    def measure_all(self, call: Call[MeasureAll]) -> Contribution:
+        """All one-way and the chosen marginals, exact integers, each times its weight."""
+        request = call.request
+        layout = request.layout(self.contract, call.arrays)
+        return self.weighed(request.measured(self.contract), [*request.one_way, *request.weights], layout)
+
+    def weighed(self, cliques: Sequence[Clique], weights: Sequence[int], layout: Layout) -> Contribution:
+        plain = Layout.of_marginals(self.domain, cliques)
+        counted = self.marginals(plain)
+        which = np.searchsorted(plain.offsets, counted.cells, side="right") - 1
+        return Contribution(counted.cells, counted.values * np.array(weights, np.int64)[which], (0,), layout)

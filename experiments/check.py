@@ -109,7 +109,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Where:
 def facts_of(cell: Cell) -> Where:
     """The cell's configuration as dotted keys, the mechanism's options with their defaults included."""
     options = contract_class(cell.config.mechanism.name).options_of(cell.config).model_dump()
-    return flat({"mechanism": options}) | flat(cell.config.to_dict())
+    return flat({"mechanism": options}) | flat(cell.config.model_dump(mode="json", by_alias=True))
 
 
 class Lookup:

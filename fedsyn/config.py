@@ -18,8 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest, plainly
 from fedsyn.settings import AggregationNode, FheNode, RayNode
+from fedsyn.settings import FederationNode as FederationNode
 from fedsyn.settings import InferenceNode as InferenceNode
 from fedsyn.settings import Node as Node  # plug-ins import it from here
+from fedsyn.settings import PartitionNode as PartitionNode
+from fedsyn.settings import PrivacyNode as PrivacyNode
 
 #: The mechanism of a configuration that names none: good over secure sums, and for one holder (docs/sketch_aim.md).
 DEFAULT_MECHANISM = "sketch_aim"
@@ -85,98 +88,6 @@ class DataNode(Node):
     test_fraction: float | None = Field(default=None, ge=0, lt=1)
     split_seed: int = Field(default=0, ge=0)
     options: dict[str, Any] = Field(default_factory=dict)
-
-
-class PartitionNode(BaseModel):
-    """Name of a partitioner; the other keys are its options.
-
-    Attributes:
-        name: 'native' keeps the data's own holders; the others split the rows. `partition: NAME` is short for it.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-    name: str = "iid"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-
-class FederationNode(Node):
-    """The federation.
-
-    Attributes:
-        clients: number of clients K. A deployment waits until so many SuperNodes are connected.
-        participation: probability p with which a client joins a round's cohort, independently (Poisson sampling).
-        minimum_cohort: fewest clients that a round asks, and fewest that must answer.
-        timeout: seconds that the server waits for the replies to one request; later replies are not used.
-        connect_timeout: seconds that a deployment waits for its clients to connect.
-        partition: how a simulation splits the pooled table; ignored by a deployment.
-        columns: which attributes each client holds, where all of them hold the SAME people, in the same order (columns
-            split over holders; `aggregation.protocol: fhe` with `compute: packed` or `naive`); null: all of them.
-    """
-
-    clients: int = Field(default=10, ge=1)
-    participation: float = Field(default=1.0, gt=0, le=1)
-    minimum_cohort: int = Field(default=1, ge=1)
-    timeout: float = Field(default=600.0, gt=0)
-    connect_timeout: float = Field(default=120.0, gt=0)
-    partition: PartitionNode = Field(default_factory=PartitionNode)
-    columns: tuple[tuple[str, ...], ...] | None = None
-
-    @field_validator("partition", mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _columns_fit(self) -> FederationNode:
-        if self.columns is not None:
-            named = [name for columns in self.columns for name in columns]
-            if len(self.columns) != self.clients or not all(self.columns) or len(set(named)) != len(named):
-                raise ValueError(
-                    f"columns: expected one non-empty list of attributes for each of the {self.clients} clients, "
-                    "and no attribute in two of them"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _cohort_fits(self) -> FederationNode:
-        if self.minimum_cohort > self.clients:
-            raise ValueError(f"minimum_cohort ({self.minimum_cohort}) must not exceed clients ({self.clients})")
-        return self
-
-
-class PrivacyNode(Node):
-    """The guarantee: (epsilon, delta)-differential privacy for one row, added or removed, at one client.
-
-    Attributes:
-        epsilon: the run's whole budget; smaller is more private.
-        delta: chance that the promise fails outright; keep it well below one divided by the number of rows.
-        client_sizes: 'private' releases the clients' row counts with noise first, and pays for it from the same budget.
-            'public' publishes them exactly: then whoever knows a count sees a row that was added or removed, so the
-            ledger's "added or removed" is not the whole truth (it says what holds instead). It is for counts that are
-            public knowledge anyway, and for reproducing papers, which all take them for public.
-        size_share: share of the zCDP budget that private sizes cost.
-        schema_share: share of it, after the sizes, that finding the private bounds, bins and categories of a schema may
-            cost; null: 0.1 times the root of the number of such columns, at most a third. What finding leaves over
-            goes to the mechanism. Without such columns it means nothing.
-    """
-
-    epsilon: float = Field(gt=0, le=1000)
-    delta: float = Field(gt=0, lt=1)
-    client_sizes: Literal["public", "private"] = "private"
-    size_share: float = Field(default=0.05, gt=0, lt=1)
-    schema_share: float | None = Field(default=None, gt=0, lt=1)
-
-    @model_validator(mode="after")
-    def _not_lost_in_doubles(self) -> PrivacyNode:
-        # With less, even the number of rows is off by millions; tails of noise end at about 1e-300.
-        for key, least in (("epsilon", 1e-9), ("delta", 1e-200)):
-            if getattr(self, key) < least:
-                raise ValueError(f"{key} {getattr(self, key):g} is too small to compute with; take {least:g} or more")
-        return self
 
 
 class WorkloadNode(Node):
@@ -309,8 +220,8 @@ class RunConfig(Node):
         younger = {
             "data": ("holders",),
             "aggregation": ("parties", "crypto", "fhe", "setup"),
-            "federation": ("columns",),
-            "privacy": ("schema_share",),
+            "federation": ("columns", "participations"),
+            "privacy": ("schema_share", "unit", "rows_per_client"),
             "runtime": ("operator", "operator_key", "patience", "ray"),
             "synthesis": ("format",),
         }

@@ -83,6 +83,12 @@ MECHANISMS: dict[str, Entry] = {
         "FedNaiveBayes: one-way marginals only, in every round",
         "Maddock et al. 2024, Table 1",
     ),
+    "fed_dp_ctgan": Entry(
+        "fedsyn.plugins.strategies.fed_dp_ctgan:FedDpCtgan",
+        "fedsyn.plugins.clients.fed_dp_ctgan:CtganClient",
+        "Fed DP-CTGAN, a deep baseline: clients take steps of DP-SGD, the server averages; needs the extra 'deep'",
+        "Maddock et al. 2024, Table 1",
+    ),
     "distributed_aim": Entry(
         "fedsyn.plugins.strategies.distributed_aim:DistributedAim",
         "fedsyn.plugins.clients.distributed_aim:DistributedAimClient",

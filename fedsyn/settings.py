@@ -1,4 +1,4 @@
-"""Nodes of the configuration that say who computes, and what every node has in common.
+"""Nodes of the configuration that say who computes and what is protected, and what every node has in common.
 
 `fedsyn.config` has the rest, and names all of them.
 """
@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -27,6 +27,72 @@ class Node(BaseModel):
             if isinstance(given, bool) and kinds & {int, float} and bool not in kinds:
                 raise ValueError(f"{name} must be a number, not {str(given).lower()}")
         return data
+
+
+class PartitionNode(BaseModel):
+    """Name of a partitioner; the other keys are its options.
+
+    Attributes:
+        name: 'native' keeps the data's own holders; the others split the rows. `partition: NAME` is short for it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = "iid"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class FederationNode(Node):
+    """The federation.
+
+    Attributes:
+        clients: number of clients K. A deployment waits until so many SuperNodes are connected.
+        participation: probability p with which a client joins a round's cohort, independently (Poisson sampling).
+        participations: m, the most rounds in which any one client takes part; null: no bound. With it a row pays
+            for m rounds, not for all: cohorts are drawn without replacement, each of `participation` times the clients,
+            and a client refuses a further round. What everybody is asked before the first round (row counts, private
+            bounds of a schema) is paid beside it.
+        minimum_cohort: fewest clients that a round asks, and fewest that must answer.
+        timeout: seconds that the server waits for the replies to one request; later replies are not used.
+        connect_timeout: seconds that a deployment waits for its clients to connect.
+        partition: how a simulation splits the pooled table; ignored by a deployment.
+        columns: which attributes each client holds, where all of them hold the SAME people, in the same order (columns
+            split over holders; `aggregation.protocol: fhe` with `compute: packed` or `naive`); null: all of them.
+    """
+
+    clients: int = Field(default=10, ge=1)
+    participation: float = Field(default=1.0, gt=0, le=1)
+    participations: int | None = Field(default=None, ge=1)
+    minimum_cohort: int = Field(default=1, ge=1)
+    timeout: float = Field(default=600.0, gt=0)
+    connect_timeout: float = Field(default=120.0, gt=0)
+    partition: PartitionNode = Field(default_factory=PartitionNode)
+    columns: tuple[tuple[str, ...], ...] | None = None
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> FederationNode:
+        if self.columns is not None:
+            named = [name for columns in self.columns for name in columns]
+            if len(self.columns) != self.clients or not all(self.columns) or len(set(named)) != len(named):
+                raise ValueError(
+                    f"columns: expected one non-empty list of attributes for each of the {self.clients} clients, "
+                    "and no attribute in two of them"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _cohort_fits(self) -> FederationNode:
+        if self.minimum_cohort > self.clients:
+            raise ValueError(f"minimum_cohort ({self.minimum_cohort}) must not exceed clients ({self.clients})")
+        return self
 
 
 class PartyNode(Node):
@@ -216,6 +282,52 @@ class AggregationNode(Node):
         return roster
 
 
+class PrivacyNode(Node):
+    """The guarantee: (epsilon, delta)-differential privacy for one row at one client, or for a whole client.
+
+    Attributes:
+        epsilon: the run's whole budget; smaller is more private.
+        delta: chance that the promise fails outright; keep it well below one divided by the number of rows.
+        unit: whose presence is hidden: one 'row', added or removed, at one client; or one 'client' with all its rows.
+        rows_per_client: the most rows with which a client takes part, where the unit is a client. One with more draws
+            so many at random, once in a run. More of them mean more noise, fewer a larger sampling error. Public: it
+            must not be read off the rows.
+        client_sizes: 'private' releases the clients' row counts with noise first, and pays for it from the same budget.
+            'public' publishes them exactly: then whoever knows a count sees a row that was added or removed, so the
+            ledger's "added or removed" is not the whole truth (it says what holds instead). It is for counts that are
+            public knowledge anyway, and for reproducing papers, which all take them for public.
+        size_share: share of the zCDP budget that private sizes cost.
+        schema_share: share of it, after the sizes, that finding the private bounds, bins and categories of a schema may
+            cost; null: 0.1 times the root of the number of such columns, at most a third. What finding leaves over
+            goes to the mechanism. Without such columns it means nothing.
+    """
+
+    epsilon: float = Field(gt=0, le=1000)
+    delta: float = Field(gt=0, lt=1)
+    unit: Literal["row", "client"] = "row"
+    rows_per_client: int | None = Field(default=None, ge=1, le=10**6)
+    client_sizes: Literal["public", "private"] = "private"
+    size_share: float = Field(default=0.05, gt=0, lt=1)
+    schema_share: float | None = Field(default=None, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _rows_of_a_client(self) -> PrivacyNode:
+        if (self.unit == "client") != (self.rows_per_client is not None):
+            raise ValueError(
+                "rows_per_client says with how many rows at most a client takes part, where unit is 'client', "
+                "and nothing else: give both, or neither"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _not_lost_in_doubles(self) -> PrivacyNode:
+        # With less, even the number of rows is off by millions; tails of noise end at about 1e-300.
+        for key, least in (("epsilon", 1e-9), ("delta", 1e-200)):
+            if getattr(self, key) < least:
+                raise ValueError(f"{key} {getattr(self, key):g} is too small to compute with; take {least:g} or more")
+        return self
+
+
 class InferenceNode(Node):
     """Estimation of the model from noisy marginals (see `fedsyn.inference`).
 
@@ -224,6 +336,10 @@ class InferenceNode(Node):
         solver: 'accelerated' (Bregman proximal gradient) or 'mirror_descent'.
         iterations: of the fit after every round; null: the mechanism's own default.
         final_iterations: of the last fit; null: the mechanism's own default.
+        until_noise: a fit ends when the noise of the measurements explains what is left of them, if that is before its
+            last iteration; null: as the mechanism has it.
+        shrinkage: kappa, so many pseudo-records of the independent model pull a fit towards it; 'released': found from
+            released values; 0: none; null: as the mechanism has it. Needs the native engine.
         max_cells: largest model, in cells of the junction tree's cliques.
         max_pass_cost: largest cost of one message-passing sweep, in cells touched.
     """
@@ -232,5 +348,7 @@ class InferenceNode(Node):
     solver: Literal["accelerated", "mirror_descent"] = "accelerated"
     iterations: int | None = Field(default=None, ge=1)
     final_iterations: int | None = Field(default=None, ge=1)
+    until_noise: bool | None = None
+    shrinkage: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["released"] | None = None
     max_cells: int = Field(default=1_000_000, ge=1)
     max_pass_cost: float = Field(default=4_000_000, gt=0)

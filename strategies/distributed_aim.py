@@ -53,7 +53,8 @@ class DistributedAim(MechanismStrategy):
     contract: DistributedAimContract
 
     def protocol(self) -> Protocol:
-        sigmas = Sigmas.of(self.ledger.remaining_rho, self.options, len(self.domain))
+        paid = self.contract.paid(self.options.rounds)
+        sigmas = Sigmas.of(self.ledger.remaining_rho, self.options, len(self.domain), paid)
         measurements: list[Measurement] = []
         for t in range(1, self.options.rounds + 1):  # Protocol 2, step 2
             self.begin_round(t)

@@ -6,6 +6,7 @@ synthetic data".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from math import pi, sqrt
 
@@ -15,7 +16,9 @@ from scipy.special import chdtri
 
 from fedsyn.counting.reductions import dot
 from fedsyn.errors import ProtocolError
+from fedsyn.inference.shrinkage import pseudo_records
 from fedsyn.plugins.clients.mst import (
+    CoarsePairs,
     FedMstClient,
     FedMstContract,
     Forest,
@@ -28,6 +31,7 @@ from fedsyn.plugins.clients.mst import (
 from fedsyn.privacy import epsilon_for_rho, sigma_for_rho
 from fedsyn.protocol.client import Marginals, OneWay, indices
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
+from fedsyn.selection.coarse import Coarse, resolution
 from fedsyn.selection.scores import expected_noise
 from fedsyn.selection.sketches import group_counts, grouping_of, pack_grouping
 from fedsyn.selection.views import ModelView, effective_cells, pack_model
@@ -95,6 +99,9 @@ class FedMst(Mst):
 
     Client = FedMstClient
     contract: FedMstContract
+    until_noise = True
+    shrinks = True
+    pull_by: float | None = None  # kappa, from the tree's pairs as they were measured
 
     def protocol(self) -> Protocol:
         third, ones = self.contract.third(self.ledger.remaining_rho), [(name,) for name in self.domain]
@@ -112,11 +119,11 @@ class FedMst(Mst):
         with self.timed("select"):
             tree = self.worthwhile(self.tree(weights), weights, third, inflation)
         if tree:
-            measurements += yield from self.measure(cohort, [self.contract.edges[j] for j in tree], third)
+            measurements += yield from self.measure_coarsely(cohort, tree, weights, third, inflation)
         else:
             self.record.notes.append("no pair promises more than its noise: the one-way marginals are measured again")
             measurements += self.opened((yield Sum(cohort, OneWay(), one_way.sigma)), ones)
-        self.estimate(measurements, last=True)
+        self.estimate(measurements, True, self.pull_by)
 
     # The tree ---------------------------------------------------------------------------------------------------------
 
@@ -152,22 +159,69 @@ class FedMst(Mst):
         return [j for j in np.argsort(-weights, kind="stable").tolist() if forest.join(pairs[j])]
 
     def worthwhile(self, tree: Sequence[int], weights: Floats, rho: float, inflation: float) -> list[int]:
-        """The pairs of the tree that gain most together: sum of (distance - expected noise), where they share rho.
+        """The pairs of the tree that gain most together: sum of (distance - expected error), where they share rho.
 
         Measured together, k pairs have sigma = sqrt(k / (2 rho)): each one more makes the others' noise larger. For
-        each k the best are those of largest difference. The noise is AIM's, sqrt(2/pi) sigma n, counted on the cells
-        that carry the product of the one-way marginals.
+        each k the best are those of largest difference. The error is that of the best resolution.
         """
-        assert self.model is not None
-        distances = np.minimum(weights[tree], 2.0 * self.total)  # no two tables of n rows are further apart
-        cells = ModelView(self.model).effective_cells([self.contract.pairs[j] for j in tree])
-        best, gained = [], 0.0
+        best, gained, distances = [], 0.0, self.distances(weights, tree)
+        carried = self.carried(tree)
         for k in range(1, len(tree) + 1):
-            gains = distances - expected_noise(inflation * sigma_for_rho(rho / k), cells)
+            resolutions = self.resolutions(tree, distances, carried, inflation * sigma_for_rho(rho / k))
+            gains = distances - np.array([error for _, error in resolutions])
             order = np.argsort(-gains, kind="stable")[:k]
             if gains[order].sum() > gained:
                 best, gained = sorted(order.tolist()), float(gains[order].sum())
         return [tree[i] for i in best]
+
+    def distances(self, weights: Floats, some: Sequence[int]) -> Floats:
+        """Of some pairs, in records; no two tables of n rows are further apart than 2 n."""
+        return np.minimum(weights[list(some)], 2.0 * self.total)
+
+    def carried(self, some: Sequence[int]) -> Floats:
+        """Of some pairs, the cells that carry the product of their one-way marginals."""
+        assert self.model is not None
+        return ModelView(self.model).effective_cells([self.contract.pairs[j] for j in some])
+
+    def resolutions(
+        self, some: Sequence[int], distances: Floats, carried: Floats, sigma: float
+    ) -> list[tuple[float, float]]:
+        """In how many cells some pairs are measured best, and their expected L1 errors (`resolution`).
+
+        All cells, and AIM's sqrt(2/pi) sigma n, where no values have an order, or the ablation says so.
+        """
+        noise, out = expected_noise(sigma, carried), []
+        for i, j in enumerate(some):
+            ordered = any(self.domain.ordered.get(name) for name in self.contract.pairs[j])
+            coarse = ordered and self.options.ablation.resolution == "noise"
+            out.append(resolution(distances[i], sigma, carried[i]) if coarse else (math.inf, float(noise[i])))
+        return out
+
+    def measure_coarsely(
+        self, cohort: Sequence[int], tree: Sequence[int], weights: Floats, rho: float, inflation: float
+    ) -> Steps:
+        """Those pairs that a model can take together, in groups as fine as their noise allows, at a cost of rho."""
+        assert self.model is not None
+        pairs = self.contract.pairs
+        chosen = [tree[i] for i in self.capacity.add_while_fitting([pairs[j] for j in tree])]
+        if not chosen:
+            return []
+        cliques, self.record.sigma = [pairs[j] for j in chosen], sigma_for_rho(rho / len(chosen))
+        sigma, distances = inflation * self.record.sigma, self.distances(weights, chosen)
+        best = self.resolutions(chosen, distances, self.carried(chosen), sigma)
+        cells = [int(min(k, self.domain.size(q))) for (k, _), q in zip(best, cliques, strict=True)]
+        mass = {name: self.model.project((name,)) for name in self.domain}
+        coarse = Coarse.of(self.domain, cliques, cells, mass)
+        request = CoarsePairs(
+            cliques=[self.contract.edges[j] for j in chosen], shapes=[list(shape) for shape in coarse.shapes]
+        )
+        sums = yield Sum(cohort, request, self.record.sigma, [coarse.pack()])
+        self.selected(cliques)
+        opened = self.opened(sums, cliques)
+        self.pull_by = pseudo_records(
+            [coarse.sight(i, m.values, m.sigma, mass) for i, m in enumerate(opened)], self.total
+        )
+        return [coarse.expanded(i, m.values, m.sigma, mass) for i, m in enumerate(opened)]
 
 
 def distance(sketch: Floats, independent: Floats, sigma: float, chance: float) -> float:

@@ -6,26 +6,38 @@ docs/sketch_aim.md: the algorithm, the proof of its privacy, the estimator's mea
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from math import sqrt
+from functools import cached_property
+from math import pi, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model
-from fedsyn.plugins.clients.sketch_aim import Sigmas, SketchAimClient, SketchAimContract, Sketches
-from fedsyn.protocol.client import Marginals, OneWay
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.selection.scores import contained_in, expected_noise, penalised_cells
+from fedsyn.inference.shrinkage import Sight, pseudo_records
+from fedsyn.plugins.clients.sketch_aim import (
+    FINEST,
+    Scales,
+    SketchAimClient,
+    SketchAimContract,
+    Sketches,
+    Weighed,
+    width_of,
+)
+from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
+from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts
+from fedsyn.protocol.client import OneWay
+from fedsyn.protocol.strategy import Protocol
+from fedsyn.selection.planning import Errors, Planner, shrunk
+from fedsyn.selection.scores import contained_in
 from fedsyn.selection.sketches import Sketcher, grouping_of, pack_grouping, squared_distance
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.wire.requests import Sum, Summed
 
-Precision = Mapping[Clique, float]  # sum of 1/sigma^2 over the measurements of each clique
+# Marginals of an evenly divided run, for comparisons only.
+_EVEN = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,86 +48,95 @@ class Sketched:
         sketcher: that made them.
         values: one vector per sketch, in records.
         sigma: standard deviation of their noise before weights.
-        caution: standard deviations of its noise that are taken off a squared distance.
     """
 
     sketcher: Sketcher
     values: list[npt.NDArray[np.float64]]
     sigma: float
-    caution: float
 
-    def distance(self, i: int, model: Model, probabilities: npt.NDArray[np.float64]) -> float:
-        """sqrt(squared L2 error * support) of sketch i: the L1 norm of an error that is spread like sqrt(p)."""
-        sigma = self.sketcher.sigma_of(i, self.sigma)
-        seen = self.sketcher.of_marginal(i, probabilities)
-        squared = squared_distance(self.values[i] - model.total * seen, sigma)
-        squared -= self.caution * sqrt(2.0 * len(seen)) * sigma * sigma
-        support = effective_cells(seen if self.sketcher.kind == "groups" else probabilities)
-        return sqrt(max(squared, 0.0) * support)
+    def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
+        """(sketches,) squared L1 errors of the model, in records^2: shrunk squared distances times the support.
 
-    def distances(self, view: ModelView, cliques: Sequence[Clique]) -> npt.NDArray[np.float64]:
-        """(m,) estimated L1 errors of the model on some cliques, in records.
-
-        A clique without a sketch is judged by the sketched cliques inside it: the root of the sum of their squares, as
-        if their errors were orthogonal. Nothing is capped at the largest possible error, 2 n: where several parts are
-        badly off, the sum still tells a clique with three of them from one with two.
+        The L1 norm of an error that is spread like sqrt(p) is its L2 norm times the root of the effective support; no
+        error is larger than 2 n, whatever the noise says.
         """
-        found: dict[Clique, float] = {}
-        marginals = view.probabilities(self.sketcher.cliques)
-        for i, (clique, probabilities) in enumerate(zip(self.sketcher.cliques, marginals, strict=True)):
-            found[clique] = self.distance(i, view.model, probabilities)
-        place = {q: i for i, q in enumerate(found)}
-        out = np.empty(len(cliques))
-        for position, clique in enumerate(cliques):
-            if clique in found:
-                out[position] = found[clique]
-            else:
-                subsets = (q for k in range(1, len(clique) + 1) for q in combinations(clique, k))
-                inside = sorted((q for q in subsets if q in place), key=place.__getitem__)
-                out[position] = sqrt(sum(found[q] * found[q] for q in inside))
-        return out
+        squared, spread, support = np.empty((3, len(self.values)))
+        for i, probabilities in enumerate(view.probabilities(self.sketcher.cliques)):
+            sigma = self.sketcher.sigma_of(i, self.sigma)
+            seen = self.sketcher.of_marginal(i, probabilities)
+            squared[i] = squared_distance(self.values[i] - view.model.total * seen, sigma)
+            spread[i] = sqrt(2.0 * len(seen)) * sigma * sigma
+            support[i] = effective_cells(seen if self.sketcher.kind == "groups" else probabilities)
+        return np.minimum(shrunk(squared, spread) * support, (2.0 * view.model.total) ** 2)
+
+    def sights(self, model: Model) -> list[Sight]:
+        """Where sketches by groups and a model of independent attributes see the same cells."""
+        if self.sketcher.kind != "groups":
+            return []
+        views = ModelView(model).probabilities(self.sketcher.cliques)
+        seen = [self.sketcher.of_marginal(i, p) for i, p in enumerate(views)]
+        sigmas = [self.sketcher.sigma_of(i, self.sigma) for i in range(len(seen))]
+        return [Sight(*each) for each in zip(seen, self.values, sigmas, strict=True)]
+
+    def whole(self) -> dict[Clique, Measurement]:
+        """The sketches that are marginals: of pairs with no more cells than a sketch has entries."""
+        domain, found = self.sketcher.domain, {}
+        if self.sketcher.kind == "groups":
+            for i, (clique, values) in enumerate(zip(self.sketcher.cliques, self.values, strict=True)):
+                if len(values) == domain.size(clique):
+                    shaped = values.reshape(domain.shape_of(clique))
+                    found[clique] = Measurement(clique, shaped, self.sketcher.sigma_of(i, self.sigma))
+        return found
 
 
-class SketchAim(MechanismStrategy):
+class SketchAim(ByCohorts):
     """Selection from linear statistics: what a sum over clients gives is what one holder of all rows would have.
 
     Before the first round every client contributes to two sums: all one-way marginals, and sketches of the candidates.
     A sketch is linear in the table, so the sum of the clients' sketches is the pooled table's, however the rows are
     spread. It depends on no model: it is paid for once, and after every fit the server compares it with the sketch of
-    its current model, which estimates without bias how far the model is off (`squared_distance`). Each round the
-    cliques with the largest expected gain are summed and fitted. No client selects anything.
+    its current model, which estimates without bias how far the model is off (`squared_distance`). Each round plans for
+    all that is left of the budget (`Planner`), measures the most useful part of the plan, and fits. No client selects
+    anything.
     """
 
     Client = SketchAimClient
     contract: SketchAimContract
+    until_noise = True
+    shrinks = True
 
     def protocol(self) -> Protocol:
+        if self.config.federation.participations is not None:
+            yield from self.by_cohorts()
+            return
         which = self.sketched()
-        sigmas = Sigmas.of(2.0 * self.ledger.remaining_rho, self.options, len(self.domain), bool(which))
+        scales = Scales.of(2.0 * self.ledger.remaining_rho, self.options, len(self.domain), bool(which))
         self.begin_round(1)
-        sums = yield Sum(self.everyone(), OneWay(), sigmas.one_way)  # step 1
+        sums = yield Sum(self.everyone(), OneWay(), scales.one_way)  # step 1
         measurements = self.opened(sums, [(name,) for name in self.domain])
         self.estimate(measurements)
         if self.model is None or not which:
             return
-        sums = yield self.sum_of_sketches(which, sigmas)  # step 2
+        sums = yield self.sum_of_sketches(which, scales)  # step 2
         if not self.is_open(sums, "sketches"):
             return
         sketched = self.sketches_of(which, sums)
+        kappa = self.pull_of(sketched)
+        whole, left = sketched.whole() if self.options.ablation.reuse else {}, scales.planned
         for t in range(1, self.options.rounds + 1):  # step 3
             self.begin_round(t)
-            self.record.sigma = sigmas.marginal
             cohort = self.sample(self.config.federation.participation)
             with self.timed("select"):
-                count, share = self.options.in_round(t), t / self.options.rounds
-                chosen = self.best(sketched, precision(measurements), sigmas.marginal, count, share)
-            if not chosen:
-                break
-            cliques = [self.candidates.cliques[i] for i in chosen]
-            sums = yield Sum(cohort, Marginals(cliques=chosen), sigmas.marginal)
-            measurements += self.opened(sums, cliques)
-            self.selected(cliques)
-            self.estimate(measurements, t == self.options.rounds)
+                plan = self.plan(sketched, measurements, left, t)
+            if plan:
+                request, sigma = weighed(plan)
+                left -= sum(plan.values())
+                self.record.sigma = sigma
+                sums = yield Sum(cohort, request, sigma)
+                measurements += self.opened_weighed(sums, request)
+                self.selected(request.chosen(self.contract))
+            measurements += self.taken_from(whole, sketched, t)
+            self.estimate(measurements, t == self.options.rounds, kappa)
 
     # Sketches ---------------------------------------------------------------------------------------------------------
 
@@ -124,91 +145,198 @@ class SketchAim(MechanismStrategy):
         cliques = self.candidates.cliques
         return [i for i in self.capacity.which_fit(cliques) if self.options.weight_of(cliques[i])]
 
+    @cached_property
+    def width(self) -> int:
+        """Entries of a sketch: what the public or released number of rows allows."""
+        cliques = [self.candidates.cliques[i] for i in self.sketched()]
+        mu2, rows = 2.0 * self.contract.plan_rho * self.options.sketch_share, self.total
+        if self.config.federation.participations is not None:
+            mu2 = self.contract.budget_of_cohorts(self.contract.plan_rho).each
+            rows *= self.share_of_cohort
+        squared = float(sum(self.options.weight_of(q) ** 2 for q in cliques))
+        return width_of(mu2, squared, rows, self.options.width)
+
     def groups(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.generic]]:
         """The packed groups of neighbouring values of equal released mass, for sketches that use them."""
         assert self.model is not None
         if self.options.ablation.sketch != "groups":
             return []
         mass = {name: self.model.project((name,)) for name in self.domain}
-        return [pack_grouping(grouping_of(self.domain, cliques, self.options.width, mass))]
+        return [pack_grouping(grouping_of(self.domain, cliques, self.width, mass))]
 
-    def sum_of_sketches(self, which: list[int], sigmas: Sigmas) -> Sum:
-        """One vector of all sketches, with noise for its sensitivity."""
-        request, arrays = Sketches(cliques=which), self.groups([self.candidates.cliques[i] for i in which])
+    def sum_of_sketches(
+        self, which: list[int], scales: Scales | CohortBudget, cohort: Sequence[int] | None = None
+    ) -> Sum:
+        """One vector of all sketches, with noise for its sensitivity; of everybody, or of a cohort."""
+        request, arrays = (
+            Sketches(cliques=which, width=self.width),
+            self.groups([self.candidates.cliques[i] for i in which]),
+        )
         sensitivity = request.layout(self.contract, arrays).sensitivity
-        return Sum(self.everyone(), request, sigmas.per_sensitivity * sensitivity, arrays)
+        asked = self.everyone() if cohort is None else cohort
+        return Sum(asked, request, scales.per_sensitivity * sensitivity, arrays)
 
     def sketches_of(self, which: list[int], sums: Summed) -> Sketched:
         """The opened sketches; the model, and so the groups, are those that they were asked for with."""
         cliques = [self.candidates.cliques[i] for i in which]
-        sketcher, factor = self.contract.sketcher(cliques, self.groups(cliques)), self.expansion(sums)
+        sketcher, factor = self.contract.sketcher(cliques, self.width, self.groups(cliques)), self.expansion(sums)
         values = sketcher.split(sums.arrays[0] * factor)
-        return Sketched(sketcher, values, sums.sigmas[0] * factor, self.options.ablation.caution)
+        return Sketched(sketcher, values, sums.sigmas[0] * factor)
 
-    # The choice -------------------------------------------------------------------------------------------------------
+    def pull_of(self, sketched: Sketched) -> float | None:
+        """kappa, from sketches by groups."""
+        assert self.model is not None
+        sights = sketched.sights(self.model)
+        return pseudo_records(sights, self.total) if sights else None
 
-    def best(self, sketched: Sketched, known: Precision, sigma: float, count: int, share: float) -> list[int]:
-        """At most `count` candidates to be measured next, which the model can take together.
+    # The plan ---------------------------------------------------------------------------------------------------------
 
-        New cliques come first, as long as one promises to gain anything. After that measured ones are measured again,
-        those first where that takes away most noise: a clique whose error the noise of a measurement would drown does
-        the model more harm than good.
+    @cached_property
+    def planner(self) -> Planner:
+        return Planner(self.workload, self.candidates)
+
+    def errors(self, sketched: Sketched, measurements: Sequence[Measurement], view: ModelView) -> Errors:
+        """What the model misses on each sketched candidate beyond its parts, and the noise of each attribute."""
+        cliques = self.candidates.cliques
+        place = {q: i for i, q in enumerate(cliques)}
+        noisy = {place[q]: known for q, known in precision(measurements).items() if q in place}
+
+        def support(i: int) -> float:
+            return float(view.effective_cells([cliques[i]])[0])
+
+        parts = np.zeros(len(cliques))
+        squared = dict(zip(sketched.sketcher.cliques, sketched.errors(view), strict=True))
+        for clique in sorted(squared, key=len):
+            inside = self.planner.inside(parts) if len(clique) > 2 else parts
+            parts[place[clique]] = max(0.0, float(squared[clique] - inside[place[clique]]))
+        for i, known in noisy.items():
+            if len(cliques[i]) == 1:
+                parts[i] = 2.0 / pi * support(i) ** 2 / known
+        return Errors(parts, support, noisy)
+
+    def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
+        """Candidate -> 1/sigma^2 of this round: the most useful part of a plan for all that is left of mu^2.
+
+        The first round also brings the one-way marginals to where the plan has them, the last one spends what is left.
         """
         assert self.model is not None
-        view = ModelView(self.model)
-        fits = self.capacity.test(share)  # of the tree as it is now
-        chosen = self.new_cliques(sketched, view, fits, sigma, count, share)
-        cliques, weights = self.candidates.cliques, self.candidates.weights
-        measured = [i for i, q in enumerate(cliques) if q in known] if len(chosen) < count else []
-        again = [i for i in measured if fits(cliques[i])]
-        gains = {i: weights[i] * self.less_noise(view, i, known[cliques[i]], sigma) for i in again}
-        return sorted(chosen + sorted(again, key=lambda i: (-gains[i], i))[: count - len(chosen)])
+        cliques, share = self.candidates.cliques, t / self.options.rounds
+        errors = self.errors(sketched, measurements, ModelView(self.model))
+        inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share)
+        eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
+        refused: list[int] = []
+        new = self.planner.new(errors, eligible, self.taking(share, refused), left + sum(errors.noisy.values()))
+        self.say(new, refused, t)
+        if self.options.ablation.even:
+            new = new[: -(-_EVEN // self.options.rounds)]
+            self.capacity.add([cliques[i] for i in new])
+            return dict.fromkeys(new, left / (self.options.rounds - t + 1) / max(1, len(new)))
+        every = self.planner.precisions(errors, new, left)
+        if t < self.options.rounds:
+            now = {i: more for i, more in every.items() if t == 1 and len(cliques[i]) == 1}
+            budget, spent = left / (self.options.rounds - t + 1), 0.0
+            for i in new:
+                if i in every and spent < budget:
+                    now[i] = every[i]
+                    spent += every[i]
+            every = now
+        self.capacity.add([cliques[i] for i in every if len(cliques[i]) > 1])
+        return {i: every[i] for i in sorted(every)}
 
-    def new_cliques(
-        self,
-        sketched: Sketched,
-        view: ModelView,
-        fits: Callable[[Clique], bool],
-        sigma: float,
-        count: int,
-        share: float,
-    ) -> list[int]:
-        """At most `count` cliques of the largest positive gain: w_q (estimated L1 error - expected noise), as in AIM.
+    def planned_of_cohorts(self, sketched: Sketched, mu2: float) -> dict[int, float]:
+        """One plan for all later cohorts. Nothing is measured yet: one cohort's one-way marginals are not everybody's.
 
-        Cells are counted as `penalty` says. The model's supports, which take long to compute for large cliques, are
-        computed for those candidates only whose gain without the penalty could still be among the best: the heap holds
-        upper bounds first, and a bound that comes out on top is replaced by the exact gain and put back. Whether a
-        clique fits is asked of those alone that come out on top: beside the round's first tree (`fits`), as if all had
-        been asked before the first was chosen, and beside what was chosen since.
+        The planner's errors of one attribute are those that it will have if nothing else is measured.
         """
-        cliques, weights = self.candidates.cliques, self.candidates.weights
+        assert self.model is not None
+        cliques, view = self.candidates.cliques, ModelView(self.model)
+        errors = self.errors(sketched, [], view)
+        ones = [i for i, q in enumerate(cliques) if len(q) == 1]
+        errors = Errors(errors.parts, errors.support, dict.fromkeys(ones, 0.0))
+        for i, known in self.planner.precisions(errors, [], mu2).items():
+            errors.parts[i] = 2.0 / pi * errors.support(i) ** 2 / known
+        fits, refused = self.capacity.test(), list[int]()
+        eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and fits(q)]
+        new = self.planner.new(errors, eligible, self.taking(1.0, refused), mu2)
+        self.say(new, refused, self.options.rounds)
+        self.capacity.add([cliques[i] for i in new])
+        return self.planner.precisions(errors, new, mu2)
+
+    def taking(self, share: float, refused: list[int]) -> Callable[[int], bool]:
+        """A test that takes a clique into a tree of the plan's own if it has room, and notes those that it has not."""
+        tree = self.capacity.copy()
+
+        def fits(i: int) -> bool:
+            clique = self.candidates.cliques[i]
+            if not tree.fits(clique, share):
+                refused.append(i)
+                return False
+            tree.add([clique])
+            return True
+
+        return fits
+
+    def say(self, new: Sequence[int], refused: Sequence[int], t: int) -> None:
+        """Puts into the round's record what a reader of the table should know of the plan."""
+        last = t == self.options.rounds
+        if not new and not self.capacity.cliques and last:
+            self.record.notes.append("no clique promised more than its noise: the table has one-way marginals alone")
+        if refused and last:
+            self.record.notes.append(
+                f"{len(refused)} cliques promised a gain and would make the model larger than inference.max_cells or "
+                "max_pass_cost allow"
+            )
+
+    # What was measured ------------------------------------------------------------------------------------------------
+
+    def opened_weighed(self, sums: Summed, request: Weighed) -> list[Measurement]:
+        """The marginals inside an opened vector, each with its own noise.
+
+        Of a cohort, the rows of the others are missing: as if each row were there by chance, a cell of n_c records has
+        a variance of n_c (f - 1), f the expansion, which is added to that of the noise.
+        """
+        if not self.is_open(sums, "marginals"):
+            return []
+        factor, cliques = self.expansion(sums), request.chosen(self.contract)
+        shapes = [self.domain.shape_of(q) for q in cliques]
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+        out = []
+        for clique, shape, weight, values in zip(
+            cliques, shapes, request.weights, np.split(sums.arrays[0], ends[:-1]), strict=True
+        ):
+            sigma = sums.sigmas[0] / weight * factor
+            missing = self.total * max(0.0, factor - 1.0) / values.size
+            out.append(Measurement(clique, (values * (factor / weight)).reshape(shape), sqrt(sigma**2 + missing)))
+        return out
+
+    def taken_from(self, whole: dict[Clique, Measurement], sketched: Sketched, t: int) -> list[Measurement]:
+        """The sketches that are marginals of cliques in the model; in the last round also of those worth a place in it.
+
+        They are paid for. A clique gets a place if what the model misses there is more than the sketch's noise.
+        """
+        if whole and t == self.options.rounds and self.model is not None:
+            view = ModelView(self.model)
+            errors = dict(zip(sketched.sketcher.cliques, np.sqrt(sketched.errors(view)), strict=True))
+            noise = {q: sqrt(2.0 / pi) * m.sigma * float(view.effective_cells([q])[0]) for q, m in whole.items()}
+            for clique in sorted((q for q in whole if errors[q] > noise[q]), key=lambda q: (-errors[q], q)):
+                if self.capacity.fits(clique):
+                    self.capacity.add([clique])
         inside = contained_in(self.capacity.cliques)
-        new = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q)]
-        bounds = weights[new] * sketched.distances(view, [cliques[i] for i in new])
-        heap = [(-bound, i, False) for bound, i in zip(bounds, new, strict=True)]
-        heapq.heapify(heap)
-        chosen: list[int] = []
-        while heap and len(chosen) < count and heap[0][0] < 0:
-            loss, i, exact = heapq.heappop(heap)
-            if not exact:
-                noise = expected_noise(sigma, penalised_cells(self.options.penalty, self.candidates, [i], view))
-                heapq.heappush(heap, (loss + weights[i] * float(noise[0]), i, True))
-            elif (
-                fits(cliques[i])
-                and self.capacity.fits(cliques[i], share)
-                and not any(set(cliques[i]) <= set(cliques[j]) for j in chosen)
-            ):
-                self.capacity.add([cliques[i]])
-                chosen.append(i)
-        return chosen
-
-    def less_noise(self, view: ModelView, i: int, before: float, sigma: float) -> float:
-        """Expected L1 noise that one more measurement takes away from a measured clique, in records."""
-        less = before**-0.5 - (before + sigma**-2) ** -0.5
-        return float(expected_noise(less, penalised_cells(self.options.penalty, self.candidates, [i], view))[0])
+        return [whole.pop(clique) for clique in [q for q in whole if inside(q)]]
 
 
-def precision(measurements: Sequence[Measurement]) -> Precision:
+def weighed(plan: dict[int, float]) -> tuple[Weighed, float]:
+    """The request that gives each clique its 1/sigma^2, up to the rounding of its weight, and the noise on the vector.
+
+    The plan's sum is kept exactly: sum of c^2 / sigma^2.
+    """
+    most = max(plan.values())
+    weights = {i: max(1, round(FINEST * sqrt(each / most))) for i, each in plan.items()}
+    sigma = sqrt(sum(c * c for c in weights.values()) / sum(plan.values()))
+    return Weighed(cliques=list(weights), weights=list(weights.values())), sigma
+
+
+def precision(measurements: Sequence[Measurement]) -> dict[Clique, float]:
     """Sum of 1/sigma^2 over the measurements of each clique."""
     known: dict[Clique, float] = {}
     for m in measurements:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,24 @@ import pytest
 
 from fedsyn.inference import Measurement
 from fedsyn.protocol.strategy import MechanismStrategy
+
+# Tests over every mechanism leave the deep one to `make test-all`: each of its runs compiles for seconds. Its own tests
+# are in tests/unit/test_fed_dp_ctgan.py.
+DEEP, NOT_LEFT = (
+    "fed_dp_ctgan",
+    {"test_both_halves_have_one_contract", "test_every_request_says_what_leaves_and_what_it_costs"},
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    absent = importlib.util.find_spec("jax_privacy") is None
+    for item in items:
+        name = getattr(item, "originalname", item.name)
+        if DEEP in item.name and name not in NOT_LEFT:
+            item.add_marker(pytest.mark.slow)
+            if absent:
+                item.add_marker(pytest.mark.skip(reason="the extra deep is not installed: pip install 'fedsyn[deep]'"))
 
 
 @pytest.fixture(scope="session")

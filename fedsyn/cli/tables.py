@@ -17,7 +17,7 @@ from fedsyn.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedsyn.evaluation.quality import Quality
-    from fedsyn.inference import EmpiricalModel, Model
+    from fedsyn.inference import AnyModel
     from fedsyn.randomness import Randomness
     from fedsyn.schema import Schema
 
@@ -120,7 +120,7 @@ def may_write(path: Path, force: bool) -> None:
         raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
 
 
-def _to_standard_output(schema: Schema, model: Model | EmpiricalModel, rows: int, randomness: Randomness) -> None:
+def _to_standard_output(schema: Schema, model: AnyModel, rows: int, randomness: Randomness) -> None:
     from fedsyn.runs.synthesis import write_synthetic
 
     try:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from fedsyn.counting.marginals import count, groups_within
-from fedsyn.counting.workload import Workload
+from fedsyn.counting.workload import Workload, random_kway
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.base import EvaluatedModel, EvaluationInput
@@ -17,6 +18,8 @@ from fedsyn.evaluation.base import EvaluatedModel, EvaluationInput
 _CELLS_AT_ONCE = 1 << 22
 # A larger clique is compared on the cells that rows touch.
 _LARGEST_DENSE = 1 << 24
+# Pairs that `kway_error` compares at most.
+_COMMON = {2: 1000}
 
 Norm = Callable[[np.ndarray], float]
 
@@ -44,6 +47,16 @@ def workload_error_l2(data: EvaluationInput) -> float:
         ConfigError: a workload clique is too large to form its marginal.
     """
     return _weighted_mean(_errors(data, _l2), data.workload)
+
+
+def kway_error(data: EvaluationInput, ways: int) -> float:
+    """As `workload_error`, over the same marginals of so many attributes whatever the run's workload, between 0 and 2.
+
+    All of them where there are at most `_COMMON` (1,000 pairs, 64 larger ones), else as many drawn with a fixed seed:
+    every run of a table is measured on the same ones.
+    """
+    workload = random_kway(data.domain, ways, _COMMON.get(ways, 64), np.random.default_rng(1))
+    return workload_error(replace(data, workload=workload))
 
 
 def negative_log_likelihood(data: EvaluationInput) -> float:

@@ -15,6 +15,7 @@ from fedsyn.evaluation.efficacy import Learner, accuracy_lr, f1_lr, f1_with, rms
 from fedsyn.evaluation.learning import accuracy, auc, f1, rmse
 from fedsyn.evaluation.marginals import (
     heterogeneity,
+    kway_error,
     negative_log_likelihood,
     workload_error,
     workload_error_l2,
@@ -38,6 +39,13 @@ METRICS: dict[str, Metric] = {
             "mean L1 distance over the workload, normalised marginals of the training table and the model",
         ),
         Metric("workload_error_l2", workload_error_l2, "the same with the L2 distance"),
+        Metric("error_2way", partial(kway_error, ways=2), "as workload_error, over pairs, whatever the workload"),
+        Metric(
+            "error_3way",
+            partial(kway_error, ways=3),
+            "the same over 64 fixed random triples",
+            needs=frozenset({"three_attributes"}),
+        ),
         Metric(
             "nll",
             negative_log_likelihood,

@@ -17,7 +17,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.base import EvaluationInput, sample_rows
 from fedsyn.evaluation.metrics import evaluate
 from fedsyn.evaluation.scores import Codes, Floats, shares
-from fedsyn.inference import EmpiricalModel, Model
+from fedsyn.inference import AnyModel, EmpiricalModel, Model
 
 _FAST = ("workload_error", "workload_error_l2", "nll", "range_query_error", "range_query_error_3")
 _ONE_LEARNER = ("auc", "f1", "accuracy", "f1_lr", "accuracy_lr", "rmse")
@@ -40,7 +40,7 @@ def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator
     domain, rows = data.domain, len(train)
     shuffled = _shuffled(train, rng)
     uniform = np.column_stack([rng.integers(0, size, rows) for size in domain.shape]) if len(domain) else shuffled
-    references: dict[str, tuple[Model | EmpiricalModel, Codes]] = {
+    references: dict[str, tuple[AnyModel, Codes]] = {
         "training rows": (EmpiricalModel(domain, train), train),
         "independent columns": (_independent(train, domain), shuffled),
         "uniform table": (Model(domain, {}, float(rows)), uniform),

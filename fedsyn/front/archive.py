@@ -23,7 +23,7 @@ from fedsyn import yamlio
 from fedsyn.config import FORMAT, RunConfig, check_format, explain
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, FedsynError
-from fedsyn.inference import EmpiricalModel, Model, model_size, read_model
+from fedsyn.inference import AnyModel, model_size, read_model
 from fedsyn.runs.prepare import public_schema
 from fedsyn.runs.published import published_config
 from fedsyn.schema import Schema
@@ -71,7 +71,7 @@ class Release:
     """
 
     schema: Schema
-    model: Model | EmpiricalModel
+    model: AnyModel
     ledger: dict[str, Any]
     config: RunConfig
     rounds: tuple[dict[str, Any], ...]
@@ -92,7 +92,7 @@ def save_release(path: Path, release: Release) -> None:
             archive.writestr(zipfile.ZipInfo(name, _TIME), content, zipfile.ZIP_DEFLATED)
 
 
-def model_bytes(model: Model | EmpiricalModel) -> bytes:
+def model_bytes(model: AnyModel) -> bytes:
     """model.npz, as `fedsyn.runs.directory.save_model` writes it."""
     from fedsyn.runs.directory import save_model
 
@@ -219,7 +219,7 @@ def _config(content: bytes, where: str) -> RunConfig:
         raise ConfigError(explain(error, RunConfig, name)) from None
 
 
-def _model(content: bytes, domain: Domain, where: str) -> Model | EmpiricalModel:
+def _model(content: bytes, domain: Domain, where: str) -> AnyModel:
     arrays = _arrays(content, where)
     try:
         facts = json.loads(arrays.pop("domain").tobytes())

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, SchemaError, nearest
-from fedsyn.inference import EmpiricalModel, Model
+from fedsyn.inference import AnyModel, EmpiricalModel, MixtureModel, Model
 from fedsyn.schema import CategoricalColumn, Schema
 from fedsyn.schema.binned import BinnedColumn
 from fedsyn.schema.columns import CodeColumn
@@ -47,9 +47,7 @@ class Except:
     values: tuple[Any, ...]
 
 
-def restrict(
-    schema: Schema, model: Model | EmpiricalModel, where: Mapping[str, Any]
-) -> tuple[Schema, Model | EmpiricalModel]:
+def restrict(schema: Schema, model: AnyModel, where: Mapping[str, Any]) -> tuple[Schema, AnyModel]:
     """The schema and the model of the rows that meet some conditions.
 
     Args:
@@ -280,7 +278,7 @@ def _bounds(column: BinnedColumn) -> str:
     )
 
 
-def _obeying(model: Model | EmpiricalModel, schema: Schema) -> Model | EmpiricalModel:
+def _obeying(model: AnyModel, schema: Schema) -> AnyModel:
     """The model without the cells that the constraints rule out beside the ranges, though not alone."""
     try:
         domain = schema.domain
@@ -288,6 +286,10 @@ def _obeying(model: Model | EmpiricalModel, schema: Schema) -> Model | Empirical
         raise ConfigError("where: no row meets these conditions and the schema's constraints together") from None
     if isinstance(model, Model):
         return Model(domain, model.potentials, model.total)
+    if isinstance(model, MixtureModel):
+        if domain.zeros:
+            raise ConfigError("where: this model, a mixture, cannot keep to these conditions and the constraints")
+        return model
     kept = ~domain.violated(model.codes)
     if not kept.any():
         raise ConfigError("where: no row of this model, which is a table, meets the conditions and the constraints")
@@ -295,14 +297,16 @@ def _obeying(model: Model | EmpiricalModel, schema: Schema) -> Model | Empirical
 
 
 def _given(
-    model: Model | EmpiricalModel,
+    model: AnyModel,
     masks: Mapping[str, npt.NDArray[np.bool_]],
     cut: Mapping[str, npt.NDArray[np.float64]],
-) -> Model | EmpiricalModel:
+) -> AnyModel:
     """The model given the masks, each value then as likely as its weight says."""
     if isinstance(model, EmpiricalModel):
         given = model.conditioned(masks)
         return _thinned(given, cut) if cut else given
+    if isinstance(model, MixtureModel):
+        return model.conditioned(masks).weighted(cut)
     if not cut:
         return model.conditioned(masks)
     potentials = model.potentials

@@ -17,7 +17,7 @@ from fedsyn.front.archive import Release, read_release, save_release
 from fedsyn.front.conditions import restrict
 from fedsyn.front.facts import LedgerFacts
 from fedsyn.front.given import frames_of, is_frame, path_of, schema_of
-from fedsyn.inference import EmpiricalModel, Model
+from fedsyn.inference import AnyModel
 from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
@@ -71,7 +71,7 @@ class Synthesizer:
     """
 
     schema_: Schema
-    model_: Model | EmpiricalModel
+    model_: AnyModel
     ledger_: LedgerFacts
     config_: RunConfig
 
@@ -228,7 +228,7 @@ class Synthesizer:
         return self.ledger_
 
     @property
-    def model(self) -> Model | EmpiricalModel:
+    def model(self) -> AnyModel:
         """The fitted model: marginals by `project`, codes of the schema by `sample`."""
         self._fitted("model")
         return self.model_
@@ -356,7 +356,7 @@ def load(path: str | Path) -> Synthesizer:
     return loaded
 
 
-def expected_rows(model: Model | EmpiricalModel) -> int:
+def expected_rows(model: AnyModel) -> int:
     """As many rows as the model stands for, at least one."""
     return max(1, round(model.total))
 

@@ -1,15 +1,17 @@
 """Estimation of a distribution from noisy marginals: a NumPy junction-tree engine, `mbi` behind it, and GUM's rows."""
 
 from fedsyn.inference.consistency import consistent
-from fedsyn.inference.empirical import EmpiricalModel, read_model
+from fedsyn.inference.empirical import AnyModel, EmpiricalModel, read_model
 from fedsyn.inference.estimation import FitInfo, Measurement, estimate
 from fedsyn.inference.fitting import EstimateConfig
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.inference.hierarchy import HierarchicalMeasurement, Hierarchy, least_squares
 from fedsyn.inference.junction_tree import model_size, pass_cost
+from fedsyn.inference.mixture import MixtureModel
 from fedsyn.inference.model import Model
 
 __all__ = [
+    "AnyModel",
     "EmpiricalModel",
     "EstimateConfig",
     "FitInfo",
@@ -17,6 +19,7 @@ __all__ = [
     "HierarchicalMeasurement",
     "Hierarchy",
     "Measurement",
+    "MixtureModel",
     "Model",
     "consistent",
     "estimate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 
 from fedsyn.config import InferenceNode
@@ -78,6 +79,12 @@ class Capacity:
             self._growth = Growth(self._axes, masks, self._stale)
             self._stale = None
         return self._growth
+
+    def copy(self) -> Capacity:
+        """Another one with the same cliques and bounds, that changes by itself."""
+        other = copy.copy(self)
+        other._cliques = dict(self._cliques)
+        return other
 
     def add(self, cliques: Iterable[Clique]) -> None:
         """Records measured cliques. Those inside another one cost nothing."""

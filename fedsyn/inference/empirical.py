@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import InputError, ProtocolError
+from fedsyn.inference.mixture import MixtureModel
 from fedsyn.inference.model import Model
 from fedsyn.randomness import RandomSource
 
@@ -161,6 +162,12 @@ class EmpiricalModel:
             raise ProtocolError("the model that was received is malformed") from error
 
 
-def read_model(domain: Domain, arrays: Mapping[str, np.ndarray]) -> Model | EmpiricalModel:
+#: Whatever a run may end with.
+AnyModel = Model | EmpiricalModel | MixtureModel
+
+
+def read_model(domain: Domain, arrays: Mapping[str, np.ndarray]) -> AnyModel:
     """The model that either kind's `to_arrays` described; ProtocolError as theirs."""
+    if "probabilities" in arrays:
+        return MixtureModel.from_arrays(domain, arrays)
     return (EmpiricalModel if "codes" in arrays else Model).from_arrays(domain, arrays)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ConfigError
 from fedsyn.inference import solvers
 from fedsyn.inference.calibrate import Calibrator
 from fedsyn.inference.fitting import EstimateConfig, start_potentials
@@ -28,6 +29,8 @@ def estimate(
     config: EstimateConfig | None = None,
     warm_start: Model | None = None,
     structural_cliques: Iterable[Clique] = (),
+    prior: Model | None = None,
+    shrinkage: float = 0.0,
 ) -> Model:
     """The maximum-entropy model that minimises 1/2 sum_i ||(M_i(p) - y_i)/sigma_i||^2.
 
@@ -58,6 +61,8 @@ def estimate(
         warm_start: a model of the same domain whose potentials to start from; those on cliques that are in no measured
             clique are dropped. The optimum is the same, the way there is shorter.
         structural_cliques: cliques that get a place in the junction tree without being measured.
+        prior: p0, a model of the same domain to shrink towards; its cliques get a place in the junction tree.
+        shrinkage: kappa, in records: the weight of KL(p || p0) in what is minimised.
 
     Returns:
         The model, calibrated, with `info` of the fit.
@@ -76,10 +81,12 @@ def estimate(
         raise ValueError("the total must be positive and finite")
     structural = [domain.canonical(clique) for clique in structural_cliques]
     if config.engine == "mbi":
+        if shrinkage:
+            raise ConfigError("inference.shrinkage needs inference.engine: native; the mbi engine has none")
         from fedsyn.inference.mbi_engine import estimate_with_mbi
 
         return estimate_with_mbi(domain, merged, float(total), config, warm_start, structural)
-    return _estimate_native(domain, merged, float(total), config, warm_start, structural)
+    return _estimate_native(domain, merged, float(total), config, warm_start, structural, prior, shrinkage)
 
 
 def _estimate_native(
@@ -89,6 +96,8 @@ def _estimate_native(
     config: EstimateConfig,
     warm_start: Model | None,
     structural: list[Clique],
+    prior: Model | None,
+    shrinkage: float,
 ) -> Model:
     started = time.perf_counter()
     axes = axes_of(domain)
@@ -101,7 +110,9 @@ def _estimate_native(
     unit = max((total / m.sigma for m in measured), default=1.0)
     scale = np.repeat([total / m.sigma / unit for m in measured], sizes)
     target = np.concatenate([np.zeros(0), *(m.values.ravel() / total for m in measured)])
-    problem = solvers.Problem(calibrator, target, scale)
+    until = (unit, sum(m.noisy for m in measured)) if config.until_noise else (0.0, 0)
+    origin = np.concatenate([np.zeros(0), *(t.ravel() for t in start_potentials(domain, masks, prior))])
+    problem = solvers.Problem(calibrator, target, scale, shrinkage / unit**2, origin, *until)
     theta = np.concatenate([np.zeros(0), *(t.ravel() for t in start_potentials(domain, masks, warm_start))])
     solve = solvers.accelerated if config.solver == "accelerated" else solvers.mirror_descent
     solution = solve(problem, theta, config.iterations, config.tolerance)
@@ -115,7 +126,7 @@ def _estimate_native(
         solver=config.solver,
         iterations=solution.iterations,
         passes=calibrator.passes,
-        loss=solution.loss * unit**2 + constant,
+        loss=solution.fit * unit**2 + constant,
         converged=solution.converged,
         seconds=time.perf_counter() - started,
         history=tuple(loss * unit**2 for loss in solution.history),

@@ -30,12 +30,15 @@ class EstimateConfig:
             on other rows. Stopping early regularises; docs/mechanisms.md has the figures for each mechanism. An
             iteration costs 1.3 calibrations (2 for mirror descent).
         tolerance: stop when 10 iterations lowered the loss by less than this, relatively; 0 makes all iterations.
+        until_noise: stop as well when the noise of the measurements explains what the model leaves of them
+            (`solvers.Problem.is_explained`).
     """
 
     engine: str = "native"
     solver: str = "accelerated"
     iterations: int = 100
     tolerance: float = 1e-4
+    until_noise: bool = False
 
     def __post_init__(self) -> None:
         for name, value, allowed in (("engine", self.engine, ENGINES), ("solver", self.solver, SOLVERS)):
@@ -47,9 +50,10 @@ class EstimateConfig:
             raise ConfigError("inference.tolerance must be a number and not negative")
 
 
-def estimate_config(node: InferenceNode, iterations: int) -> EstimateConfig:
+def estimate_config(node: InferenceNode, iterations: int, *, until_noise: bool = False) -> EstimateConfig:
     """Settings of one fit: the configuration's engine and solver with the mechanism's number of iterations."""
-    return EstimateConfig(engine=node.engine, solver=node.solver, iterations=iterations)
+    until_noise = until_noise if node.until_noise is None else node.until_noise
+    return EstimateConfig(node.engine, node.solver, iterations, until_noise=until_noise and node.engine == "native")
 
 
 def start_potentials(domain: Domain, masks: Sequence[int], model: Model | None) -> list[np.ndarray]:

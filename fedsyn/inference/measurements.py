@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,11 +20,14 @@ class Measurement:
         clique: distinct attributes, in any order; () measures the total.
         values: noisy COUNTS, of shape `domain.shape_of(clique)` (or flat, in C order).
         sigma: standard deviation of the noise in each cell, in records; positive.
+        noises: how many independent noises the values carry: what a fit expects noise to leave of them, in units of
+            sigma^2; None: one a cell. Fewer where groups of cells were measured (`fedsyn.selection.coarse`).
     """
 
     clique: Clique
     values: np.ndarray
     sigma: float
+    noises: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +39,8 @@ class Merged:
         values: mean, axes by rank, C-contiguous.
         sigma: standard deviation of the mean.
         disagreement: 1/2 sum_i ||(y_i - mean)/sigma_i||^2, the part of the loss that no model can lower.
-        noisy: number of cells that were measured: those that structural zeros rule out are known to be 0.
+        noisy: number of cells that were measured: those that structural zeros rule out are known to be 0. Fewer, where
+            none of the measurements has so many noises.
     """
 
     mask: int
@@ -57,6 +61,7 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
         ValueError: wrong shape, a value that is not finite, or a sigma that is not positive and finite.
     """
     groups: dict[int, list[tuple[float, np.ndarray]]] = {}
+    noises: dict[int, int] = {}
     for measurement in measurements:
         sigma = float(measurement.sigma)
         if not (math.isfinite(sigma) and sigma > 0):
@@ -64,13 +69,16 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
         values = _by_rank(axes, measurement)
         if not np.isfinite(values).all():
             raise ValueError(f"the measurement of {measurement.clique} has values that are not finite")
-        groups.setdefault(axes.mask(measurement.clique), []).append((sigma, values))
+        mask = axes.mask(measurement.clique)
+        groups.setdefault(mask, []).append((sigma, values))
+        noises[mask] = max(noises.get(mask, 0), values.size if measurement.noises is None else measurement.noises)
     merged = []
     for mask in sorted(groups):
         cells = axes.impossible(mask)
         if cells is not None:
             groups[mask] = [(sigma, np.where(cells, 0.0, values)) for sigma, values in groups[mask]]
-        merged.append(_merge_one(mask, groups[mask], 0 if cells is None else int(cells.sum())))
+        one = _merge_one(mask, groups[mask], 0 if cells is None else int(cells.sum()))
+        merged.append(one if noises[mask] >= one.noisy else replace(one, noisy=noises[mask]))
     return merged
 
 

@@ -1,8 +1,10 @@
 """First-order solvers of the estimation problem, in the geometry of the model's entropy.
 
-Minimised is f(p) = 1/2 ||r(p)||^2 with r(p) = s * (p - t): p the probabilities of all measured cells, t the measured
-ones, s = total / sigma. A proximal step from p with potentials theta along a gradient g gives the model with potentials
-theta - step * g, so iterates are models and a step costs one calibration. Potentials stay on the measured cliques.
+Minimised is F(p) = f(p) + kappa KL(p || p0), f(p) = 1/2 ||r(p)||^2 with r(p) = s * (p - t): p the probabilities of all
+measured cells, t the measured ones, s = total / sigma, and p0 a model to shrink towards, with potentials theta0. A
+proximal step of length h from p with potentials theta along a gradient g gives the model with potentials
+(theta + h kappa theta0 - h g) / (1 + h kappa): the divergence is that of the geometry itself, so its part of the step
+is exact. Iterates are models and a step costs one calibration. Potentials stay on the measured cliques.
 
 Inner products are `einsum`, not BLAS: a threaded dot product adds in an order that depends on the number of threads.
 """
@@ -23,6 +25,8 @@ _WINDOW = 10
 # They are a fifth of the iterations, and at most this many.
 _PLAIN_STEPS = 10
 _MAX_TRIES = 40
+# Of the cells whose fitted count is above its noise, the share that counts as fitted to the noise: cliques overlap.
+_DECIDED = 0.5
 # The step grows by this factor after each accelerated iteration (and at least halves when it was too long).
 _GROWTH = 1.2
 
@@ -33,13 +37,15 @@ class Solution:
 
     Attributes:
         iterations: iterations made.
-        loss: f at the result.
+        loss: F at the result.
+        fit: f at the result.
         converged: the tolerance was met.
-        history: f before the first and after each iteration.
+        history: F before the first and after each iteration (with shrinkage, of an average: a bound on it).
     """
 
     iterations: int
     loss: float
+    fit: float
     converged: bool
     history: list[float]
 
@@ -51,12 +57,32 @@ class Problem:
         calibrator: its factors are the measured cliques.
         target: (n,) measured probabilities, laid out like the calibrator's marginals.
         scale: (n,) s, positive.
+        kappa: weight of the divergence from p0; 0: none.
+        origin: (n,) theta0, potentials of p0; None: all zero.
+        unit: factor by which `scale` was divided, of a fit that ends when the noise explains what is left; else 0.
+        cells: noisy ones among the n; those that structural zeros rule out are known.
     """
 
-    def __init__(self, calibrator: Calibrator, target: np.ndarray, scale: np.ndarray) -> None:
+    def __init__(
+        self,
+        calibrator: Calibrator,
+        target: np.ndarray,
+        scale: np.ndarray,
+        kappa: float = 0.0,
+        origin: np.ndarray | None = None,
+        unit: float = 0.0,
+        cells: int = 0,
+    ) -> None:
         self.calibrator = calibrator
+        self.unit, self.cells = unit, cells
         self.scale = scale
+        self.kappa = kappa
         self._shift = scale * target
+        self._origin = np.zeros_like(target) if origin is None else origin
+        self._partition = 0.0
+        if kappa:
+            self.calibrator.theta[...] = self._origin
+            self._partition = self.calibrator.run()
 
     def residual(self, theta: np.ndarray) -> np.ndarray:
         """(n,) r at the model with these potentials: one calibration."""
@@ -67,11 +93,23 @@ class Problem:
         return out
 
     def step(self, theta: np.ndarray, residual: np.ndarray, length: float) -> np.ndarray:
-        """theta - length * gradient, where the gradient is s * residual."""
+        """The proximal step from theta along the gradient s * residual; without shrinkage theta - length * gradient."""
         out: np.ndarray = self.scale * residual
         out *= -length
         out += theta
+        if self.kappa:
+            pull = length * self.kappa
+            out += pull * self._origin
+            out /= 1.0 + pull
         return out
+
+    def divergence(self) -> float:
+        """kappa KL(p || p0) of the model that the last `residual` was of."""
+        if not self.kappa:
+            return 0.0
+        calibrator = self.calibrator
+        moved = dot(calibrator.theta - self._origin, calibrator.marginals)
+        return self.kappa * max(0.0, moved - calibrator.log_partition + self._partition)
 
     def curvature(self, theta: np.ndarray, residual: np.ndarray) -> float:
         """1 / (the longest sensible first step): curvature of f along a very short one; 0 at a minimum."""
@@ -79,10 +117,26 @@ class Problem:
         if longest == 0 or not dot(residual, residual) > 0:
             return 0.0
         length = 1e-3 / longest
-        change = self.residual(self.step(theta, residual, length))
+        change = self.residual(theta - length * (self.scale * residual))
         change -= residual
         slope = -dot(residual, change)
         return dot(change, change) / (length * slope) if slope > 0 else 0.0
+
+    def is_explained(self, residual: np.ndarray) -> bool:
+        """Whether noise alone would leave such residuals, at the model they are of: Morozov's discrepancy principle.
+
+        The truth leaves n noisy cells a loss of n / 2. A fit leaves less: one half for each number that the
+        measurements and not the prior decide. Of the cells whose fitted count is above its noise we count half: the
+        cliques of a model overlap, and decide many of them twice.
+        """
+        if not self.unit:
+            return False
+        decided = int(np.count_nonzero(self.calibrator.marginals * self.scale * self.unit > 1.0))
+        return dot(residual, residual) * self.unit**2 <= self.cells - _DECIDED * decided
+
+    def travelled(self, new: np.ndarray, old: np.ndarray, change: np.ndarray) -> float:
+        """KL(new || old) + KL(old || new) of two models, from their potentials and their difference of residuals."""
+        return dot((new - old) / self.scale, change)
 
 
 def _stalled(history: list[float], tolerance: float) -> bool:
@@ -100,7 +154,8 @@ class _Accelerated:
         self.problem = problem
         self.z = theta
         self.residual_z = problem.residual(theta)
-        self.loss_z = 0.5 * dot(self.residual_z, self.residual_z)
+        self.pull_z = problem.divergence()
+        self.loss_z = 0.5 * dot(self.residual_z, self.residual_z) + self.pull_z
         self.best = (self.loss_z, theta)
         self.curvature = problem.curvature(theta, self.residual_z)
         self.restart()
@@ -110,7 +165,8 @@ class _Accelerated:
         if self.best[0] < self.loss_z:
             self.loss_z, self.z = self.best
             self.residual_z = self.problem.residual(self.z)
-        self.residual_x, self.loss_x = self.residual_z, self.loss_z
+            self.pull_z = self.problem.divergence()
+        self.residual_x, self.loss_x, self.pull_x = self.residual_z, self.loss_z, self.pull_z
         self.weight, self.previous = 1.0, 0.0  # previous curvature 0: no momentum yet
 
     def _next_weight(self) -> float:
@@ -125,25 +181,29 @@ class _Accelerated:
         for _ in range(_MAX_TRIES):
             weight = self._next_weight()
             y = self.residual_x + weight * (self.residual_z - self.residual_x)
-            z = self.problem.step(self.z, y, 1.0 / (weight * self.curvature))
+            length = 1.0 / (weight * self.curvature)
+            z = self.problem.step(self.z, y, length)
             residual = self.problem.residual(z)
             change = residual - self.residual_z
-            bend, slope = weight * dot(change, change), -dot(y, change)
+            bend = weight * dot(change, change)
+            slope = self.problem.travelled(z, self.z, change) / length if self.problem.kappa else -dot(y, change)
             if bend <= slope:
                 break
             self.curvature *= min(8.0, max(2.0, bend / slope)) if slope > 0 else 8.0
         else:
             return False
         self.z, self.residual_z = z, residual
-        self.loss_z = 0.5 * dot(residual, residual)
+        self.pull_z = self.problem.divergence()
+        self.loss_z = 0.5 * dot(residual, residual) + self.pull_z
         if self.loss_z < self.best[0]:
             self.best = (self.loss_z, z)
         average = self.residual_x + weight * (residual - self.residual_x)
-        loss = 0.5 * dot(average, average)
+        pull = self.pull_x + weight * (self.pull_z - self.pull_x)  # of the average: at most this, by convexity
+        loss = 0.5 * dot(average, average) + pull
         if loss > self.loss_x:
             self.restart()
         else:
-            self.residual_x, self.loss_x = average, loss
+            self.residual_x, self.loss_x, self.pull_x = average, loss, pull
             self.weight, self.previous = weight, self.curvature
         self.curvature /= _GROWTH
         return True
@@ -171,6 +231,8 @@ def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance:
             break
         left -= 1
         history.append(state.loss_x)
+        if problem.is_explained(state.residual_z):
+            return _finish(problem, (state.loss_z, state.z), history, True)
         if left > plain and _stalled(history, tolerance):
             converged, left = True, plain
     return _finish(problem, state.best, history, converged)
@@ -179,7 +241,7 @@ def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance:
 def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, tolerance: float) -> Solution:
     """Entropic mirror descent with Armijo line search (McKenna et al. 2019, Algorithm 1)."""
     residual = problem.residual(theta)
-    loss = 0.5 * dot(residual, residual)
+    loss = 0.5 * dot(residual, residual) + problem.divergence()
     history = [loss]
     curvature = problem.curvature(theta, residual)
     converged = curvature == 0
@@ -191,7 +253,8 @@ def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, toleran
             residual_new = problem.residual(candidate)
             change = residual_new - residual
             # f(new) - f = r.change + |change|^2/2 and the linear model's decrease is -r.change: ask for half of it.
-            bend, slope = dot(change, change), -dot(residual, change)
+            bend = dot(change, change)
+            slope = problem.travelled(candidate, theta, change) / length if problem.kappa else -dot(residual, change)
             if bend <= slope:
                 break
             length *= 0.5
@@ -199,13 +262,13 @@ def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, toleran
             converged = True
             break
         theta, residual = candidate, residual_new
-        loss = 0.5 * dot(residual, residual)
+        loss = 0.5 * dot(residual, residual) + problem.divergence()
         history.append(loss)
-        converged = _stalled(history, tolerance)
+        converged = problem.is_explained(residual) or _stalled(history, tolerance)
     return _finish(problem, (loss, theta), history, converged)
 
 
 def _finish(problem: Problem, best: tuple[float, np.ndarray], history: list[float], converged: bool) -> Solution:
     """Leaves the best model in the calibrator."""
-    problem.residual(best[1])
-    return Solution(len(history) - 1, best[0], converged, history)
+    residual = problem.residual(best[1])
+    return Solution(len(history) - 1, best[0], 0.5 * dot(residual, residual), converged, history)

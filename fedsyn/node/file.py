@@ -112,6 +112,7 @@ class PolicyNode(Node):
         noise: values of aggregation.noise that may be used. With 'server' the noise is the server's promise.
         threat: 'malicious': refuse runs that are not protected against a deviating server and clients; null: either.
         client_sizes: 'private': refuse runs that publish exact row counts (privacy.client_sizes: public); 'any'.
+        unit: 'client': refuse runs that protect single rows only (privacy.unit: row); 'any'.
         minimum_cohort: fewest clients in a sum, of the run's configuration and of each sum itself.
         approval: 'always': whatever the rest of the policy allows; 'by hash': one of `configurations`; 'by person': the
             run waits until somebody types `fedsyn node approve RUN`.
@@ -131,6 +132,7 @@ class PolicyNode(Node):
     noise: tuple[Literal["server", "local", "distributed"], ...] = Field(default=("local", "distributed"), min_length=1)
     threat: Literal["malicious"] | None = None
     client_sizes: Literal["private", "any"] = "private"
+    unit: Literal["client", "any"] = "any"
     minimum_cohort: int = Field(default=2, ge=1)
     approval: Literal["always", "by hash", "by person"] = "by person"
     configurations: tuple[str, ...] | None = None

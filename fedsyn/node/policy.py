@@ -20,7 +20,8 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, NodeError, SchemaError
 from fedsyn.flower.publishers import load_publishers, publisher_of
 from fedsyn.node.file import NodeFile
-from fedsyn.registry import mechanisms
+from fedsyn.node.limits import KINDS
+from fedsyn.registry import client_class, mechanisms
 from fedsyn.runs.orders import Subject, is_run_name, operator_of
 from fedsyn.runs.run_config import config_of, is_resolved
 from fedsyn.schema import Schema
@@ -202,6 +203,11 @@ class Policy:
             raise NodeError("this node holds real rows and refuses a seeded run")
         if config.mechanism.name not in (mechanisms() if node.mechanisms is None else node.mechanisms):
             raise NodeError("this node's holder does not allow the run's mechanism")
+        if client_class(config.mechanism.name).Contract.accountant not in KINDS:
+            raise NodeError(
+                "this node's ledger for life adds up Gaussian releases and choices; the run's mechanism takes steps of "
+                "DP-SGD, which cost little in one run because rows are sampled, and have no such sum over runs"
+            )
         if aggregation.protocol not in node.protocols:
             raise NodeError("this node's holder does not allow the run's aggregation.protocol")
         if aggregation.noise not in node.noise:
@@ -210,6 +216,8 @@ class Policy:
             raise NodeError("this node's holder takes part in runs with aggregation.threat: malicious only")
         if config.privacy.client_sizes == "public" and node.client_sizes == "private":
             raise NodeError("this node's holder does not publish its row count: set privacy.client_sizes: private")
+        if config.privacy.unit != "client" and node.unit == "client":
+            raise NodeError("this node's holder takes part as a whole: set privacy.unit: client and rows_per_client")
         if config.federation.minimum_cohort < node.minimum_cohort:
             raise NodeError("the run's federation.minimum_cohort is smaller than this node's holder demands")
 

@@ -1,6 +1,12 @@
 """Budget, accounting, ledger and noise: the only place where privacy is spent."""
 
-from fedsyn.privacy.accountant import Accountant, GaussianAccountant, ZcdpAccountant, accountant_for
+from fedsyn.privacy.accountant import (
+    Accountant,
+    GaussianAccountant,
+    RenyiAccountant,
+    ZcdpAccountant,
+    accountant_for,
+)
 from fedsyn.privacy.budget import (
     PrivacyBudget,
     Scales,
@@ -20,26 +26,34 @@ from fedsyn.privacy.conversion import (
 )
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.privacy.ledger import Ledger, sampler_of
-from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, Release
+from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, SAMPLED, Release
+from fedsyn.privacy.renyi import best_order, multiplier_for, renyi_epsilon, sampled_rdp
 from fedsyn.privacy.selection import SelectionNoise
 from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
+from fedsyn.privacy.unit import ROW, ClientUnit, Unit, kept_rows, unit_from_dict
 
 __all__ = [
     "ADJACENCY",
     "EXPONENTIAL",
     "GAUSSIAN",
+    "ROW",
+    "SAMPLED",
     "UNIT",
     "Accountant",
+    "ClientUnit",
     "DistributedNoise",
     "GaussianAccountant",
     "Ledger",
     "PrivacyBudget",
     "PrivacyStatement",
     "Release",
+    "RenyiAccountant",
     "Scales",
     "SelectionNoise",
+    "Unit",
     "ZcdpAccountant",
     "accountant_for",
+    "best_order",
     "divide",
     "epsilon_for_rho",
     "exponential_rho",
@@ -47,8 +61,13 @@ __all__ = [
     "gaussian_epsilon",
     "gaussian_mu",
     "gaussian_rho",
+    "kept_rows",
+    "multiplier_for",
+    "renyi_epsilon",
+    "sampled_rdp",
     "sampler_of",
     "sigma_for_rho",
+    "unit_from_dict",
     "zcdp_delta",
     "zcdp_epsilon",
     "zcdp_rho",

@@ -65,6 +65,19 @@ def discrete(values: NDArray[np.int64], s: float, source: RandomSource) -> NDArr
     return noisy
 
 
+def poisson_sample(rows: int, rate: float, source: RandomSource) -> NDArray[np.int64]:
+    """Indices of the rows of a sample that takes each with probability `rate`, independently; ascending.
+
+    A uniform number is a multiple of 2^-53, so the probability is off by less than that.
+
+    Args:
+        rows: n.
+        rate: q.
+        source: one uniform number is drawn per row.
+    """
+    return np.flatnonzero(np.asarray(source.random(rows)) < rate).astype(np.int64)
+
+
 def exponential(scores: NDArray[np.float64], epsilon: float, sensitivity: float, source: RandomSource) -> int:
     """Index i with probability ∝ `exp(epsilon scores[i] / (2 sensitivity))`, by Gumbel noise.
 

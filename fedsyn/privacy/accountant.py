@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from fedsyn.errors import ConfigError
 from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget
 from fedsyn.privacy.conversion import gaussian_epsilon, zcdp_epsilon
-from fedsyn.privacy.release import Release
+from fedsyn.privacy.release import SAMPLED, Release
+from fedsyn.privacy.renyi import renyi_capacity, renyi_epsilon, sampled_rdp
 
 #: Relative room for the entries of a state, which were within `ROUNDING_ROOM` when they were entered. The same
 #: entries, merged (`Ledger.to_dict(compact=True)`), add up to the same real number, but round elsewhere: a count
@@ -27,7 +28,12 @@ class Accountant(Protocol):
 
     @property
     def unit(self) -> str:
-        """'rho' or 'mu²': what `cost` and `capacity` are measured in."""
+        """'rho', 'mu²' or a Rényi divergence: what `cost` and `capacity` are measured in."""
+        ...
+
+    @property
+    def per_rho(self) -> float:
+        """What a Gaussian release of rho = 1 costs, in that unit."""
         ...
 
     @property
@@ -38,6 +44,17 @@ class Accountant(Protocol):
         ...
 
     def epsilon(self, spent: float, delta: float) -> float: ...
+
+    def exchanged(self, release: Release, cost: float) -> float:
+        """What an entry of that cost costs where a row is exchanged for another one; sums of it are the second below.
+
+        Exchanging multiplies what an entry moves by its `replaced`, and so rho and mu² by the square.
+        """
+        ...
+
+    def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
+        """The ε of releases where a row is exchanged for another one instead of added or removed."""
+        ...
 
     def to_dict(self) -> dict[str, str | float]: ...
 
@@ -57,6 +74,7 @@ class ZcdpAccountant:
     rho: float
     name = "zCDP filter"
     unit = "rho"
+    per_rho = 1.0
 
     def __post_init__(self) -> None:
         _check_capacity("rho", self.rho)
@@ -74,6 +92,12 @@ class ZcdpAccountant:
 
     def epsilon(self, spent: float, delta: float) -> float:
         return zcdp_epsilon(spent, delta)
+
+    def exchanged(self, release: Release, cost: float) -> float:
+        return cost * release.replaced**2
+
+    def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
+        return self.epsilon(exchanged, delta)
 
     def to_dict(self) -> dict[str, str | float]:
         return {"name": "zcdp", "rho": self.rho}
@@ -95,6 +119,7 @@ class GaussianAccountant:
     mu: float
     name = "one Gaussian mechanism"
     unit = "mu²"
+    per_rho = 2.0
 
     def __post_init__(self) -> None:
         _check_capacity("mu", self.mu)
@@ -118,8 +143,101 @@ class GaussianAccountant:
     def epsilon(self, spent: float, delta: float) -> float:
         return gaussian_epsilon(math.sqrt(spent), delta)
 
+    def exchanged(self, release: Release, cost: float) -> float:
+        return cost * release.replaced**2
+
+    def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
+        return self.epsilon(exchanged, delta)
+
     def to_dict(self) -> dict[str, str | float]:
         return {"name": "gaussian", "mu": self.mu}
+
+
+@dataclass(frozen=True)
+class RenyiAccountant:
+    """Rényi DP at ONE order, chosen before the run: for steps of DP-SGD, and whatever stands beside them.
+
+    Costs add up, and a filter that stops their sum makes the whole interaction that Rényi DP, fully adaptively
+    (Feldman & Zrnic 2021). The module `fedsyn.privacy.renyi` says what a step costs.
+
+    Attributes:
+        order: α, an integer of at least 2.
+        most: the Rényi divergence that may be spent.
+    """
+
+    order: int
+    most: float
+    name = "Rényi filter of one order"
+
+    def __post_init__(self) -> None:
+        _check_capacity("the Rényi divergence that may be spent", self.most)
+        if self.order < 2 or self.order != int(self.order):
+            raise ValueError("the order must be an integer of at least 2")
+
+    @classmethod
+    def of(cls, budget: PrivacyBudget, order: int) -> RenyiAccountant:
+        """The whole budget, less the room kept for rounding; ConfigError where it is too small for this order."""
+        most = renyi_capacity(budget.epsilon, budget.delta, order) * (1.0 - 2.0 * ROUNDING_ROOM)
+        if not most > 0.0:
+            raise ConfigError(
+                f"a budget of epsilon = {budget.epsilon:g} at delta = {budget.delta:g} pays for no release that is "
+                f"counted at Rényi order {order}, which the run's own budget chose; nothing was released"
+            )
+        return cls(order, most)
+
+    @property
+    def unit(self) -> str:
+        return f"Rényi divergence of order {self.order}"
+
+    @property
+    def per_rho(self) -> float:
+        return float(self.order)
+
+    @property
+    def capacity(self) -> float:
+        return self.most
+
+    def cost(self, release: Release) -> float:
+        if release.mechanism == SAMPLED:
+            assert release.sigma is not None and release.rate is not None
+            multiplier = release.sigma / release.sensitivity
+            return release.count * sampled_rdp(release.rate, multiplier, self.order)
+        return self.order * release.rho
+
+    def epsilon(self, spent: float, delta: float) -> float:
+        return renyi_epsilon(spent, self.order, delta)
+
+    def exchanged(self, release: Release, cost: float) -> float:
+        """Its rho, as if a sample were all rows: what sampling saves under exchange is left to the other bound."""
+        return release.rho * release.replaced**2
+
+    def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
+        """The better of two bounds.
+
+        A row removed and another one added: (ε, δ') twice is (2 ε, (1 + e^ε) δ')-DP, for the largest δ' that keeps this
+        within δ. And as zCDP, without what sampling saves: given which places are sampled, a row that is exchanged
+        moves a sum `replaced` times as far as one that is added; divergences are convex.
+        """
+        if exchanged == 0.0:
+            return 0.0
+        low, high = math.log(delta) - 700.0, math.log(delta)  # of log δ'
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if self._twice(spent, middle) <= math.log(delta) else (low, middle)
+        twice = 2.0 * self._at(spent, low) if self._twice(spent, low) <= math.log(delta) else math.inf
+        return min(twice, zcdp_epsilon(exchanged, delta))
+
+    def _twice(self, spent: float, log_delta: float) -> float:
+        """log((1 + e^ε) δ')."""
+        epsilon = self._at(spent, log_delta)
+        return log_delta + epsilon + math.log1p(math.exp(-epsilon))
+
+    def _at(self, spent: float, log_delta: float) -> float:
+        """`renyi_epsilon`, of a δ that may be too small for a double."""
+        return max(0.0, spent + math.log1p(-1.0 / self.order) - (log_delta + math.log(self.order)) / (self.order - 1))
+
+    def to_dict(self) -> dict[str, str | float]:
+        return {"name": "renyi", "order": self.order, "most": self.most}
 
 
 def accountant_for(name: str, budget: PrivacyBudget) -> Accountant:
@@ -137,6 +255,8 @@ def accountant_from_dict(state: Mapping[str, Any]) -> Accountant:
         return ZcdpAccountant(state["rho"])
     if state["name"] == "gaussian":
         return GaussianAccountant(state["mu"])
+    if state["name"] == "renyi":
+        return RenyiAccountant(state["order"], state["most"])
     raise ValueError("unknown accountant")
 
 

@@ -1,14 +1,19 @@
 """The ledger: every release is entered, and refused beyond the budget, before its noise is drawn.
 
-A ledger speaks for the row that is worst off. On a server that is a row taking part in the largest number of
-releases; on a client, a row of that client's table. Nothing here depends on a plan: totals are sums over the
-entries.
+A ledger speaks for the row that is worst off, or for the client whose rows all are (`fedsyn.privacy.unit`). On a server
+that is a row taking part in the largest number of releases; on a client, a row of that client's table. What comes in
+states what ONE ROW moves; what is entered, what the unit does. Nothing here depends on a plan: totals are sums over
+the entries. Where entries name the clients whose rows they can concern (`Ledger.among`), a total is the largest sum
+over the entries of any one client: a row sits at one of them, and so do all rows of a client, so what the others
+release costs it nothing (parallel composition; the cohorts must not depend on rows).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, overload
 
@@ -21,9 +26,20 @@ from fedsyn.privacy import _noise
 from fedsyn.privacy.accountant import REREADING_ROOM, Accountant, ZcdpAccountant, accountant_from_dict, affordable
 from fedsyn.privacy.budget import PrivacyBudget
 from fedsyn.privacy.distributed import DistributedNoise
-from fedsyn.privacy.release import CLIENTS, EXPONENTIAL, GAUSSIAN, PARTIES, TWICE, UNKNOWN_SAMPLER, Release, merged
+from fedsyn.privacy.release import (
+    CLIENTS,
+    EXPONENTIAL,
+    GAUSSIAN,
+    PARTIES,
+    SAMPLED,
+    TWICE,
+    UNKNOWN_SAMPLER,
+    Release,
+    merged,
+)
 from fedsyn.privacy.selection import SelectionNoise
-from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
+from fedsyn.privacy.statement import PrivacyStatement
+from fedsyn.privacy.unit import ROW, Unit, unit_from_dict
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, OsRandom, RandomSource
 
 _FORMAT = 1
@@ -40,6 +56,7 @@ class Ledger:
         noise_by: name of the party that keeps this ledger and draws its noise ("server", "client", ...).
         record: called with each release once it is found affordable, before it is entered and before its noise is
             drawn: whoever keeps an account over runs writes it down, or raises BudgetExceeded and nothing happens.
+        unit: whose presence the budget hides.
 
     Raises:
         ValueError: if the accountant's capacity would exceed the budget.
@@ -54,8 +71,10 @@ class Ledger:
         assumptions: Mapping[str, str | bool | int | float] | None = None,
         noise_by: str = "self",
         record: Callable[[Release], None] | None = None,
+        unit: Unit = ROW,
     ) -> None:
         self.budget = budget
+        self.unit = unit
         self.accountant: Accountant = ZcdpAccountant.of(budget) if accountant is None else accountant
         self.statement = statement
         self.assumptions = dict(assumptions or {})
@@ -64,6 +83,7 @@ class Ledger:
         self._releases: list[Release] = []
         self._costs: list[float] = []
         self._caveats: list[str] = []
+        self._among: tuple[int, ...] = ()
         full = self.accountant.capacity * (1.0 + REREADING_ROOM)
         if self.accountant.epsilon(full, budget.delta) > budget.epsilon:
             raise ValueError("the accountant's capacity exceeds the budget")
@@ -76,8 +96,8 @@ class Ledger:
 
     @property
     def spent(self) -> float:
-        """Sum over the entries, in the accountant's unit (rho or mu²)."""
-        return math.fsum(self._costs)
+        """Sum over the entries, in the accountant's unit (rho, mu² or Rényi); of the client that it is largest for."""
+        return of_the_worst(self._releases, self._costs)
 
     @property
     def remaining(self) -> float:
@@ -86,13 +106,16 @@ class Ledger:
 
     @property
     def spent_rho(self) -> float:
-        """Sum of the entries' rho, whatever the accountant."""
-        return math.fsum(release.rho for release in self._releases)
+        """Sum of the entries' rho, whatever the accountant; of the client that it is largest for."""
+        return of_the_worst(self._releases, [release.rho for release in self._releases])
 
     @property
     def remaining_rho(self) -> float:
-        """The rho that a further Gaussian release may cost (mu² = 2 rho); never negative."""
-        return self.remaining if isinstance(self.accountant, ZcdpAccountant) else 0.5 * self.remaining
+        """The rho that a further Gaussian release may cost ONE ROW (mu² = 2 rho); never negative.
+
+        A unit of c rows pays c² times as much, so plans that reckon with sensitivities to one row hold for it, too.
+        """
+        return self.remaining / self.accountant.per_rho / self.unit.factor
 
     def epsilon(self, delta: float | None = None) -> float:
         """The ε that the entries add up to, at `delta` or at the budget's."""
@@ -100,29 +123,46 @@ class Ledger:
 
     @property
     def epsilon_replace_one(self) -> float:
-        """The ε of the same entries where a row is exchanged for another one instead of added or removed.
-
-        Exchanging multiplies what an entry moves by its `replaced`, and so its cost by the square, in either unit.
-        """
+        """The ε of the same entries where a row is exchanged for another one instead of added or removed."""
         pairs = zip(self._releases, self._costs, strict=True)
-        return self.accountant.epsilon(math.fsum(cost * r.replaced**2 for r, cost in pairs), self.budget.delta)
+        exchanged = of_the_worst(self._releases, [self.accountant.exchanged(r, cost) for r, cost in pairs])
+        return self.accountant.epsilon_replaced(self.spent, exchanged, self.budget.delta)
 
     def can_afford(self, *releases: Release) -> bool:
-        """Whether all of these together would be accepted now."""
+        """Whether all of these together would be accepted now; each states what one row moves and pays."""
+        releases = tuple(map(self.unit.entered, releases))
         costs = [self.accountant.cost(release) for release in releases]
-        return affordable(math.fsum([*self._costs, *costs]), self.accountant.capacity)
+        return affordable(self._with(releases, costs), self.accountant.capacity)
+
+    def _with(self, releases: Sequence[Release], costs: Sequence[float]) -> float:
+        """What would be spent if these were entered, too."""
+        return of_the_worst([*self._releases, *releases], [*self._costs, *costs])
+
+    @contextmanager
+    def among(self, clients: Sequence[int]) -> Iterator[None]:
+        """Within it, what is charged concerns the rows of these clients only; of everybody where none is named.
+
+        Whoever uses it must choose them without looking at rows, and name all that were asked, answered or not.
+        """
+        before, self._among = self._among, tuple(sorted(int(k) for k in clients))
+        try:
+            yield
+        finally:
+            self._among = before
 
     # ------------------------------------------------------------------------------------- entries
 
     def charge(self, release: Release) -> None:
-        """Enters a release.
+        """Enters a release, which states what one row moves and pays, for the ledger's unit.
 
         Raises:
             BudgetExceeded: if the sum would exceed the budget; nothing is entered then.
             ValueError: if the accountant does not cover this kind of release.
         """
+        release = self.unit.entered(release)
+        release = replace(release, clients=self._among) if self._among else release
         cost = self.accountant.cost(release)
-        if not affordable(math.fsum([*self._costs, cost]), self.accountant.capacity):
+        if not affordable(self._with([release], [cost]), self.accountant.capacity):
             raise BudgetExceeded(
                 f"release '{release.name}' of round {release.round} costs {cost:.6g} {self.accountant.unit}, "
                 f"but only {self.remaining:.6g} of {self.accountant.capacity:.6g} is left for epsilon = "
@@ -134,7 +174,7 @@ class Ledger:
         self._costs.append(cost)
 
     def reenter(self, releases: Iterable[Release]) -> None:
-        """Enters what was charged before, by an earlier process of the same run: it is not recorded again.
+        """Enters what was charged before, by an earlier process of the same run, as it stood: it is not recorded again.
 
         Raises:
             BudgetExceeded: they exceed the budget.
@@ -142,7 +182,7 @@ class Ledger:
         before = list(releases)
         costs = [self.accountant.cost(release) for release in before]
         # Costs are positive: where their sum is affordable, so was every part of it.
-        if not affordable(math.fsum([*self._costs, *costs]), self.accountant.capacity, REREADING_ROOM):
+        if not affordable(self._with(before, costs), self.accountant.capacity, REREADING_ROOM):
             raise BudgetExceeded(
                 f"what was charged before is more than epsilon = {self.budget.epsilon:g} at delta = "
                 f"{self.budget.delta:g} allows; nothing was released"
@@ -262,6 +302,47 @@ class Ledger:
         self.charge(release)
         noisy = [_noise.gaussian(array, sigma, source) for array in arrays]
         return noisy[0] if isinstance(values, np.ndarray) else noisy
+
+    def sampled_gaussian(
+        self,
+        total: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+        *,
+        rows: int,
+        rate: float,
+        sigma: float,
+        sensitivity: float,
+        source: RandomSource,
+        name: str,
+        round: int,
+        argument: str = "",
+    ) -> NDArray[np.float64]:
+        """A step of DP-SGD: charges, takes a secret Poisson sample of the rows, and adds N(0, sigma²) to their sum.
+
+        Args:
+            total: gives the exact sum over some rows, by their indices: (L,) integers, so that no rounding depends on
+                which other rows are there. One row's part has an L2 norm of at most `sensitivity`.
+            rows: n, of which each is taken with probability `rate`, independently.
+            rate: q.
+            sigma: standard deviation, in the unit of the sum.
+            sensitivity: L2, of a row that is taken.
+            source: of the sample and of the noise, from `Randomness.generator`.
+            name: of the request.
+            round: t.
+            argument: anything a reader should know about `sensitivity`.
+
+        Returns:
+            (L,) float64.
+
+        Raises:
+            BudgetExceeded: before anything is drawn.
+            ValueError: for a sum that is not of integers.
+        """
+        release = Release(name, round, SAMPLED, sensitivity, sigma=sigma, rate=rate, argument=argument)
+        self.charge(replace(release, noise_by=self.noise_by, sampler=sampler_of(source)))
+        values = total(_noise.poisson_sample(rows, rate, source))
+        if values.dtype.kind not in "iu":
+            raise ValueError("the sum over a sample must be of integers")
+        return _noise.gaussian(values, sigma, source)
 
     def distributed(
         self,
@@ -465,6 +546,7 @@ class Ledger:
             "assumptions": dict(self.assumptions),
             "caveats": list(self._caveats),
             "statement": None if self.statement is None else self.statement.to_dict(),
+            **self.unit.to_dict(),
             "releases": [release.to_dict() for release in entries],
         }
 
@@ -489,6 +571,7 @@ class Ledger:
             None if statement is None else PrivacyStatement.from_dict(statement),
             assumptions=state["assumptions"],
             noise_by=state["noise_by"],
+            unit=unit_from_dict(state),
         )
         for reason in state["caveats"]:
             ledger.not_private(reason)
@@ -501,8 +584,11 @@ class Ledger:
         others = sorted({r.noise_by for r in self._releases} - {self.noise_by})
         return {
             "statement": None if self.statement is None else self.statement.to_dict(),
-            "unit": UNIT if self.statement is None else self.statement.unit,
-            "adjacency": ADJACENCY["public" if self.assumptions.get("client_sizes") == "public" else "private"],
+            "unit": self.unit.text if self.statement is None else self.statement.unit,
+            **self.unit.to_dict(),
+            "adjacency": self.unit.adjacency(
+                "public" if self.assumptions.get("client_sizes") == "public" else "private"
+            ),
             "private": self.private,
             "not_private_because": list(self.caveats),
             "sampler": samplers,
@@ -522,6 +608,17 @@ class Ledger:
             "delta": self.budget.delta,
             "releases": [release.to_dict() for release in self._releases],
         }
+
+
+def of_the_worst(releases: Sequence[Release], values: Sequence[float]) -> float:
+    """The largest sum of values over the releases that can concern one client's rows."""
+    everybodys, own = [], defaultdict[int, list[float]](list)
+    for release, value in zip(releases, values, strict=True):
+        for client in release.clients:
+            own[client].append(value)
+        if not release.clients:
+            everybodys.append(value)
+    return max((math.fsum([*everybodys, *theirs]) for theirs in own.values()), default=math.fsum(everybodys))
 
 
 def sampler_of(source: object) -> str:

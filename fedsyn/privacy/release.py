@@ -14,6 +14,7 @@ from fedsyn.privacy.budget import exponential_rho, gaussian_rho
 
 GAUSSIAN = "gaussian"
 EXPONENTIAL = "exponential"
+SAMPLED = "sampled gaussian"
 UNKNOWN_SAMPLER = "unknown"
 #: Who draws noise that is made of shares, as a ledger names them.
 CLIENTS = "the clients, a share each"
@@ -29,12 +30,15 @@ COUNTS = math.sqrt(2.0)
 class Release:
     """One entry: `count` releases of one kind that the same row takes part in.
 
+    What is charged states what one ROW moves; the entry of a ledger, what its unit does (`fedsyn.privacy.unit`).
+
     Attributes:
         name: the request, as the mechanism calls it ("measure", "select", ...).
         round: t; 0 before the first round.
-        mechanism: "gaussian" or "exponential".
+        mechanism: "gaussian", "exponential", or "sampled gaussian": a step of DP-SGD (`fedsyn.privacy.renyi`).
         sensitivity: L2 sensitivity of the vector (gaussian) or of the largest score (exponential) to one row.
-        sigma: standard deviation in records (gaussian only).
+        sigma: standard deviation in records (not of a choice).
+        rate: probability with which a step takes a row (sampled gaussian only).
         epsilon: parameter of the exponential mechanism (exponential only).
         count: the largest number of such releases that ONE row takes part in. Releases that a row has no part
             in (other clients' choices, marginals its client did not send) cost it nothing: parallel
@@ -46,6 +50,8 @@ class Release:
         extra: rho beyond that of the Gaussian mechanism, once for the whole entry (`DistributedNoise.extra_rho`).
         replaced: how much farther a release moves when a row is exchanged for another one than when one is added or
             removed: 2 in general, sqrt(2) for counts, 0 for row counts.
+        clients: on a server's ledger, partition ids of those whose rows alone the release can concern; empty:
+            anybody's. Which they are must not depend on rows.
         until: last round of an entry that stands for several rounds (`Ledger.to_dict(compact=True)`).
     """
 
@@ -63,6 +69,8 @@ class Release:
     until: int | None = None
     extra: float = 0.0
     replaced: float = TWICE
+    rate: float | None = None
+    clients: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _positive("sensitivity", self.sensitivity)
@@ -72,18 +80,26 @@ class Release:
             raise ValueError("replaced must lie between 0 and 2: exchanging a row is removing one and adding one")
         for name in ("round", "count"):  # NumPy integers would not survive JSON
             object.__setattr__(self, name, int(getattr(self, name)))
-        if self.mechanism == GAUSSIAN and self.sigma is not None and self.epsilon is None:
+        if (self.rate is not None) != (self.mechanism == SAMPLED):
+            raise ValueError("a rate belongs to a sampled gaussian release, and to no other")
+        if self.rate is not None and not 0.0 < self.rate <= 1.0:
+            raise ValueError("rate must be above 0 and at most 1")
+        if self.mechanism in (GAUSSIAN, SAMPLED) and self.sigma is not None and self.epsilon is None:
             _positive("sigma", self.sigma)
         elif self.mechanism == EXPONENTIAL and self.epsilon is not None and self.sigma is None:
             _positive("epsilon", self.epsilon)
         else:
-            raise ValueError("a release is 'gaussian' with a sigma or 'exponential' with an epsilon")
+            raise ValueError("a release is 'gaussian' (or sampled) with a sigma or 'exponential' with an epsilon")
         if not 0.0 <= self.extra < math.inf or (self.extra and self.mechanism != GAUSSIAN):
             raise ValueError("extra must be at least 0 and finite, and belongs to a gaussian release")
 
     @cached_property
     def rho(self) -> float:
-        """zCDP of the entry: `count Δ² / (2 sigma²) + extra` or `count epsilon² / 8`."""
+        """zCDP of the entry: `count Δ² / (2 sigma²) + extra` or `count epsilon² / 8`.
+
+        Of a sampled gaussian release it is that of the same release over all rows: sampling only mixes it with one
+        that the row has no part in, and divergences are convex. How much less it costs is for an accountant to say.
+        """
         if self.sigma is not None:
             return self.count * gaussian_rho(self.sigma, self.sensitivity) + self.extra
         return self.count * exponential_rho(_positive("epsilon", self.epsilon))
@@ -105,10 +121,12 @@ class Release:
             "mechanism": self.mechanism,
             "sensitivity": self.sensitivity,
             "sigma": self.sigma,
+            "rate": self.rate,
             "epsilon": self.epsilon,
             "count": self.count,
             "extra": self.extra or None,
             "replaced": self.replaced,
+            "clients": list(self.clients) or None,
             "rho": self.rho,
             "noise_by": self.noise_by,
             "sampler": self.sampler,
@@ -122,6 +140,8 @@ class Release:
         known = {key: value for key, value in entry.items() if key != "rho"}
         if "cliques" in known:
             known["cliques"] = tuple(tuple(clique) for clique in known["cliques"])
+        if "clients" in known:
+            known["clients"] = tuple(known["clients"])
         return _read(**known)
 
 

@@ -13,27 +13,29 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fedsyn.aggregation import ClientSum, Contribution, make_aggregation
 from fedsyn.config import RunConfig
-from fedsyn.counting.marginals import count_one_way, count_sparse_many
-from fedsyn.domain import Clique, Domain
-from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, NodeError, ProtocolError
+from fedsyn.domain import Domain
+from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
-from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for, gaussian_rho
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_rho
+from fedsyn.protocol.cohorts import take_part
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
+from fedsyn.protocol.common import Rows as Rows
 from fedsyn.protocol.common import Sizes as Sizes
+from fedsyn.protocol.common import told
 from fedsyn.protocol.contract import Contract as BaseContract
+from fedsyn.protocol.counted import layout_counts
 from fedsyn.protocol.plan import Planned, require_planned
 from fedsyn.protocol.stored import Answers, unused_requests
+from fedsyn.protocol.whole_clients import rows_that_count
 from fedsyn.selection.views import ModelView
 from fedsyn.store import ClientDeal, make_store
 from fedsyn.store.crypto import CryptoKey
@@ -90,7 +92,8 @@ class TableClient(NumPyClient):
         self.options = self.contract.options
         self.holder = holder
         self.domain = holder.domain
-        self.codes = holder.codes
+        self.kept = rows_that_count(holder, self.contract.unit)
+        self.codes = holder.codes if self.kept is None else holder.codes[self.kept]
         self.candidates = self.contract.candidates
         self.ledger = self._ledger(holder)
 
@@ -104,8 +107,9 @@ class TableClient(NumPyClient):
         if account is None and "ledger" in holder.state:
             return Ledger.from_dict(holder.state["ledger"])
         budget = holder.budget or PrivacyBudget(privacy.epsilon, privacy.delta)
-        accountant = accountant_for(self.contract.accountant, budget)
-        ledger = Ledger(budget, accountant, noise_by="client", record=None if account is None else account.charge)
+        accountant = self.contract.accountant_of(budget)
+        record, unit = None if account is None else account.charge, self.contract.unit
+        ledger = Ledger(budget, accountant, noise_by="client", record=record, unit=unit)
         ledger.reenter(() if account is None else account.releases)
         return ledger
 
@@ -134,7 +138,7 @@ class TableClient(NumPyClient):
             active: indices of the cliques that this client contributes to, ascending; all of them when omitted.
         """
         chosen = tuple(range(len(layout.cliques)) if active is None else active)
-        cells, counts = _counts(self.codes, self.domain, layout, chosen)
+        cells, counts = layout_counts(self.codes, self.domain, layout, chosen)
         return Contribution(cells, counts, chosen, layout)
 
     def to_client(self) -> FitClient:
@@ -153,7 +157,7 @@ class TableClient(NumPyClient):
             arrays, params = self._answer(envelope, list(parameters))
             reply = {"ok": True, "params": params}
         except Exception as error:
-            arrays, reply = [], {"ok": False, **_told(error)}
+            arrays, reply = [], {"ok": False, **told(error)}
         # What was charged stays charged, whether or not the request could be answered in the end.
         if self.ledger.releases and self.holder.account is None:
             self.holder.state["ledger"] = self.ledger.to_dict(compact=True)
@@ -182,6 +186,7 @@ class TableClient(NumPyClient):
         )
         if envelope.kind == "sum":
             return self._sum(method, call, envelope), {}
+        take_part(call.request, call.round, self.config.federation, self.holder.state)
         if envelope.kind == "deal":
             self._require_planned(call.request, None, call.request.rho)
             return self._deal(method, call), {}
@@ -204,6 +209,7 @@ class TableClient(NumPyClient):
         layout = call.request.layout(self.contract, call.arrays)  # by this client's own reckoning
         self._require_planned(call.request, layout, layout.count * gaussian_rho(spec.sigma, layout.sensitivity))
         ClientSum.check(layout, layout.count, spec)
+        take_part(call.request, call.round, self.config.federation, self.holder.state)
         cost = Release(call.request.name, call.round, GAUSSIAN, spec.sensitivity, sigma=spec.sigma, count=layout.count)
         if not self.ledger.can_afford(cost):
             raise BudgetExceeded("the sum would cost more than is left; nothing was released")
@@ -221,7 +227,8 @@ class TableClient(NumPyClient):
 
     def _require_planned(self, request: Request, layout: Layout | None, rho: float) -> None:
         """ProtocolError if a request costs one row more than the run's plan says; before anything is charged."""
-        planned = self.contract.planned(request, layout)
+        sizes = self.config.privacy.size_share * self.contract.whole_rho
+        planned = Planned(sizes, sizes) if isinstance(request, Rows) else self.contract.planned(request, layout)
         if planned is not None:
             require_planned(planned, request.name, rho, self.ledger)
 
@@ -296,8 +303,8 @@ class TableClient(NumPyClient):
         Sensitivity: one row changes the count by exactly 1. The noisy count is kept and used in every later score, so
         that the scores depend on the true count through this one release only.
         """
-        if self.config.privacy.client_sizes == "public":
-            raise ProtocolError("row counts are public in this run: nobody releases them with noise")
+        if self.config.privacy.client_sizes == "public" or self.contract.sums_rows:
+            raise ProtocolError("row counts are public in this run, or summed: nobody releases its own with noise")
         if "size" not in self.holder.state:
             (release,) = call.request.releases(self.contract)
             planned = Planned(self.config.privacy.size_share * self.contract.whole_rho)
@@ -314,6 +321,13 @@ class TableClient(NumPyClient):
             # Clipped above too: noise of a hostile sigma would give a size whose distances drown single rows' counts.
             self.holder.state["size"] = min(max(1.0, float(noisy[0])), _LARGEST_SIZE)
         return [], {"rows": self.holder.state["size"]}
+
+    @answers(Rows)
+    def count_rows(self, call: Call[Rows]) -> Contribution:
+        """How many of its rows take part; one row changes that by exactly 1."""
+        if not self.contract.sums_rows:
+            raise ProtocolError("row counts are not summed in this run")
+        return Contribution.of_vector(np.array([len(self.codes)]), call.request.layout(self.contract, call.arrays))
 
     @answers(OneWay)
     def one_way(self, call: Call[OneWay]) -> Contribution:
@@ -336,23 +350,6 @@ def indices(value: Any, length: int, name: str) -> list[int]:
     return list(value)
 
 
-def _told(error: Exception) -> dict[str, str]:
-    """What a server may know of a failed request: the text of errors about requests and sums, the type of any other."""
-    if isinstance(error, BudgetExceeded):  # its own text names the holder's limits
-        return {"error": "budget", "message": "the release would exceed what this holder allows; nothing was released"}
-    kinds: tuple[tuple[type[FedsynError], str], ...] = (
-        (ProtocolError, "protocol"),
-        (NodeError, "client"),
-        (ConfigError, "client"),  # of a sum that cannot be formed: public numbers
-    )
-    for wanted, kind in kinds:
-        if isinstance(error, wanted):
-            return {"error": kind, "message": str(error)}
-    # A message of an unexpected exception may quote data: only its type leaves the client.
-    _log.error("fedsyn: a request could not be answered; the server is told the kind of error only", exc_info=error)
-    return {"error": "client", "message": f"unexpected {type(error).__name__}"}
-
-
 _contracts: OrderedDict[tuple[type[BaseContract], int, int], BaseContract] = OrderedDict()
 
 
@@ -365,36 +362,3 @@ def shared_contract(made: type[BaseContract], config: RunConfig, domain: Domain)
         while len(_contracts) > 4:
             _contracts.popitem(last=False)
     return contract
-
-
-@lru_cache(maxsize=8)
-def _one_way_first(domain: Domain, cliques: tuple[Clique, ...]) -> bool:
-    return cliques[: len(domain)] == tuple((name,) for name in domain)
-
-
-def _counts(
-    codes: npt.NDArray[np.integer], domain: Domain, layout: Layout, active: Sequence[int]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Non-empty cells and counts of some marginals, laid out one after the other.
-
-    Args:
-        codes: (n, d) the client's rows.
-        domain: its domain.
-        layout: of the sum, of marginals.
-        active: indices of the cliques to count, ascending.
-    """
-    cliques, offsets = layout.cliques, layout.offsets
-    cells, counts = [], []
-    rest = list(active)
-    d = len(domain)
-    if rest[:d] == list(range(d)) and _one_way_first(domain, cliques):
-        # All one-way marginals come first, as in most sums: one histogram counts them together.
-        one_way = count_one_way(codes, domain)
-        cells.append(np.flatnonzero(one_way))
-        counts.append(one_way[cells[0]])
-        rest = rest[d:]
-    for i, marginal in zip(rest, count_sparse_many(codes, domain, [cliques[i] for i in rest]), strict=True):
-        cells.append(offsets[i] + marginal.cells)
-        counts.append(marginal.counts)
-    empty = np.zeros(0, np.int64)
-    return np.concatenate([empty, *cells]), np.concatenate([empty, *counts])

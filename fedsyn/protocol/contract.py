@@ -13,13 +13,24 @@ from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
 from fedsyn.config import RunConfig, parse_options
 from fedsyn.counting.candidates import Candidates, build_workload
 from fedsyn.counting.stored import StoredLayout, StoreFacts, stored_cliques
-from fedsyn.counting.workload import Workload
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, nearest
+from fedsyn.errors import ConfigError
 from fedsyn.finding.facts import Finding
-from fedsyn.inference.capacity import require_room
-from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, Release, accountant_for
+from fedsyn.privacy import (
+    ROW,
+    Accountant,
+    ClientUnit,
+    Ledger,
+    PrivacyBudget,
+    PrivacyStatement,
+    Release,
+    Unit,
+    accountant_for,
+)
+from fedsyn.protocol.cohorts import check_participations, rounds_of_one
+from fedsyn.protocol.columns import check_columns, check_open
 from fedsyn.protocol.plan import Planned
+from fedsyn.protocol.whole_clients import check_unit
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
 from fedsyn.settings import Node
@@ -32,9 +43,12 @@ class Contract:
 
     Class attributes that a family sets:
         Options: pydantic model of the keys of the `mechanism` node beside `name`.
-        accountant: 'zcdp' (also choices by the exponential mechanism), or 'gaussian' (Gaussian noise only).
+        accountant: 'zcdp' (also choices by the exponential mechanism), 'gaussian' (Gaussian noise only), or 'renyi'
+            (also steps of DP-SGD; the family then defines `accountant_of`).
         central: whether one data holder has all rows (a yardstick, not a federation).
         store: the requests by which it uses a store; empty: it forms sums.
+        own_sizes: whether clients score by their own row counts (`TableClient.size`). Where none does and a whole
+            client is protected, the sum of the counts is released instead of each.
         not_private: why a run is not private, for baselines that read exact data; else empty.
         statement: the privacy statement, with placeholders: {public}, {trust}, {server} (what it sees of a sum),
             {noise} (who draws it), and those of `words`.
@@ -51,6 +65,7 @@ class Contract:
     accountant: ClassVar[str] = "zcdp"
     central: ClassVar[bool] = False
     store: ClassVar[tuple[type[Request], ...]] = ()
+    own_sizes: ClassVar[bool] = False
     not_private: ClassVar[str] = ""
     statement: ClassVar[PrivacyStatement]
     general_words: ClassVar[dict[str, object]] = {}
@@ -87,19 +102,39 @@ class Contract:
         given = self.config.privacy.schema_share
         return min(0.1 * math.sqrt(len(self.finding.schema.open)), 1 / 3) if given is None else given
 
-    # The plan ---------------------------------------------------------------------------------------------------------
+    @property
+    def unit(self) -> Unit:
+        """Whose presence the run hides."""
+        rows = self.config.privacy.rows_per_client
+        return ROW if rows is None else ClientUnit(rows)
+
+    @property
+    def sums_rows(self) -> bool:
+        """Whether private row counts are released as one sum, and no client's by itself."""
+        privacy = self.config.privacy
+        return privacy.unit == "client" and privacy.client_sizes == "private" and not self.own_sizes
+
+    # The plan: what ONE ROW pays, whatever the unit (`fedsyn.privacy.unit`) ------------------------------------------
+
+    def accountant_of(self, budget: PrivacyBudget) -> Accountant:
+        """What adds up the costs of this run for a party with such a budget; all of it is the capacity."""
+        return accountant_for(self.accountant, budget)
 
     @cached_property
     def whole_rho(self) -> float:
         """The run's budget as zCDP of Gaussian releases, as its accountant reckons."""
         budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
-        return Ledger(budget, accountant_for(self.accountant, budget)).remaining_rho
+        return Ledger(budget, self.accountant_of(budget), unit=self.unit).remaining_rho
 
     @property
     def plan_rho(self) -> float:
         """The most that the mechanism has: all but what private sizes cost. Finding a schema leaves it less."""
         privacy = self.config.privacy
         return self.whole_rho * (1.0 if privacy.client_sizes == "public" else 1.0 - privacy.size_share)
+
+    def paid(self, rounds: int) -> int:
+        """Of so many rounds, those that one row pays for: what noise scales divide the budget over."""
+        return rounds_of_one(self.config.federation, rounds)
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """The most that the run's plan has one row pay for a request; a client refuses more.
@@ -176,6 +211,9 @@ class Contract:
     def check(cls, config: RunConfig) -> None:
         """Refuses a configuration that this mechanism cannot run; ConfigError says why."""
         federation, node = config.federation, config.aggregation
+        rounds = getattr(cls.options_of(config), "rounds", None)
+        check_participations(config, rounds, once=bool(cls.store), central=cls.central)
+        check_unit(config, bool(cls.store), cls.central, cls.not_private, cls.accountant)
         if federation.columns is not None and (
             not cls.store
             or cls.central
@@ -221,14 +259,32 @@ class Contract:
                 cost=f"finding what is private of the schema: sums of counts at 1/(2 sigma^2) for each vector that a "
                 f"row is in, over all clients, at most {self.schema_share:g} of rho; of the rest: {filled.cost}",
             )
-        if self.config.privacy.client_sizes == "public":
+        most = self.config.federation.participations
+        if most is not None and not self.store:
+            filled = replace(
+                filled,
+                cost=f"a row's client takes part in at most {most} round(s), which its own ledger keeps to, and a row "
+                f"pays for those only: {filled.cost}",
+            )
+        if self.config.privacy.client_sizes == "private":
+            whose = "the sum of the clients' row counts" if self.sums_rows else "each client's row count"
+            filled = replace(
+                filled,
+                server_sees=f"{whose} with noise, once; {filled.server_sees}",
+                cost=f"the row count once at 1/(2 sigma^2), {self.config.privacy.size_share:g} of rho; of the rest: "
+                f"{filled.cost}",
+            )
+        if not self.unit.caps:
             return filled
-        return replace(
-            filled,
-            server_sees=f"each client's row count with noise, once; {filled.server_sees}",
-            cost=f"the row count once at 1/(2 sigma^2), {self.config.privacy.size_share:g} of rho; of the rest: "
-            f"{filled.cost}",
-        )
+        c = self.unit.rows
+        cost = f"a client pays {c:,}^2 times what is said here for one row: {filled.cost}"
+        return replace(filled, unit=self.unit.text, cost=cost)
+
+    @property
+    def _bounded(self) -> dict[str, int]:
+        """What a ledger names where clients take part in so many rounds only."""
+        most = self.config.federation.participations
+        return {} if most is None else {"participations": most}
 
     def new_ledger(
         self,
@@ -244,16 +300,19 @@ class Contract:
         budget = PrivacyBudget(node.epsilon, node.delta)
         ledger = Ledger(
             budget,
-            accountant_for(self.accountant, budget),
+            self.accountant_of(budget),
             self.filled(aggregation, randomness.label),
             assumptions={
                 "client_sizes": node.client_sizes,
-                "amplification_by_sampling": False,
+                **self.unit.to_dict(),
+                "amplification_by_sampling": self.accountant == "renyi",
                 "seeded": randomness.seeded,
+                **self._bounded,
                 **aggregation.assumptions(),
             },
             noise_by="server",
             record=record,
+            unit=self.unit,
         )
         if randomness.seeded:
             ledger.not_private(randomness.label)
@@ -296,55 +355,14 @@ def _stored(candidates: Candidates, domain: Domain) -> StoredLayout:
     return StoredLayout(stored_cliques(candidates.cliques, domain), domain)
 
 
-def check_columns(config: RunConfig, domain: Domain, workload: Workload) -> None:
-    """Refuses encrypted columns that do not make the workload; ConfigError.
-
-    Raises:
-        ConfigError: columns that are split over holders are not those of the schema, or a clique has more than the two
-            attributes that one product of columns counts.
-    """
-    columns = config.federation.columns
-    if columns is not None:
-        named = {name for held in columns for name in held}
-        unknown, missing = sorted(named - set(domain)), sorted(set(domain) - named)
-        if unknown:
-            raise ConfigError(
-                f"federation.columns: the schema has no column '{unknown[0]}'{nearest(unknown[0], domain)}"
-            )
-        if missing:
-            raise ConfigError(f"federation.columns: no client holds column '{missing[0]}'")
-    if config.aggregation.protocol == "fhe" and config.fhe.compute != "client":
-        large = [clique for clique in workload.cliques if len(clique) > 2]
-        if large:
-            raise ConfigError(
-                f"aggregation.fhe.compute: '{config.fhe.compute}' counts pairs of columns, and the workload has "
-                f"{' x '.join(large[0])}: set workload.degree: 2"
-            )
-
-
-def check_open(config: RunConfig, schema: Schema) -> None:
-    """ConfigError where a schema's constraints do not fit into the model, or its private values cannot be found."""
-    require_room(schema.domain, config.inference)
-    if not schema.open:
-        return
-    names = list(schema.open)
-    what = f"data.schema: '{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-    what += " have private values, which are found by noisy sums of all clients' counts"
-    if config.aggregation.protocol not in ("plain", "secagg"):
-        raise ConfigError(
-            f"{what}; aggregation.protocol: {config.aggregation.protocol} forms none; allowed: plain, secagg"
-        )
-    if config.federation.columns is not None:
-        raise ConfigError(f"{what}; columns that are split over holders (federation.columns) have none")
-
-
 def public_facts(config: RunConfig) -> str:
     """The `public` line of a privacy statement under this configuration."""
-    sizes = (
-        ", and the clients' row counts"
-        if config.privacy.client_sizes == "public"
-        else " (row counts are private: each client releases its own once, with noise)"
-    )
+    privacy = config.privacy
+    sizes = " (row counts are private: each client releases its own once, with noise)"
+    if privacy.client_sizes == "public":
+        sizes = ", and the clients' row counts"
+    elif privacy.unit == "client":
+        sizes = " (row counts are private: released with noise, once)"
     return f"schema with bounds and bins, workload, configuration, who takes part in which round{sizes}"
 
 

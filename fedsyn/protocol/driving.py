@@ -16,10 +16,10 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
 from fedsyn.flower.loop import OwnLoop
-from fedsyn.flower.patient import PatientGrid
-from fedsyn.privacy import Ledger, PrivacyBudget, Release, accountant_for, sigma_for_rho
+from fedsyn.privacy import Ledger, PrivacyBudget, Release, sigma_for_rho
 from fedsyn.protocol import joining
-from fedsyn.protocol.client import Join, Sizes
+from fedsyn.protocol.client import Join, Rows, Sizes
+from fedsyn.protocol.cohorts import NOBODY_LEFT, Cohorts
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.joining import Participant
@@ -73,6 +73,7 @@ class Driver(OwnLoop):
         self._observer, self._after = observer, after
         self._requests = self._sums = 0  # so far; randomness is keyed by their number
         self.clients: dict[int, Participant] = {}
+        self.cohorts = Cohorts(self.config.federation)
         self.records: list[RoundRecord] = [RoundRecord(0)]
         self.costs: list[RoundCosts] = [RoundCosts(0)]
         self._returning: Returning | None = None  # of a run that is resumed
@@ -111,7 +112,7 @@ class Driver(OwnLoop):
 
     def party_ledger(self, party: int) -> Ledger:
         """The ledger of a party that this server plays in a simulation."""
-        return Ledger(self.budget, accountant_for(self.contract.accountant, self.budget), noise_by=f"party {party}")
+        return Ledger(self.budget, self.contract.accountant_of(self.budget), noise_by=f"party {party}")
 
     # What a protocol uses --------------------------------------------------------------------------------------------
 
@@ -135,14 +136,9 @@ class Driver(OwnLoop):
         return tuple(sorted(self.clients))
 
     def sample(self, participation: float) -> tuple[int, ...]:
-        """A round's cohort: each client with probability `participation`, independently, at least the minimum.
-
-        A cohort below the minimum is drawn again. Sampling is not used for privacy amplification, so conditioning on
-        a large enough cohort costs nothing. With p = 1 nothing is drawn.
-        """
-        everyone, minimum = self.everyone(), self.config.federation.minimum_cohort
-        source = self.randomness.ordinary("cohort", self.round)
-        cohort = everyone if participation >= 1.0 else joining.sampled(everyone, participation, minimum, source)
+        """A round's cohort (`fedsyn.protocol.cohorts`). Nothing rests on chance here: no amplification is claimed."""
+        cohort = self.cohorts.draw(self.everyone(), participation, self.randomness.ordinary("cohort", self.round))
+        self.record.notes += [] if cohort else [NOBODY_LEFT]
         self.record.cohort = list(cohort)
         return cohort
 
@@ -210,10 +206,11 @@ class Driver(OwnLoop):
         self.recorder.begin(number, lambda: self._memory(None)[0], self._remember)
         before = len(self.ledger.releases)
         answer: Summed | dict[int, Reply]
-        if isinstance(yielded, Sum):
-            answer = self._sum(yielded, sums, grid, timeout)
-        else:
-            answer = self._ask(yielded, grid, timeout)
+        with self.ledger.among(self.cohorts.apart(yielded.cohort, self.clients)):
+            if isinstance(yielded, Sum):
+                answer = self._sum(yielded, sums, grid, timeout)
+            else:
+                answer = self._ask(yielded, grid, timeout)
         self.ledger.reenter(self.recorder.unneeded())
         entered = self.ledger.releases[before:]
         self.recorder.end(number, answer, entered, self.record, self.costs[-1], self._memory(self.recorder.known))
@@ -353,7 +350,7 @@ class Driver(OwnLoop):
         self.clients = joining.provisional(nodes)
         self.record.cohort = sorted(self.clients)
         replies = self._ask(Ask(list(self.clients), Join(schema_hash=self.schema_hash)), grid, timeout)
-        _told_again(grid, {k: client.node for k, client in self.clients.items()}, replies)
+        joining.told_again(grid, {k: client.node for k, client in self.clients.items()}, replies)
         reasons = [reason for _, reason in sorted(self.record.dropped.items(), reverse=True)]  # node by node
         self.record.dropped = {}  # under provisional ids
         self.clients, refused = joining.joined(self.clients, replies, public)
@@ -368,7 +365,7 @@ class Driver(OwnLoop):
         envelope = Envelope(request.name, request.kind, 0, self.config.sha256, request.model_dump())
         exchange = Exchange(grid, nodes, envelope, timeout, self.costs[-1], lambda _, reason: why.append(reason))
         replies = exchange([])
-        _told_again(grid, nodes, replies)
+        joining.told_again(grid, nodes, replies)
         return replies, why
 
     def announce(self, share: float) -> None:
@@ -377,24 +374,20 @@ class Driver(OwnLoop):
             kept.announce(self.ledger.remaining_rho * (1 - share))
 
     def _release_sizes(self, grid: Grid, timeout: float) -> None:
-        """Private sizes: every client releases its own row count once, paid from the run's budget.
+        """Private sizes: every client releases its own row count once, or all of them their sum, from the run's budget.
 
         One row sits at one client, so the releases of all clients together cost one of them (parallel composition).
         """
         sigma = sigma_for_rho(self.config.privacy.size_share * self.ledger.remaining_rho)
+        if self.contract.sums_rows:
+            sums = self.answer(Sum(list(self.clients), Rows(), sigma), grid, timeout)
+            self.clients = joining.with_even_sizes(self.clients, sums)
+            return
         replies = self.answer(Ask(list(self.clients), Sizes(sigma=sigma)), grid, timeout)
         assert isinstance(replies, dict)
         self.clients = joining.with_released_sizes(self.clients, replies, self.drop)
         if len(self.clients) < max(1, self.config.federation.minimum_cohort):
             raise RunError("too few clients released their size")
-
-
-def _told_again(grid: Grid, nodes: Mapping[int, int], replies: Mapping[int, Reply]) -> None:
-    """Tells a Grid that cares which nodes answer an identical request as before, and pay once."""
-    if isinstance(grid, PatientGrid):
-        for key, reply in replies.items():
-            if reply.params.get(joining.AGAIN) is True:
-                grid.answers_again(nodes[key])
 
 
 __all__ = ["Driver", "Steps"]

@@ -9,8 +9,8 @@ from typing import Any
 
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, accountant_for, sigma_for_rho
-from fedsyn.protocol.client import Join, Sizes, TableClient
+from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, sigma_for_rho
+from fedsyn.protocol.client import Join, Rows, Sizes, TableClient
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.finding import requests_of
 from fedsyn.schema import Schema
@@ -140,15 +140,15 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     if schema is not None and schema.open:
         contract.opened(schema)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-    accountant = accountant_for(contract.accountant, budget)
+    accountant = contract.accountant_of(budget)
     aggregation = contract.trusted(config)
     sampler = "seeded: a simulation, not private" if config.runtime.seed is not None else "the operating system's"
     statement = contract.filled(aggregation, sampler)
-    ledger = Ledger(budget, accountant, assumptions={"client_sizes": config.privacy.client_sizes})
+    ledger = Ledger(budget, accountant, assumptions={"client_sizes": config.privacy.client_sizes}, unit=contract.unit)
     private = config.privacy.client_sizes == "private"
-    first: list[type[Request]] = [Join, Sizes] if private else [Join]
+    first: list[type[Request]] = [Join, Rows if contract.sums_rows else Sizes] if private else [Join]
     first += [] if contract.finding is None else requests_of(contract.finding)
-    own = [r for r in client.requests.values() if r not in (Join, Sizes)]
+    own = [r for r in client.requests.values() if r not in (Join, Sizes, Rows)]
     own += [r for r in contract.store if r not in own]  # of the store, which no client answers
     node = config.aggregation
     cards = [*(node.parties or ()), *([node.crypto] if node.crypto is not None else [])]

@@ -26,9 +26,9 @@ from fedsyn.errors import BudgetExceeded, ProtocolError, SchemaError
 from fedsyn.finding.facts import Finding
 from fedsyn.finding.prefixes import SYMBOLS, level_counts
 from fedsyn.finding.universe import histogram
-from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
+from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import Answer, Join, Sizes, TableClient, answers, shared_contract
+from fedsyn.protocol.client import Answer, Join, Rows, Sizes, TableClient, answers, shared_contract
 from fedsyn.protocol.contract import Contract
 from fedsyn.schema.own_rows import OwnRows
 from fedsyn.wire.envelope import Arrays, Envelope
@@ -75,6 +75,7 @@ class FindRanges(SumRequest):
     """The rows of every open ordered column by sign and power of two, between what is public of its bounds."""
 
     name = "find-ranges"
+    takes_part = False
     leaves = "counts of c open columns over a public universe, in a sum; once"
     costs = "c vectors of sensitivity 1 (a row is in one bucket of each): rho c/(2 sigma^2), mu^2 twice that"
 
@@ -87,6 +88,7 @@ class FindBins(SumRequest):
     """The rows of every column whose bins are found, in the cells of a grid and in blocks of 4, 16, 64, ... of them."""
 
     name = "find-bins"
+    takes_part = False
     leaves = "counts of a grid over the released range of each such column, at L widths in all, in a sum; once"
     costs = "L vectors of sensitivity 1 (a row is in one block of each width): rho L/(2 sigma^2), mu^2 twice that"
 
@@ -103,6 +105,7 @@ class FindCategories(SumRequest):
     """The rows whose text begins with some prefixes, by the byte that follows, or the end, in every open column."""
 
     name = "find-categories"
+    takes_part = False
     leaves = "counts of the continuations of released prefixes of c open columns, in a sum; once for each length"
     costs = "c vectors of sensitivity 1 (a row has one text, so one prefix and one byte): rho c/(2 sigma^2) a length"
 
@@ -117,6 +120,7 @@ class Close(AskRequest):
     """What was found: from here on the schema is closed, and the mechanism begins."""
 
     name = "close"
+    takes_part = False
     leaves = "nothing"
     costs = "nothing: the reply depends on no row"
 
@@ -141,7 +145,7 @@ class FindingClient(TableClient):
         self._family = family
         super().__init__(config, holder)
         assert holder.open_schema is not None and holder.own is not None
-        self.own: OwnRows = holder.own
+        self.own: OwnRows = holder.own if self.kept is None else holder.own.taken(self.kept)
 
     def agreed(self, config: RunConfig, holder: Holder) -> Contract:
         """The mechanism's contract on the open schema: placeholders, and what is to be found."""
@@ -187,11 +191,10 @@ class FindingClient(TableClient):
 
         Of the run's budget, not of this holder's own, which may be less: that one its ledger keeps to.
         """
-        budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
-        found = [r for r in self.ledger.releases if r.name.startswith("find-")]
-        others = math.fsum(r.rho for r in self.ledger.releases if r not in found)
-        whole = Ledger(budget, accountant_for(self.contract.accountant, budget)).remaining_rho - others
-        if math.fsum([rho, *(r.rho - r.extra for r in found)]) > self.contract.schema_share * whole * _ROOM:
+        unit, found = self.ledger.unit, [r for r in self.ledger.releases if r.name.startswith("find-")]
+        others = math.fsum(r.rho for r in self.ledger.releases if r not in found) / unit.factor
+        whole = self.contract.whole_rho - others
+        if math.fsum([rho, *map(unit.row_rho, found)]) > self.contract.schema_share * whole * _ROOM:
             raise BudgetExceeded("this would cost more than privacy.schema_share of the budget; nothing was released")
 
     @answers(FindRanges)
@@ -268,7 +271,7 @@ def requests_of(finding: Finding) -> list[type[Request]]:
 
 
 # Nothing of a mechanism is answered before it begins.
-_BEFORE = {request.name for request in (Join, Sizes, FindRanges, FindBins, FindCategories, Close)}
+_BEFORE = {request.name for request in (Join, Sizes, Rows, FindRanges, FindBins, FindCategories, Close)}
 for _name in set(FindingClient.requests) - _BEFORE:
     del FindingClient.requests[_name], FindingClient._methods[_name]
 

@@ -12,9 +12,11 @@ import numpy as np
 from fedsyn.config import FederationNode
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
+from fedsyn.flower.patient import PatientGrid
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.wire.envelope import WAITS, Reply
 from fedsyn.wire.holder import MOST_PARTITIONS
+from fedsyn.wire.requests import Summed
 
 #: Seconds after which a node that waits for its holder is asked again.
 PAUSE = 5.0
@@ -139,6 +141,26 @@ def with_released_sizes(
         else:
             drop(partition, "the released row count is not a positive number")
     return known
+
+
+def with_even_sizes(clients: Mapping[int, Participant], sums: Summed) -> dict[int, Participant]:
+    """The clients with the noisy sum of their row counts, an even part each: more of it nobody knows.
+
+    Raises:
+        RunError: too few clients contributed.
+    """
+    if not sums.opened:
+        raise RunError("too few clients contributed to the sum of their row counts")
+    rows = max(1.0, float(sums.arrays[0][0])) / len(sums.contributors)
+    return {k: replace(client, rows=rows) for k, client in clients.items()}
+
+
+def told_again(grid: Grid, nodes: Mapping[int, int], replies: Mapping[int, Reply]) -> None:
+    """Tells a Grid that cares which nodes answer an identical request as before, and pay once."""
+    if isinstance(grid, PatientGrid):
+        for key, reply in replies.items():
+            if reply.params.get(AGAIN) is True:
+                grid.answers_again(nodes[key])
 
 
 def read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:

@@ -51,7 +51,7 @@ def require_planned(planned: Planned, name: str, rho: float, ledger: Ledger) -> 
     if not rho <= planned.once * _ROOM:
         raise ProtocolError(f"'{name}' asks for less noise than the run's plan has for it")
     if planned.in_all < math.inf:
-        before = (release.rho - release.extra for release in ledger.releases if release.name == name)
+        before = (ledger.unit.row_rho(release) for release in ledger.releases if release.name == name)
         if not math.fsum([rho, *before]) <= planned.in_all * _ROOM:
             raise ProtocolError(f"'{name}' was asked as often as the run's plan has it, or for more than is left of it")
 

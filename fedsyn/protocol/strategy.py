@@ -19,6 +19,7 @@ from fedsyn.flower.messages import array_record
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.fitting import estimate_config
+from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.driving import Driver, Steps
 from fedsyn.protocol.joining import Participant
@@ -35,6 +36,8 @@ class MechanismStrategy(Driver):
 
     Class attributes that a mechanism sets:
         Client: its client half, whose contract (options, accountant, requests, statement) this half works under.
+        until_noise: whether its fits end when the noise explains what is left, unless the run's `inference` says.
+        shrinks: whether they are pulled towards the independent model, unless the run's `inference` says.
 
     Args:
         config: the run's configuration.
@@ -47,6 +50,8 @@ class MechanismStrategy(Driver):
     """
 
     Client: ClassVar[type[TableClient]]
+    until_noise: ClassVar[bool] = False
+    shrinks: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -95,31 +100,58 @@ class MechanismStrategy(Driver):
         """Puts the chosen cliques into the round's record."""
         self.record.selected = [" × ".join(clique) for clique in cliques]
 
-    def estimate(self, measurements: Sequence[Measurement], last: bool = False) -> None:
+    def estimate(
+        self, measurements: Sequence[Measurement], last: bool = False, pseudo_records: float | None = None
+    ) -> None:
         """Fits `self.model` to the measurements, starting from the previous model, with the clients' total rows.
 
         The mechanism's options `iterations` and `final_iterations` say how long, unless the run's `inference` does, and
         where it has no such options the fit's own default. Without measurements nothing happens.
+
+        Args:
+            measurements: all of the run so far.
+            last: whether this is the model that is handed on.
+            pseudo_records: kappa, where the mechanism knows better than its measurements.
         """
         if not measurements:
             return
         node, own = self.config.inference, self.options
         name = "final_iterations" if last else "iterations"
         iterations = getattr(node, name) or getattr(own, name, EstimateConfig.iterations)
+        settings = estimate_config(node, iterations, until_noise=self.until_noise)
         with self.timed("estimate"):
             fitted = self.recorder.past("model")
             if fitted is not None:
                 self.model = Model.from_arrays(self.domain, fitted["arrays"])
                 return
+            prior, kappa = self.pull(measurements, settings, pseudo_records)
             self.model = estimate(
                 self.domain,
                 measurements,
                 total=self.total,
-                config=estimate_config(node, iterations),
+                config=settings,
                 warm_start=self.model,
+                prior=prior,
+                shrinkage=kappa,
             )
         if self.recorder.is_on:
             self.recorder.add("model", arrays=self.model.to_arrays())
+
+    def pull(
+        self, measurements: Sequence[Measurement], settings: EstimateConfig, pseudo_records: float | None
+    ) -> tuple[Model | None, float]:
+        """What the fit is pulled towards, the model of the one-way marginals alone, and how hard."""
+        asked: float | str | None = self.config.inference.shrinkage
+        if asked is None:
+            asked = "released" if self.shrinks and settings.engine == "native" else 0.0
+        joint = any(len(m.clique) > 1 for m in measurements)
+        if not (asked and joint):
+            return None, 0.0
+        one_way = [m for m in measurements if len(m.clique) == 1]
+        prior = estimate(self.domain, one_way, total=self.total, config=settings)
+        if isinstance(asked, float | int):
+            return prior, float(asked)
+        return prior, of_measurements(measurements, prior) if pseudo_records is None else pseudo_records
 
     # Driving ----------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedsyn.evaluation import all_metrics, verdicts
 from fedsyn.evaluation.quality import Quality
+from fedsyn.privacy import unit_from_dict
 from fedsyn.report.charts import Links, Marginal, associations, budget, by_round, graph, marginals
 from fedsyn.report.html import Page, listed, settings
 from fedsyn.report.quality_page import DEFINITIONS, how_good, not_for_publication, quality_cards, quality_sections
@@ -134,7 +135,8 @@ def odds(facts: RunFacts) -> str:
         f"delta = {ledger['delta']:g}. {ledger['adjacency'].capitalize()}."
     )
     if "epsilon_replace_one" in ledger:
-        text += f" Where a row can only be exchanged for another, epsilon is {ledger['epsilon_replace_one']:.4g}."
+        exchanged = unit_from_dict(ledger).exchanged
+        text += f" Where {exchanged}, epsilon is {ledger['epsilon_replace_one']:.4g}."
     return paragraph(text)
 
 
@@ -191,15 +193,20 @@ def alarms(facts: RunFacts) -> list[tuple[str, str]]:
                 f"It was released with noise of standard deviation {sizes[0]['sigma']:.4g} a holder.",
             )
         )
+    summed = [release for release in ledger["releases"] if release["name"] == "rows" and "sigma" in release]
+    if rows is not None and summed and summed[0]["sigma"] >= rows / 2:
+        said = f"It was released with noise of standard deviation {summed[0]['sigma']:.4g}."
+        found.append(("The number of rows is not known.", said))
     return found
 
 
 def _least_noise(ledger: Mapping[str, Any]) -> float | None:
-    """The smallest noise of a count, in rows: sigma by unit of sensitivity, of the releases other than row counts."""
+    """The smallest noise of a count, in rows: sigma by what one row moves, of the releases other than row counts."""
+    rows = unit_from_dict(ledger).rows
     noisy = [
-        release["sigma"] / release["sensitivity"]
+        rows * release["sigma"] / release["sensitivity"]
         for release in ledger["releases"]
-        if "sigma" in release and release["name"] != "sizes" and release["sensitivity"] > 0
+        if "sigma" in release and release["name"] not in ("sizes", "rows") and release["sensitivity"] > 0
     ]
     return min(noisy, default=None)
 
@@ -281,11 +288,24 @@ def _privacy(page: Page, facts: RunFacts) -> None:
     releases, whole = ledger["releases"], max(float(ledger["rho"]), 1e-300)
     if releases:
         unspent = 1 - ledger["spent"] / ledger["capacity"] if ledger["capacity"] > 0 else 0.0
-        page.figure(budget(spending(releases, whole, max(unspent, 0.0)), unspent))
+        paid = of_one_client(releases)
+        page.figure(budget(spending(paid, whole, max(unspent, 0.0)), unspent))
+        if len(paid) < len(releases):
+            page.add(paragraph("Shown is what a row pays whose client paid most; others took part in other rounds."))
     page.add(table(("", ""), listed(ledger["statement"] or {}), caption="The privacy statement"))
     head = ("round", "release", "mechanism", "scale", "count", "rho", "noise by")
     every = table(head, (_release(release) for release in releases), caption="Every release of the ledger")
     page.add(f"<details><summary>Every release ({len(releases)})</summary>{every}</details>")
+
+
+def of_one_client(releases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those that concern the client which pays most, where releases name clients; else all."""
+    paid: dict[int, float] = {}
+    for release in releases:
+        for client in release.get("clients", ()):
+            paid[client] = paid.get(client, 0.0) + release["rho"]
+    most = max(sorted(paid), key=lambda k: paid[k], default=None)
+    return [r for r in releases if most is None or most in r.get("clients", (most,))]
 
 
 def spending(releases: Sequence[Mapping[str, Any]], whole: float, unspent: float) -> list[tuple[int, str, float]]:

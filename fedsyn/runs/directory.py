@@ -14,7 +14,7 @@ import numpy as np
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError, InputError, RunError
-from fedsyn.inference import EmpiricalModel, Model, read_model
+from fedsyn.inference import AnyModel, read_model
 from fedsyn.report.html import read_facts
 
 # A simulation's scores beside the real rows, and the scale of its metrics. It is not for publication.
@@ -91,14 +91,14 @@ def drop_tables(out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def save_model(path: Path | BinaryIO, model: Model | EmpiricalModel) -> None:
+def save_model(path: Path | BinaryIO, model: AnyModel) -> None:
     """model.npz: the model's arrays (potentials or rows) and, as JSON in bytes, its domain. Readable without pickle."""
     facts = {"format": FORMAT, **model.domain.describe()}
     arrays: dict[str, Any] = dict(model.to_arrays())
     np.savez_compressed(path, domain=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
 
 
-def load_model(path: Path | str) -> Model | EmpiricalModel:
+def load_model(path: Path | str) -> AnyModel:
     """Inverse of `save_model`."""
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}

@@ -16,7 +16,7 @@ from fedsyn.config import RunConfig
 from fedsyn.evaluation import EvaluationInput, column_ranges, evaluate, label_values
 from fedsyn.evaluation.quality import quality
 from fedsyn.evaluation.scales import scales
-from fedsyn.inference import EmpiricalModel, Model
+from fedsyn.inference import AnyModel
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.runs.directory import save_model, write_json
 from fedsyn.runs.prepare import Prepared, randomness_of
@@ -75,7 +75,7 @@ def compare(config: RunConfig, prepared: Prepared, data: EvaluationInput, out: P
 def evaluation_input(
     prepared: Prepared,
     strategy: MechanismStrategy,
-    model: Model | EmpiricalModel,
+    model: AnyModel,
     synthetic: npt.NDArray[np.integer] | None,
 ) -> EvaluationInput:
     """A simulation's real rows beside its model and synthetic rows."""

@@ -20,7 +20,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, SchemaError
 from fedsyn.finding.facts import Finding
 from fedsyn.inference.capacity import require_room
-from fedsyn.protocol.contract import check_open
+from fedsyn.protocol.columns import check_open
 from fedsyn.schema import Schema
 from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
 

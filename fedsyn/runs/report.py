@@ -17,7 +17,7 @@ from fedsyn.errors import FedsynError, InputError
 from fedsyn.evaluation.labels import axis_labels
 from fedsyn.evaluation.quality import Quality, quality
 from fedsyn.evaluation.scores import Grouping, association, shares
-from fedsyn.inference import EmpiricalModel, Model
+from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import load_config
 from fedsyn.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.report.html import read_facts, read_rounds
@@ -181,7 +181,7 @@ def _schema(config: RunConfig, out: Path) -> Schema:
     return Schema.load(kept) if kept.is_file() else public_schema(config)
 
 
-def _rows(config: RunConfig, model: Model | EmpiricalModel | None) -> int | None:
+def _rows(config: RunConfig, model: AnyModel | None) -> int | None:
     if config.synthesis.rows is not None or model is None:
         return config.synthesis.rows
     return max(1, round(model.total))
@@ -224,9 +224,9 @@ def _alone(schema: Schema, codes: Codes) -> tuple[list[Marginal], Links]:
     return marginals, links
 
 
-def _edges(model: Model | EmpiricalModel, schema: Schema | None) -> list[tuple[str, str, float]] | None:
-    """Pairs of columns that share a potential, with their association in the model; None of a model that is a table."""
-    if isinstance(model, EmpiricalModel):
+def _edges(model: AnyModel, schema: Schema | None) -> list[tuple[str, str, float]] | None:
+    """Pairs of columns that share a potential, with their association in the model; None where it has no potentials."""
+    if not isinstance(model, Model):
         return None
     pairs = sorted({pair for clique in model.potentials for pair in combinations(model.domain.canonical(clique), 2)})
     if not pairs:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fedsyn.data.spool import RowSpool
 from fedsyn.data.writers import table_writer
 from fedsyn.errors import ConfigError
-from fedsyn.inference import EmpiricalModel, Model
+from fedsyn.inference import AnyModel, EmpiricalModel
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
 
@@ -38,7 +38,7 @@ Make = Callable[[], npt.NDArray[np.integer]]
 def write_synthetic(
     path: Path | BinaryIO,
     schema: Schema,
-    model: Model | EmpiricalModel,
+    model: AnyModel,
     rows: int,
     randomness: Randomness,
     *,
@@ -75,9 +75,7 @@ def require_room(folder: Path, schema: Schema, rows: int, format: str = "csv") -
         )
 
 
-def batches(
-    model: Model | EmpiricalModel, rows: int, randomness: Randomness
-) -> Iterator[tuple[Make, np.random.Generator]]:
+def batches(model: AnyModel, rows: int, randomness: Randomness) -> Iterator[tuple[Make, np.random.Generator]]:
     """What makes the codes of each batch, and the generator from which the batch is decoded afterwards."""
     rng = randomness.ordinary("synthesize")
     if rows <= BATCH:

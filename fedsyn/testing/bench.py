@@ -20,16 +20,19 @@ Check = TypeVar("Check", bound=Callable[..., None])
 Nodes = Mapping[str, Mapping[str, Any]]
 
 _PRIVATE = {"privacy": {"client_sizes": "private"}}
+_CLIENT = {"privacy": {"client_sizes": "private", "unit": "client", "rows_per_client": 3, "epsilon": 10.0}}
 _LOCAL = {"aggregation": {"noise": "local"}}
 _DISTRIBUTED = {"aggregation": {"noise": "distributed"}}
 #: What a check changes in the configuration, by the name that a report gives it.
 SETTINGS: Mapping[str, Nodes] = {
     "as configured": {},
     "sampled cohorts": {"federation": {"participation": 0.6}},
+    "one round a client": {"federation": {"participation": 0.5, "participations": 1}},
     "private sizes": _PRIVATE,
     "local noise": _LOCAL,
     "distributed noise": _DISTRIBUTED,
     "private sizes and local noise": _PRIVATE | _LOCAL,
+    "a client as the unit": _CLIENT,
     "private sizes and distributed noise": _PRIVATE | _DISTRIBUTED,
 }
 

@@ -104,6 +104,16 @@ class TapedLedger(Ledger):
         release = self.releases[-1]
         return self.tape.enter(self.party, _draw("gaussian", release, inputs, output))
 
+    def sampled_gaussian(self, total: Any, **arguments: Any) -> Any:
+        """What enters is the sum over ALL rows: by whichever of them is sampled, one moves it no farther."""
+        self.tape.inside += 1
+        try:
+            output = super().sampled_gaussian(total, **arguments)
+        finally:
+            self.tape.inside -= 1
+        inputs = (np.array(total(np.arange(arguments["rows"]))),)
+        return self.tape.enter(self.party, _draw("sampled gaussian", self.releases[-1], inputs, output))
+
     def distributed(self, values: Any, **arguments: Any) -> Any:
         self.tape.inside += 1
         try:
@@ -112,7 +122,7 @@ class TapedLedger(Ledger):
             self.tape.inside -= 1
         # One vector of all the sum's arrays: a row that touches `count` of them moves it by sqrt(count) as much.
         count = int(arguments["count"])
-        moves = float(arguments["sensitivity"] * np.sqrt(count))
+        moves = float(self.unit.rows * arguments["sensitivity"] * np.sqrt(count))
         facts = (arguments["name"], arguments["round"], (np.array(values),), moves, min(1, count))
         draw = Draw("distributed", *facts, arguments.get("replaced", TWICE), output)
         return self.tape.enter(self.party, draw)

@@ -74,6 +74,8 @@ class Request(BaseModel):
         kind: how it is yielded.
         leaves: what leaves a client, for people.
         costs: what answering costs one row, for people.
+        takes_part: whether who answers it takes part in a round (`federation.participations`); what everybody is asked
+            before the first one is none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -82,6 +84,7 @@ class Request(BaseModel):
     kind: ClassVar[str]
     leaves: ClassVar[str]
     costs: ClassVar[str]
+    takes_part: ClassVar[bool] = True
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -1,7 +1,7 @@
-"""Whole runs of the registered mechanisms, audited: can an adversary tell from them whether one row was there?
+"""Whole runs of the registered mechanisms, audited: can an adversary tell whether one row, or a client's, was there?
 
 `transcripts.py` says what is seen, `attack.py` what is concluded from it and how often an honest build is blamed (below
-1e-6 for all tests here together). Half of the tests are of the audit itself: builds that are broken in one place must
+2e-6 for all tests here together). Half of the tests are of the audit itself: builds that are broken in one place must
 be caught. An audit finds errors that show for one row of one table; it does not prove a guarantee.
 """
 
@@ -18,8 +18,9 @@ from transcripts import Case, Transcript, transcripts
 
 from fedsyn import registry
 from fedsyn.plugins.clients.flaim_baselines import FedNaiveBayesClient
-from fedsyn.privacy import _noise
+from fedsyn.privacy import ClientUnit, _noise
 from fedsyn.protocol.client import Sizes, answers
+from fedsyn.registry import contract_class
 from fedsyn.wire.holder import Call
 
 DELTA = 0.01
@@ -40,6 +41,9 @@ AUDITS = {
         Case("augflaim", "server", ROUNDS),
         Case("flaim_random", "distributed", ROUNDS),
         Case("fed_naive_bayes", "local", ROUNDS),
+        # Every row is sampled, and its gradient is longer than the clipping norm: the canary then shows in full. What
+        # sampling hides of it is arithmetic (tests/unit/test_privacy_renyi.py).
+        Case("fed_dp_ctgan", "local", {**ROUNDS, "rate": 1.0, "clip": 0.01, "hidden": 8, "components": 10}),
         Case("distributed_aim", "distributed", ROUNDS),
         Case("sketch_aim", "local", {**ROUNDS, "marginals": 3}),
         Case("mst", "server"),
@@ -49,6 +53,14 @@ AUDITS = {
         Case("ada_fed_privsyn", "distributed", {"fraction": 1.0, "every": 1}, shape=WIDE),
     )
 }
+# A whole client as the canary: every mechanism that may have it as the unit.
+CAP = 4
+CLIENT_AUDITS = {
+    name: replace(case, cap=CAP)
+    for name, case in AUDITS.items()
+    if not contract_class(name).store and not contract_class(name).central
+}
+CLIENT_FEW = ("sketch_aim",)  # by default
 NOT_AUDITED = {"augflaim_oracle": "its clients read the pooled table: not private, and its ledger says so"}
 
 
@@ -83,6 +95,23 @@ def test_audit(case: Case) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", AUDITS.values(), ids=AUDITS)
 def test_audit_of_many_runs(case: Case) -> None:
+    audit(case, MANY_EPSILON, MANY)
+
+
+@pytest.mark.parametrize("name", CLIENT_FEW)
+def test_audit_of_a_whole_client(name: str) -> None:
+    audit(CLIENT_AUDITS[name], FEW_EPSILON, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CLIENT_AUDITS.keys() - set(CLIENT_FEW)))
+def test_audit_of_a_whole_client_by_the_other_mechanisms(name: str) -> None:
+    audit(CLIENT_AUDITS[name], FEW_EPSILON, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CLIENT_AUDITS.values(), ids=CLIENT_AUDITS)
+def test_audit_of_a_whole_client_in_many_runs(case: Case) -> None:
     audit(case, MANY_EPSILON, MANY)
 
 
@@ -154,6 +183,31 @@ class TellsItsSize(FedNaiveBayesClient):
     @answers(Sizes)
     def sizes(self, call: Call[Sizes]) -> tuple[list[Any], dict[str, Any]]:
         return [], {"rows": float(len(self.codes))}
+
+
+class BringsAllItsRows(FedNaiveBayesClient):
+    """Takes part with every row, twice as many as the cap has."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.codes = self.holder.codes
+
+
+def whole_client() -> list[Transcript]:
+    return transcripts(Case("fed_naive_bayes", "server", ROUNDS, cap=CAP), FEW_EPSILON, DELTA, FEW)
+
+
+def test_a_client_that_is_not_capped_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert violated(whole_client(), FEW_EPSILON, DELTA) == {}
+    break_client(monkeypatch, BringsAllItsRows)
+    assert "divergence" in violated(whole_client(), FEW_EPSILON, DELTA)
+
+
+@pytest.mark.thorough
+def test_a_ledger_that_accounts_for_one_row_of_a_client_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClientUnit, "entered", lambda self, release: release)
+    monkeypatch.setattr(ClientUnit, "factor", 1.0)
+    assert "divergence" in violated(whole_client(), FEW_EPSILON, DELTA)
 
 
 def test_a_sensitivity_that_is_understated_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,12 @@
 """What an adversary sees of a whole run, and how much likelier it is in the world where it happened.
 
 The only file of the audits that knows the harness. Two worlds: a small federation, and the same one with one row more
-at client 0 (the canary). A run takes place in one of them, unseeded: its noise is the operating system's. It is then
-replayed in the other world with every released value held fixed. That gives, for each release, what would have been
-released there given the same past; and the log ratio of the whole transcript is the sum over its releases, each given
-what came before (the chain rule), however adaptively they were asked for. Whatever else the server sees of the run
-(requests, replies to an `Ask`, the model) must come out the same in the replay; if anything does not, the adversary
+at client 0 (the canary). Where a whole client is the unit, client 0 itself is the canary: it has all of its rows, more
+of them than may take part, or none. A run takes place in one of them, unseeded: its noise is the operating system's. It
+is then replayed in the other world with every released value held fixed. That gives, for each release, what would have
+been released there given the same past; and the log ratio of the whole transcript is the sum over its releases, each
+given what came before (the chain rule), however adaptively they were asked for. Whatever else the server sees of the
+run (requests, replies to an `Ask`, the model) must come out the same in the replay; if anything does not, the adversary
 knows the world for certain and the log ratio is infinite.
 
 *Claims.* sigma, epsilon and sensitivity are read from the server's ledger, which is what a run publishes, not from
@@ -59,12 +60,14 @@ class Case:
         noise: who draws the noise of a sum.
         options: of the mechanism. Fits take one step only: the audit is about what is released, not about its use.
         shape: values of the table's attributes. Equal ones leave the choices open: AIM's penalty counts cells.
+        cap: the most rows that a client takes part with, where a whole client is the unit.
     """
 
     mechanism: str
     noise: str
     options: Mapping[str, Any] = field(default_factory=dict)
     shape: tuple[int, ...] = (4, 4, 4)
+    cap: int | None = None
 
     @property
     def clients(self) -> int:
@@ -74,19 +77,23 @@ class Case:
         steps = ("iterations", "final_iterations", "local_iterations", "gum_iterations")
         known = contract_class(self.mechanism).Options.model_fields
         options = {**{name: 1 for name in steps if name in known}, **self.options}
+        unit = {} if self.cap is None else {"unit": "client", "rows_per_client": self.cap}
         return config_of(
             self.mechanism,
             self.clients,
             options,
-            privacy={"epsilon": epsilon, "delta": delta, "client_sizes": "private"},
+            privacy={"epsilon": epsilon, "delta": delta, "client_sizes": "private", **unit},
             aggregation={"noise": self.noise, "corrupted": 0.0, "dropout": 0.0},
             runtime={"seed": None},
         )
 
 
 @lru_cache(maxsize=4)
-def worlds(shape: tuple[int, ...], clients: int) -> tuple[Federation, Federation]:
-    """A federation without and with the canary, a row in a cell where few others are, at client 0."""
+def worlds(shape: tuple[int, ...], clients: int, cap: int | None = None) -> tuple[Federation, Federation]:
+    """A federation without and with the canary, a row in a cell where few others are, at client 0.
+
+    With a cap the canary is client 0 with twice as many such rows, against one that has none.
+    """
     columns = {f"x{i}": NumericColumn(lower=0, upper=size - 1, dtype="integer") for i, size in enumerate(shape)}
     schema = Schema(columns=columns)
     rng = np.random.default_rng(20240501)
@@ -94,6 +101,9 @@ def worlds(shape: tuple[int, ...], clients: int) -> tuple[Federation, Federation
     table = AwkwardTable("audit", schema, schema.decode(codes, rng))
     without = Federation(table, tuple(codes[k::clients] for k in range(clients)))
     canary = (np.array(shape) - 1)[None, :].astype(codes.dtype)
+    if cap is not None:
+        without = without.with_part(0, canary[:0])
+        canary = np.repeat(canary, 2 * cap, axis=0)
     return without, without.with_part(0, np.concatenate([without.parts[0], canary]))
 
 
@@ -154,7 +164,8 @@ class Transcript:
 def transcripts(case: Case, epsilon: float, delta: float, runs: int) -> list[Transcript]:
     """`runs` independent runs in each world."""
     config = case.config(epsilon, delta)
-    return [transcript(config, worlds(case.shape, case.clients), world) for _ in range(runs) for world in (0, 1)]
+    federations = worlds(case.shape, case.clients, case.cap)
+    return [transcript(config, federations, world) for _ in range(runs) for world in (0, 1)]
 
 
 def transcript(config: RunConfig, federations: Sequence[Federation], world: int) -> Transcript:
@@ -165,7 +176,8 @@ def transcript(config: RunConfig, federations: Sequence[Federation], world: int)
         replay = execute(config, federations[1 - world], script=run.tape.draws)
     ledger = run.strategy.ledger
     assert ledger.private, f"the run is not private: {ledger.caveats}"
-    result = Transcript(world, ledger.spent_rho, ledger.spent_rho + ledger.remaining_rho)
+    left = ledger.remaining_rho * ledger.unit.factor  # of the unit; a row's is what plans reckon with
+    result = Transcript(world, ledger.spent_rho, ledger.spent_rho + left)
     for what in replay.tape.problems:
         result.add_difference(what)
     for place, (one, two) in enumerate(zip(_visible(run), _visible(replay), strict=False)):

@@ -83,7 +83,7 @@ def finished(folder: Path, name: str, schema: Schema, seed: int = 1, **more: Any
     return run(parse_config(document), folder / "out", table=obeying_table())
 
 
-@pytest.mark.parametrize("name", sorted(registry.MECHANISMS))
+@pytest.mark.parametrize("name", sorted(registry.MECHANISMS.keys() - {"fed_dp_ctgan"}))  # 500 rounds
 def test_constraints_hold_and_cost_nothing(name: str, tmp_path: Path) -> None:
     columns = {**COLUMNS, "total": TOTAL}
     constrained = Schema.from_dict({"columns": columns, "constraints": CONSTRAINTS, "approved": True})

@@ -42,8 +42,11 @@ WIDE = ("sixty_columns", "more_categories_than_rows")
 PAIRWISE = ("mst", "fed_mst", "privsyn", "fed_privsyn", "ada_fed_privsyn")  # 1,770 pairs of sixty columns
 # Each has most of its code from another one that runs on every table; they do so in `make test-all`.
 SIBLINGS = ("naive_flaim", "augflaim_oracle", "flaim_random", "mst", "fed_mst", "privsyn", "ada_fed_privsyn")
+# Two steps of small networks.
+OPTIONS = {"fed_dp_ctgan": {"rounds": 2, "hidden": 8, "noise_dim": 4, "batch": 8, "components": 20}}
 COSTLY = (
     "sensitivity",
+    "client_unit",
     "malformed_client",
     "released_values_only",
     "released_files",
@@ -54,7 +57,7 @@ COSTLY = (
 
 def _every_check() -> Iterator[Any]:
     for name in sorted(registry.MECHANISMS):
-        for check in mechanism_checks(name):
+        for check in mechanism_checks(name, options=OPTIONS.get(name)):
             table = check.bench.table.name
             marks = [pytest.mark.xdist_group(f"conformance-{name}-{table}")]
             if table not in QUICK or (check.name in COSTLY and table != QUICK[-1]):
@@ -114,7 +117,8 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("halves", [(Sound, SoundClient), (Voting, VotingClient), (TwoSums, TwoClient)])
 def test_the_sound_ones_pass(halves: tuple[type, type], register: Any) -> None:
     report = check_mechanism(register(*halves), tables=["missing_values", "two_rows"])
-    assert not report.skipped and not report.failed
+    skipped = {title for seen in report.skipped.values() for title in seen}
+    assert skipped <= {"participations"} and not report.failed  # they have no rounds
     assert report.passed["contributions"] == ["missing_values", "two_rows"]
 
 
@@ -165,7 +169,8 @@ def test_a_pass_is_told_on_one_screen_and_nothing_else_is(
 def test_what_is_not_looked_at_is_skipped_with_its_reason() -> None:
     report = check_mechanism("augflaim_oracle", tables=["two_rows"])
     (skipped,) = (seen for reason, seen in report.skipped.items() if reason.startswith("declared not private: the or"))
-    assert {title.partition(" (")[0] for title in skipped} == {"sensitivity", "released_values_only", "released_files"}
+    looked_at = {"sensitivity", "client_unit", "released_values_only", "released_files"}
+    assert {title.partition(" (")[0] for title in skipped} == looked_at
 
 
 def test_public_files_are_those_of_the_page_on_runs() -> None:

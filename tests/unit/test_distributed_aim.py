@@ -208,7 +208,7 @@ def selecting(gains: np.ndarray, top: int = 1, remeasure: bool = True) -> list[i
     """What the server selects from noisy scores whose gains are these."""
     strategy = strategy_of(finished(run(rounds=1, top=top, ablation={"remeasure": remeasure})))
     strategy.capacity = Capacity(DOMAIN, strategy.config.inference)
-    sigmas = Sigmas.of(strategy.ledger.budget.rho, strategy.options, D)
+    sigmas = Sigmas.of(strategy.ledger.budget.rho, strategy.options, D, strategy.options.rounds)
     eligible = list(range(len(strategy.candidates)))
     scores = (gains + strategy.penalty(eligible, sigmas.marginal)) * strategy.options.resolution
     return strategy.select(Summed([scores], (1.0,), (0,)), eligible, sigmas)

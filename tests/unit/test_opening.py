@@ -106,6 +106,19 @@ def test_every_mechanism_runs_on_what_was_found(mechanism: str, tmp_path: Path) 
     assert metrics["workload_error"] < 0.5
 
 
+def test_finding_protects_whole_clients_too(tmp_path: Path) -> None:
+    """Each vector of counts moves by the rows of a client at most; the same rows take part in everything."""
+    changes = {"epsilon": 50.0, "unit": "client", "rows_per_client": 250}
+    run(config("sketch_aim", privacy=changes), tmp_path / "out", table=table(), schema=Schema.loads(SCHEMA))
+    report = json.loads((tmp_path / "out" / "ledger.json").read_text(encoding="utf-8"))
+    finding = [entry for entry in report["releases"] if entry["name"].startswith("find-")]
+    assert {entry["name"] for entry in finding} == {"find-ranges", "find-bins", "find-categories"}
+    assert {entry["sensitivity"] for entry in finding} == {250.0} and report["epsilon"] <= 50.0
+    allowed = 0.1 * np.sqrt(3) * (report["capacity"] / 2 - report["releases"][0]["rho"])
+    assert sum(entry["rho"] - entry.get("extra", 0.0) for entry in finding) <= allowed * (1 + 1e-6)
+    assert len(pd.read_csv(tmp_path / "out" / "synthetic.csv")) == pytest.approx(1000, abs=200)  # of 2,400 rows
+
+
 @pytest.mark.parametrize("share", [None, 0.3])
 def test_finding_is_in_the_ledger_and_within_its_share(share: float | None, tmp_path: Path) -> None:
     settings = config("sketch_aim", privacy={"schema_share": share})
@@ -438,7 +451,15 @@ def test_what_the_schema_does_not_call_for_is_refused() -> None:
         )
     plain = client_class("fed_privsyn")
     assert not any(name.startswith("find-") or name == "close" for name in plain.requests)
-    assert set(FindingClient.requests) == {"join", "sizes", "find-ranges", "find-bins", "find-categories", "close"}
+    assert set(FindingClient.requests) == {
+        "join",
+        "sizes",
+        "rows",
+        "find-ranges",
+        "find-bins",
+        "find-categories",
+        "close",
+    }
     answer = Asked()("one-way", {}, [3], count=1)
     only_wards = Asked(schema="columns: {ward: {kind: categorical, categories: private}}")
     for name, params in (("find-ranges", {}), ("find-bins", {"cells": []})):

@@ -32,7 +32,8 @@ PRIVATE = [
 def run(name: str, codes: np.ndarray = CODES, script: Any = None, epsilon: float = 1.0, **nodes: Any) -> Outcome:
     parts = (codes,) if contract_class(name).central else (codes[:5], codes[5:])
     privacy = {"epsilon": epsilon, "delta": 1e-5, **nodes.pop("privacy", {})}
-    config = config_of(name, len(parts), privacy=privacy, **nodes)
+    options = {"rounds": 2, "hidden": 8, "components": 10} if name == "fed_dp_ctgan" else None
+    config = config_of(name, len(parts), options, privacy=privacy, **nodes)
     federation = Federation(TABLE, tuple(part.astype(np.uint8) for part in parts))
     return execute(config, federation, script=script)
 

@@ -19,6 +19,7 @@ from fedsyn import registry
 from fedsyn.domain import Domain
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import TableClient
+from fedsyn.protocol.whole_clients import KEPT
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
 from fedsyn.schema import CategoricalColumn, Column, NumericColumn, Schema
@@ -34,6 +35,7 @@ from fedsyn.wire.requests import AskRequest, DealRequest, Layout, Summed, SumReq
 OPTIONS = {  # with two local rounds FLAIM's clients are sent measurements, which they fit together with their own
     name: {"rounds": 2, "local_rounds": 2} for name in ("naive_flaim", "augflaim", "augflaim_oracle", "flaim_random")
 }
+OPTIONS["fed_dp_ctgan"] = {"rounds": 2, "hidden": 8, "components": 10}
 
 
 def table() -> AwkwardTable:
@@ -49,10 +51,22 @@ def table() -> AwkwardTable:
     return AwkwardTable("four columns", schema, schema.decode(codes, rng))
 
 
+#: What a configuration has in which a request is asked, where that is not the ordinary one.
+SETTINGS = {"sizes": ("private", None), "rows": ("client", None), "measure-all": ("public", 2)}
+
+
+def recorded(name: str, request: str) -> Outcome:
+    """A run in which the request is asked."""
+    return recorded_with(name, *SETTINGS.get(request, ("public", None)))
+
+
 @cache
-def recorded(name: str, client_sizes: str) -> Outcome:
+def recorded_with(name: str, client_sizes: str, participations: int | None) -> Outcome:
     federation = federation_of(table(), contract_class(name).central)
-    nodes = {"privacy": {"client_sizes": client_sizes, "epsilon": 5.0}}
+    nodes: dict[str, Any] = {"privacy": {"client_sizes": client_sizes, "epsilon": 5.0}}
+    if client_sizes == "client":
+        nodes = {"privacy": {"epsilon": 5.0, "client_sizes": "private", "unit": "client", "rows_per_client": 4}}
+    nodes |= {} if participations is None else {"federation": {"participations": participations}}
     # FHAIM's own score needs public sizes.
     options = {"score": "l1"} if (name, client_sizes) == ("fhaim", "private") else OPTIONS.get(name)
     return finished(execute(config_of(name, len(federation.parts), options, **nodes), federation))
@@ -61,20 +75,20 @@ def recorded(name: str, client_sizes: str) -> Outcome:
 @cache
 def exchange(name: str, request: str) -> Exchange:
     """The last request of this name to the first client."""
-    outcome = recorded(name, "private" if request == "sizes" else "public")
+    outcome = recorded(name, request)
     return [e for e in outcome.tape.exchanges if e.partition == 0 and e.envelope["request"] == request][-1]
 
 
 def before(name: str, request: str, sent: Exchange) -> list[Exchange]:
     """What the same client was asked earlier in the same round."""
-    tape = recorded(name, "private" if request == "sizes" else "public").tape.exchanges
+    tape = recorded(name, request).tape.exchanges
     mine = [e for e in tape if e.partition == 0 and e.envelope["round"] == sent.envelope["round"]]
     return mine[: next(i for i, e in enumerate(mine) if e is sent)]
 
 
 def fresh(name: str, request: str = "join") -> TableClient:
     """The client of an exchange, as it was before its first message."""
-    outcome = recorded(name, "private" if request == "sizes" else "public")
+    outcome = recorded(name, request)
     federation = outcome.federation
     schema_hash = federation.table.schema.sha256
     pooled = PooledView(np.concatenate(federation.parts), federation.domain)
@@ -158,7 +172,7 @@ def damaged(draw: st.DrawFn, params: Mapping[str, Any]) -> dict[str, Any]:
 def refused(client: TableClient, answer: Mapping[str, Any]) -> str:
     """The message of a refusal that shows nothing, and costs nothing."""
     assert (answer["ok"], answer["error"], answer["arrays"]) == (False, "protocol", []), answer
-    assert client.ledger.releases == () and client.holder.state == {}
+    assert client.ledger.releases == () and client.holder.state.keys() <= {KEPT}
     message: str = answer["message"]
     assert len(message) <= 160 and "\n" not in message
     return message
@@ -309,7 +323,7 @@ def test_a_request_costs_what_both_halves_charge(name: str, request_: str) -> No
     record = client.requests[request_].read(sent.envelope["params"], client.contract)
     paid = client.ledger.spent_rho
     assert asked(client, sent)["ok"] is True
-    spent = client.ledger.spent_rho - paid
+    spent = (client.ledger.spent_rho - paid) / client.ledger.unit.factor
     if isinstance(record, AskRequest):
         assert spent == pytest.approx(sum(release.rho for release in record.releases(client.contract)))
     elif isinstance(record, DealRequest):

@@ -37,10 +37,10 @@ CASES: dict[str, dict[str, Any]] = {
         "aggregation": {"protocol": "plain", "noise": "server"},
         "privacy": {"client_sizes": "private"},
     },
-    "augflaim, sampled": {
+    "augflaim, one round a client": {
         "mechanism": "augflaim",
         "aggregation": {"protocol": "plain", "noise": "local"},
-        "federation": {"participation": 0.7},
+        "federation": {"participation": 0.5, "participations": 1, "minimum_cohort": 2},
     },
     "fed_privsyn, secure, private sizes": {
         "mechanism": "fed_privsyn",
@@ -56,6 +56,7 @@ CASES: dict[str, dict[str, Any]] = {
         "aggregation": {**SECURE, "threat": "malicious"},
         "privacy": {"client_sizes": "private"},
         "schema": OPEN,
+        "federation": {"participations": 2},
     },
 }
 
@@ -248,7 +249,7 @@ def test_nothing_is_sent_where_too_few_come_back(tmp_path: Path, monkeypatch: py
 def test_a_node_without_memory_would_pay_twice_and_is_not_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    federation = Federation("augflaim, sampled", tmp_path, monkeypatch)
+    federation = Federation("augflaim, one round a client", tmp_path, monkeypatch)
     federation.config = quick(federation.config)
     nodes, out = stopped(federation, 45)
     before = list(nodes.worked)

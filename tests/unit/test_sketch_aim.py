@@ -13,8 +13,8 @@ from halves import asked
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
-from fedsyn.plugins.clients.sketch_aim import Sigmas, SketchAimClient, SketchAimOptions, Sketches
-from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision
+from fedsyn.plugins.clients.sketch_aim import FINEST, Scales, SketchAimClient, Sketches, Weighed, width_of
+from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision, weighed
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
@@ -33,12 +33,12 @@ MU = PrivacyBudget(1.0, 1e-5).mu
 KINDS = ["groups", "count", "signs"]
 
 
-ABLATION = ("sketch", "weights", "caution")
+ABLATION = ("sketch", "weights", "even", "reuse")
 
 
 def config(clients: int = 3, nodes: Any = None, **options: Any) -> Any:
     ablation = {key: options.pop(key) for key in ABLATION if key in options}
-    given = {"rounds": 3, "marginals": 5, **options, "ablation": ablation}
+    given = {"rounds": 3, **options, "ablation": ablation}
     return config_of("sketch_aim", clients, given, **(nodes or {}))
 
 
@@ -68,11 +68,6 @@ class Server:
     def sketcher(self) -> Sketcher:
         return self.sketched.sketcher
 
-    def new_cliques(self, sigma: float) -> list[int]:
-        """At most three, of all candidates."""
-        strategy, view = self.strategy, ModelView(self.model)
-        return strategy.new_cliques(self.sketched, view, lambda clique: True, sigma, 3, 1.0)
-
 
 def server(codes: np.ndarray = CODES, sigma: float = 1e-6, **options: Any) -> Server:
     """Nearly no noise, unless `sigma` says otherwise."""
@@ -91,7 +86,7 @@ def server(codes: np.ndarray = CODES, sigma: float = 1e-6, **options: Any) -> Se
 
 def the_sum(strategy: SketchAim) -> Sum:
     """What the server yields for all its sketches, at the noise of one sensitivity."""
-    return strategy.sum_of_sketches(strategy.sketched(), Sigmas(1.0, 1.0, 1.0))
+    return strategy.sum_of_sketches(strategy.sketched(), Scales(1.0, 1.0, 1.0))
 
 
 def call(client: SketchAimClient, request: Sum, **changes: Any) -> Any:
@@ -115,11 +110,11 @@ def test_the_run_is_one_gaussian_mechanism_that_spends_the_budget(kind: str, wei
     )
     assert ones.count == D and ones.sigma == pytest.approx(sqrt(D / 0.3) / MU, rel=1e-8)
     given = [weights[len(q) - 2] for q in outcome.strategy.candidates.cliques if 1 < len(q) < 2 + len(weights)]
-    norm = sqrt(7) if kind == "signs" else 1.0
+    norm = sqrt(outcome.strategy.width) if kind == "signs" else 1.0
     assert sketch.count == 1 and sketch.sensitivity == pytest.approx(norm * sqrt(sum(c * c for c in given)), rel=1e-12)
     assert sketch.sigma == pytest.approx(sketch.sensitivity / sqrt(0.1) / MU, rel=1e-8)
-    assert [r.count for r in measured] == [2, 2, 1] and [r.round for r in measured] == [1, 2, 3]
-    assert all(r.sigma == pytest.approx(sqrt(5 / 0.6) / MU, rel=1e-8) for r in measured)
+    assert all(r.count == 1 for r in measured)
+    assert sum((r.sensitivity / r.sigma) ** 2 for r in measured) == pytest.approx(0.6 * MU**2, rel=1e-8)
     mu = sqrt(sum(r.count * (r.sensitivity / r.sigma) ** 2 for r in ledger.releases))
     assert mu == pytest.approx(MU, rel=1e-8)
     assert gaussian_epsilon(mu, 1e-5) <= 1.0
@@ -131,7 +126,7 @@ def test_private_sizes_leave_less_for_the_rest() -> None:
     outcome = finished(run(nodes={"privacy": {"client_sizes": "private"}}))
     (sizes,) = releases(outcome, "sizes")
     assert sizes.rho == pytest.approx(0.05 * MU**2 / 2)
-    assert releases(outcome, "one-way")[0].rho == pytest.approx(0.2 * 0.95 * MU**2 / 2)
+    assert releases(outcome, "one-way")[0].rho == pytest.approx(0.1 * 0.95 * MU**2 / 2)
     assert outcome.strategy.ledger.spent == pytest.approx(MU**2, rel=1e-8)
 
 
@@ -141,14 +136,22 @@ def test_without_anything_to_choose_the_one_way_marginals_get_the_budget() -> No
     assert ones.name == "one-way" and outcome.strategy.ledger.spent == pytest.approx(MU**2, rel=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("rounds", "marginals", "expected"),
-    [(10, None, [2] * 10), (20, None, [1] * 20), (30, None, [1] * 30), (6, None, [4, 4, 3, 3, 3, 3]), (2, 5, [3, 2])],
-)
-def test_marginals_are_spread_over_the_rounds(rounds: int, marginals: int | None, expected: list[int]) -> None:
-    options = SketchAimOptions(rounds=rounds, marginals=marginals)
-    assert [options.in_round(t) for t in range(1, rounds + 1)] == expected
-    assert sum(expected) == options.planned
+def test_the_weights_of_a_request_round_its_plan_and_keep_its_sum() -> None:
+    plan = {3: 1.0, 5: 0.25, 7: 1e-9}
+    request, sigma = weighed(plan)
+    assert request.cliques == [3, 5, 7] and request.weights == [FINEST, FINEST // 2, 1]
+    assert sum(c * c for c in request.weights) / sigma**2 == pytest.approx(sum(plan.values()), rel=1e-12)
+
+
+def test_a_sketch_is_as_wide_as_what_it_must_show_allows() -> None:
+    """At the width found, what a pair of mean-square contingency 0.2 leaves is one standard deviation of the noise."""
+    k = width_of(1e-3, 50.0, 5000.0, 64)
+    assert 4 < k < 64
+    for width, above in ((k, True), (k + 1, False)):
+        shown, noise = 0.2 * 5000.0**2 / width, sqrt(2 * width) * 50.0 / 1e-3
+        assert (shown >= noise) == above
+    assert width_of(1e-9, 50.0, 100.0, 64) == 4 and width_of(1.0, 50.0, 1e6, 64) == 64
+    assert width_of(1e-9, 50.0, 100.0, 2) == 2
 
 
 @pytest.mark.parametrize(
@@ -158,11 +161,8 @@ def test_marginals_are_spread_over_the_rounds(rounds: int, marginals: int | None
         ({"weights": (0, 0)}, "at least 1"),
         ({"weights": ()}, "at least 1"),
         ({"weights": (-1, 2)}, "from 0 to 1000"),
-        ({"rounds": 4, "marginals": 3}, "at least one for each of the 4 rounds"),
         ({"sketch": "gaussian"}, "groups"),
         ({"width": 0}, "width"),
-        ({"caution": -1}, "caution"),
-        ({"penalty": "half"}, "cells"),
         ({"widht": 8}, "width"),
     ],
 )
@@ -179,7 +179,7 @@ def test_clients_are_asked_for_sums_only_and_for_the_sketches_once() -> None:
     kinds = [(e.envelope["request"], e.envelope["kind"]) for e in outcome.tape.exchanges]
     assert set(kinds) == {("join", "ask"), ("one-way", "sum"), ("sketch", "sum"), ("measure", "sum")}
     assert kinds.count(("sketch", "sum")) == kinds.count(("one-way", "sum")) == 3
-    assert kinds.count(("measure", "sum")) < 9, "with p = 0.5 some cohort must be smaller than the federation"
+    assert 0 < kinds.count(("measure", "sum")) < 9, "with p = 0.5 some cohort must be smaller than the federation"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -212,6 +212,13 @@ def test_a_cohort_stands_for_the_federation(kind: str) -> None:
     values = np.full(DOMAIN.size(DOMAIN.attributes[:2]), 2.0)
     (measurement,) = strategy.opened(Summed([values], (3.0,), (1,)), [DOMAIN.attributes[:2]])
     assert np.array_equal(measurement.values, 4 * values) and measurement.sigma == 12.0
+    pair = next(i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 2)
+    cells = DOMAIN.size(strategy.candidates.cliques[pair])
+    counts = Summed([np.full(cells, 10.0)], (3.0,), (1,))
+    (weighed_one,) = strategy.opened_weighed(counts, Weighed(cliques=[pair], weights=[5]))
+    assert np.array_equal(weighed_one.values.ravel(), np.full(cells, 10.0 / 5 * 4))
+    # Noise 3 / 5 times the expansion 4, and 80 records of which every fourth is seen: 80 (4 - 1) over the cells.
+    assert weighed_one.sigma == pytest.approx(sqrt((3.0 / 5 * 4) ** 2 + 80 * 3 / cells))
     vector = np.concatenate([s * held.sketcher.row_norm for s in held.sketched.values])
     again = strategy.sketches_of(strategy.sketched(), Summed([vector], (5.0,), (1,)))
     assert np.allclose(again.values[0], 4 * held.sketched.values[0]) and again.sigma == 20.0
@@ -249,6 +256,8 @@ def test_a_client_refuses_what_its_options_do_not_sketch() -> None:
     request = the_sum(strategy)
     client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
     single = next(i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 1)
+    with pytest.raises(ProtocolError, match="width"):
+        client.sketch(call(client, request, width=65))
     for wrong in ([single], [], [10_000], [0.5], "0", [request.request.cliques[0]] * 2):
         with pytest.raises(ProtocolError, match="cliques"):
             client.sketch(call(client, request, cliques=wrong))
@@ -257,7 +266,33 @@ def test_a_client_refuses_what_its_options_do_not_sketch() -> None:
             client.sketch(asked(client, request.request, arrays))
 
 
-# The choice ----------------------------------------------------------------------------------------------------------
+def test_a_weighed_vector_moves_by_its_sensitivity_when_a_row_goes() -> None:
+    client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+    fewer = SketchAimClient(config(1), Holder(0, CODES[1:], DOMAIN, "", Randomness(0)))
+    request = Weighed(cliques=[0, 3, 8], weights=[16, 1, 7])
+    parts = [each.measure(asked(each, request, [])) for each in (client, fewer)]
+    moved = parts[0].dense() - parts[1].dense()
+    assert sorted(moved[moved != 0].tolist()) == [1, 7, 16]
+    layout = parts[0].layout
+    assert layout.sensitivity == pytest.approx(sqrt(256 + 1 + 49), rel=1e-12) == sqrt(float(moved @ moved))
+    assert (layout.magnitude, layout.count, layout.signed) == (16.0, 1, False)
+    cliques = [client.contract.candidates.cliques[i] for i in request.cliques]
+    exact = [c * m.ravel() for c, m in zip(request.weights, count(CODES, DOMAIN, cliques), strict=True)]
+    assert np.array_equal(parts[0].dense(), np.concatenate(exact))
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [([1], "one weight for each"), ([1, 2, 3], "one weight for each"), ([17, 1], "weights"), ([0, 1], "weights"),
+     ([1.5, 1], "weights"), ([True, 1], "weights"), ([], "weights"), ("11", "weights")],
+)  # fmt: skip
+def test_a_client_refuses_weights_that_no_plan_has(weights: Any, says: str) -> None:
+    client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+    with pytest.raises(ProtocolError, match=says):
+        client.measure(asked(client, (Weighed, {"cliques": [0, 3], "weights": weights}), []))
+
+
+# The plan ------------------------------------------------------------------------------------------------------------
 
 
 def dependent() -> np.ndarray:
@@ -277,85 +312,69 @@ def test_the_dependent_pair_is_chosen_first(kind: str) -> None:
     workload = {"workload": {"degree": 2, "size": None, "seed": 0}}
     parts = tuple(codes[k::3] for k in range(3))
     nodes = {"privacy": {"epsilon": 5.0, "delta": 1e-5}, **workload}
-    outcome = finished(run(parts, nodes=nodes, sketch=kind, marginals=3, caution=0.0))
-    chosen = outcome.strategy.records[1].selected
-    assert chosen == [" × ".join(DOMAIN.canonical((DOMAIN.attributes[first], DOMAIN.attributes[second])))]
+    outcome = finished(run(parts, nodes=nodes, sketch=kind))
+    pair = " × ".join(DOMAIN.canonical((DOMAIN.attributes[first], DOMAIN.attributes[second])))
+    chosen = [q for q in outcome.strategy.records[1].selected if " × " in q]
+    assert pair in chosen
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("penalty", ["cells", "effective"])
 @pytest.mark.parametrize("weights", [(1,), (1, 2), (0, 1)])
-def test_new_cliques_are_those_of_the_largest_gain(kind: str, penalty: str, weights: tuple[int, ...]) -> None:
-    """Against a plain evaluation of the definition for every candidate, one clique after the other."""
+def test_the_errors_of_a_round_are_those_of_the_definition(kind: str, weights: tuple[int, ...]) -> None:
+    """Parts: of a sketched clique its squared error beyond that of its parts, of an attribute its noise."""
     codes = dependent()
-    for seed in range(3):
-        nodes = {"workload": {"degree": 3, "size": 4, "seed": seed}}
-        held = server(codes, sigma=30.0, sketch=kind, penalty=penalty, weights=weights, caution=0.5, nodes=nodes)
-        strategy, model, total, sigma = held.strategy, held.model, float(len(codes)), 2.0
-        distance = {}
-        for j, q in enumerate(held.sketcher.cliques):
-            p = model.project(q) / total
-            seen = held.sketcher.of_marginal(j, p)
-            noise = held.sketcher.sigma_of(j, 30.0)
-            squared = np.sum((held.sketched.values[j] - total * seen) ** 2)
-            squared -= (len(seen) + 0.5 * sqrt(2 * len(seen))) * noise**2
-            support = effective_cells(seen if kind == "groups" else p)
-            distance[q] = sqrt(max(0.0, squared) * support)
-        gains = {}
-        for i, q in enumerate(strategy.candidates.cliques):
-            if len(q) > 1:
-                inside = [distance[r] for r in distance if set(r) <= set(q)]
-                error = distance.get(q, sqrt(sum(x * x for x in inside)))
-                cells = DOMAIN.size(q) if penalty == "cells" else effective_cells(model.project(q) / total)
-                gains[i] = strategy.candidates.weights[i] * (error - sqrt(2 / pi) * sigma * cells)
-        ranked = sorted((i for i in gains if gains[i] > 0), key=lambda i: -gains[i])
-        expected: list[int] = []
-        for i in ranked:
-            nested = any(set(strategy.candidates.cliques[i]) <= set(strategy.candidates.cliques[j]) for j in expected)
-            if len(expected) < 3 and not nested:
-                expected.append(i)
-        got = held.new_cliques(sigma)
-        assert got == expected and got, "some clique must promise a gain, or the test shows nothing"
+    held = server(
+        codes, sigma=3.0, sketch=kind, weights=weights, nodes={"workload": {"degree": 3, "size": 4, "seed": 1}}
+    )
+    strategy, view = held.strategy, ModelView(held.model)
+    errors = strategy.errors(held.sketched, held.measurements, view)
+    cliques, squared = strategy.candidates.cliques, held.sketched.errors(view)
+    found = dict(zip(held.sketcher.cliques, squared, strict=True))
+    for i, q in enumerate(cliques):
+        if len(q) == 1:
+            cells = effective_cells(held.model.project(q) / held.model.total)
+            assert errors.parts[i] == pytest.approx(2 / pi * cells**2 * 9.0)
+            assert errors.noisy[i] == pytest.approx(1 / 9)
+        elif q not in found:
+            assert errors.parts[i] == 0.0
+        else:
+            below = [errors.parts[j] for j, r in enumerate(cliques) if set(r) < set(q) and len(r) > 1]
+            assert errors.parts[i] == pytest.approx(max(0.0, found[q] - sum(below)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_caution_takes_standard_deviations_off_the_squared_distance(kind: str) -> None:
-    squares = []
-    for caution in (0.0, 2.0):
-        held = server(dependent(), sigma=4.0, sketch=kind, caution=caution, weights=(2,), width=11)
-        p = held.model.project(held.sketcher.cliques[0]).ravel() / held.model.total
-        seen = held.sketcher.of_marginal(0, p)
-        support = effective_cells(seen if kind == "groups" else p)
-        squares.append(held.sketched.distance(0, held.model, p) ** 2 / support)
-    noise = 4.0 / (2 * (sqrt(11) if kind == "signs" else 1.0))
-    assert squares[0] - squares[1] == pytest.approx(2.0 * sqrt(2 * len(seen)) * noise**2, rel=1e-6)
-
-
-def test_cliques_that_promise_nothing_are_left_and_measured_ones_are_measured_again() -> None:
-    rng = np.random.default_rng(5)
-    codes = np.stack([rng.integers(0, n, 2000) for n in DOMAIN.shape], axis=1).astype(CODES.dtype)
-    held = server(codes, sigma=1.0)
-    strategy, known = held.strategy, precision(held.measurements)
-    chosen = strategy.best(held.sketched, known, 1e4, 2, 1.0)
-    cliques = [strategy.candidates.cliques[i] for i in chosen]
-    assert len(chosen) == 2 and all(len(q) == 1 for q in cliques)
-    gains = {
-        i: strategy.candidates.weights[i] * strategy.less_noise(ModelView(held.model), i, known[q], 1e4)
-        for i, q in enumerate(strategy.candidates.cliques)
-        if q in known
-    }
-    assert set(known) == {(name,) for name in DOMAIN} and set(known.values()) == {1.0}
-    assert sorted(chosen) == sorted(sorted(gains, key=lambda i: -gains[i])[:2])
+def test_independent_rows_leave_the_one_way_model_and_the_run_says_so() -> None:
+    """Few rows, little budget: nothing promises more than its noise, and all of it goes to one-way marginals."""
+    outcome = finished(run(nodes={"privacy": {"epsilon": 0.05, "delta": 1e-5}}))
+    strategy = outcome.strategy
     assert strategy.capacity.cliques == ()
+    assert any("one-way marginals alone" in note for record in strategy.records for note in record.notes)
+    measured = [r for r in strategy.records if r.selected]
+    assert measured and all("×" not in name for r in measured for name in r.selected)
+    assert strategy.ledger.spent == pytest.approx(PrivacyBudget(0.05, 1e-5).mu ** 2, rel=1e-8)
 
 
-def test_one_more_measurement_takes_away_what_it_should() -> None:
-    strategy = server(sigma=3.0).strategy
-    i = next(i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 1)
-    clique = strategy.candidates.cliques[i]
-    cells = effective_cells(strategy.model.project(clique) / strategy.model.total)
-    less = strategy.less_noise(ModelView(strategy.model), i, 3.0**-2, 4.0)
-    assert less == pytest.approx(sqrt(2 / pi) * cells * (3.0 - 1 / sqrt(1 / 9 + 1 / 16)), rel=1e-9)
+def test_a_tree_without_room_is_named() -> None:
+    nodes = {"inference": {"max_cells": max(DOMAIN.shape) * 3}, "privacy": {"epsilon": 5.0, "delta": 1e-5}}
+    parts = tuple(dependent()[k::3] for k in range(3))
+    outcome = finished(run(parts, nodes=nodes))
+    notes = [note for record in outcome.strategy.records for note in record.notes]
+    sizes = [DOMAIN.size(q) for q in outcome.strategy.capacity.cliques]
+    assert all(size <= max(DOMAIN.shape) * 3 for size in sizes)
+    assert any("inference.max_cells" in note for note in notes) or not sizes
+
+
+def test_sketches_that_are_whole_marginals_are_fitted_too() -> None:
+    held = server(dependent(), width=64)
+    whole = held.sketched.whole()
+    exact = dict(whole)
+    assert exact, "some pair must have no more cells than a sketch has entries"
+    for q, m in exact.items():
+        assert DOMAIN.size(q) <= held.strategy.width and np.allclose(m.values, count(dependent(), DOMAIN, [q])[0])
+    assert server(dependent(), sketch="signs").sketched.whole() == {}
+    some = next(iter(exact))
+    held.strategy.capacity.add([some])
+    taken = held.strategy.taken_from(whole, held.sketched, 1)
+    assert [m.clique for m in taken] == [some] and some not in whole
 
 
 def test_what_is_known_of_a_clique_adds_up_over_its_measurements() -> None:
@@ -363,13 +382,16 @@ def test_what_is_known_of_a_clique_adds_up_over_its_measurements() -> None:
     assert precision(twice) == {("age",): 1 / 4 + 1 / 16} and precision([]) == {}
 
 
-def test_a_clique_inside_a_measured_one_is_not_new() -> None:
-    held = server(dependent(), nodes={"workload": {"degree": 3, "size": 1, "seed": 0}})
-    assert held.new_cliques(1.0) != []
-    held = server(dependent(), nodes={"workload": {"degree": 3, "size": 1, "seed": 0}})
+def test_a_clique_inside_a_measured_one_is_not_measured_again_as_new() -> None:
+    nodes = {"workload": {"degree": 3, "size": 1, "seed": 0}}
+    held = server(dependent(), nodes=nodes)
+    plan = held.strategy.plan(held.sketched, held.measurements, 1.0, 1)
+    assert any(len(held.strategy.candidates.cliques[i]) > 1 for i in plan)
+    held = server(dependent(), nodes=nodes)
     triple = next(q for q in held.strategy.candidates.cliques if len(q) == 3)
     held.strategy.capacity.add([triple])
-    assert held.new_cliques(1.0) == []
+    plan = held.strategy.plan(held.sketched, held.measurements, 1.0, 1)
+    assert all(len(held.strategy.candidates.cliques[i]) == 1 for i in plan)
 
 
 def test_groups_follow_the_released_one_way_marginals() -> None:

@@ -14,6 +14,7 @@ from fedsyn.testing.checks.ledgers import (
     check_ledger,
     check_local_noise,
     check_noise_comes_through_the_ledger,
+    check_participations,
     check_private_sizes,
     check_private_without_a_seed,
 )
@@ -26,11 +27,11 @@ from fedsyn.testing.checks.parties import (
     check_repeated_requests,
     check_vanishing_client,
 )
-from fedsyn.testing.checks.replay import check_released_values_only, check_sensitivity
+from fedsyn.testing.checks.replay import check_client_unit, check_released_values_only, check_sensitivity
 from fedsyn.testing.checks.results import check_order_of_replies, check_reproducible, check_synthetic_table
 
 #: On the first table only.
-ONCE: tuple[Callable[..., None], ...] = (check_statement, check_options)
+ONCE: tuple[Callable[..., None], ...] = (check_statement, check_options, check_participations)
 PER_TABLE: tuple[Callable[..., None], ...] = (
     check_everybody_answers,
     check_ledger,
@@ -49,6 +50,7 @@ PER_TABLE: tuple[Callable[..., None], ...] = (
     check_distributed_noise,
     check_released_values_only,
     check_sensitivity,
+    check_client_unit,
     check_client_refuses,
     check_repeated_requests,
     check_run_directory,

@@ -9,6 +9,7 @@ from fedsyn.randomness import OS_LABEL, SEEDED_LABEL
 from fedsyn.testing.accounting import rho_of_entries, within_budget
 from fedsyn.testing.bench import SETTINGS, Bench
 from fedsyn.testing.checks.results import noise_of, same
+from fedsyn.testing.failures import Skipped
 from fedsyn.testing.harness import SERVER, Outcome, execute, finished
 from fedsyn.wire.envelope import SumSpec
 
@@ -114,6 +115,24 @@ def check_private_sizes(bench: Bench) -> None:
         own = [r for r in ledger.releases if r.name == "sizes"]
         assert sum(r.count for r in own) == 1, f"client {partition} did not pay for its size exactly once"
     assert not outcome.tape.problems, "; ".join(outcome.tape.problems)
+
+
+def check_participations(bench: Bench) -> None:
+    """`federation.participations` works: nobody takes part in more rounds, and the ledger is that of the worst off."""
+    if len(bench.federation.parts) < 2:
+        raise Skipped("the mechanism has one data holder")
+    outcome = bench.base(**SETTINGS["one round a client"])
+    ledgers_hold(outcome)
+    rounds: dict[int, set[int]] = {}
+    for exchange in outcome.tape.exchanges:
+        record = bench.client.requests[exchange.envelope["request"]]
+        if record.takes_part and exchange.reply["ok"]:
+            rounds.setdefault(exchange.partition, set()).add(exchange.envelope["round"])
+    assert rounds, "nobody took part in a round"
+    for partition, seen in sorted(rounds.items()):
+        assert len(seen) == 1, f"client {partition} took part in the rounds {sorted(seen)}, and may in one"
+    refused = [f"{k}: {why}" for record in outcome.strategy.records for k, why in record.dropped.items()]
+    assert not refused, f"a client refuses what it is asked: {refused[0]}"
 
 
 def check_local_noise(bench: Bench) -> None:

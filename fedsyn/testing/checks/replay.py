@@ -41,6 +41,29 @@ def check_sensitivity(bench: Bench, nodes: Nodes) -> None:
                 _moved_at_most(one, two, f"{party}, {what}", exchanged=not private)
 
 
+@under("a client as the unit")
+def check_client_unit(bench: Bench, nodes: Nodes) -> None:
+    """A whole client changes what enters a ledger by no more than the entry says, where it is the unit."""
+    bench.require_private()
+    first = bench.base(**nodes)
+    assert first.strategy.ledger.unit.rows == 3, "the ledger's unit is another one than the configuration's"
+    for what, neighbour, exchanged in whole_clients(bench.federation):
+        again = execute(first.config, neighbour, script=first.tape.draws)
+        _post_processed(first, again, what)
+        for party in sorted(first.tape.draws):
+            for one, two in zip(first.tape.draws[party], again.tape.draws.get(party, []), strict=True):
+                _moved_at_most(one, two, f"{party}, {what}", exchanged=exchanged)
+
+
+def whole_clients(federation: Federation) -> Iterator[tuple[str, Federation, bool]]:
+    """Federations that differ in all rows of one client, and whether they are exchanged; equal rows show most."""
+    part, last = federation.parts[0], len(federation.parts) - 1
+    equal = np.repeat((np.array(federation.domain.shape) - 1)[None, :], 5, axis=0).astype(part.dtype)
+    yield "client 0 without its rows", federation.with_part(0, part[:0]), False
+    yield f"client {last} with five rows in the last cell", federation.with_part(last, equal), False
+    yield "client 0 with five rows in the last cell", federation.with_part(0, equal), True
+
+
 def neighbours(federation: Federation, private: bool) -> Iterator[tuple[str, Federation]]:
     """Federations that differ in one row: of the client with most rows, and of the one with none."""
     shape = np.array(federation.domain.shape)

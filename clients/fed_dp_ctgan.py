@@ -1,0 +1,262 @@
+"""The client half of Fed DP-CTGAN and its contract: steps of DP-SGD for a discriminator, each private by itself.
+
+The deep baselines of FLAIM's Table 1 (Maddock et al. 2024, Section 5.1 and appendix B.4.1): CTGAN (Xu et al. 2019), its
+discriminator trained with DP-FedSGD. With one client it is DP-CTGAN. The server half is `strategies/fed_dp_ctgan.py`.
+
+A client never sees the generator, and the generator never sees a row: it learns from the discriminator, whose every
+update is released already. JAX is imported when a step is taken (`ctgan_discriminator`), not with this module.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.privacy import (
+    SAMPLED,
+    PrivacyBudget,
+    PrivacyStatement,
+    Release,
+    RenyiAccountant,
+    best_order,
+    gaussian_rho,
+    multiplier_for,
+    sigma_for_rho,
+)
+from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
+from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.plan import Planned
+from fedsyn.settings import Node
+from fedsyn.wire.envelope import Arrays
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import AskRequest, Layout, Request
+
+#: A gradient travels in whole steps of its clipping norm divided by this.
+STEPS_OF_CLIP = 2**20
+_NEEDED = ("jax", "optax", "jax_privacy")
+
+
+def require_deep() -> None:
+    """ConfigError unless the packages of the extra `deep` are installed; imports none of them."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"mechanism 'fed_dp_ctgan' needs the package '{missing[0]}': pip install 'fedsyn[deep]'")
+
+
+class CtganOptions(Node):
+    """Options of (Fed) DP-CTGAN.
+
+    Attributes:
+        rounds: T, each one step of DP-SGD at every client of the round's cohort.
+        rate: q, probability with which a step takes a row; public, and the same at every client, so that nothing
+            depends on a client's size. T q is what the papers call epochs.
+        clip: L2 norm to which the discriminator's gradient at a row is clipped.
+        discriminator_learning_rate: of Adam, for the discriminator.
+        generator_learning_rate: of Adam, for the generator.
+        generator_steps: of the generator after each round. They cost no privacy.
+        batch: rows that the generator makes for a step.
+        hidden: width of the two hidden layers of either network.
+        noise_dim: of the generator's input.
+        one_way_share: share of the budget for the one-way marginals, from which conditions are drawn.
+        start: what the untrained generator makes: 'uniform' values, or those of the released one-way 'marginals'.
+        components: noise vectors, with their conditions, that the generator is turned into a model with.
+    """
+
+    rounds: int = Field(default=500, ge=1, le=100_000)
+    rate: float = Field(default=0.1, gt=0, le=1)
+    clip: float = Field(default=0.5, gt=2.0**-20, lt=2.0**20)
+    discriminator_learning_rate: float = Field(default=1e-4, gt=0, lt=1)
+    generator_learning_rate: float = Field(default=1e-4, gt=0, lt=1)
+    generator_steps: int = Field(default=1, ge=1, le=1000)
+    batch: int = Field(default=128, ge=1, le=1 << 14)
+    hidden: int = Field(default=128, ge=1, le=4096)
+    noise_dim: int = Field(default=128, ge=1, le=4096)
+    one_way_share: float = Field(default=0.1, gt=0, lt=1)
+    start: Literal["uniform", "marginals"] = "uniform"
+    components: int = Field(default=2000, ge=1, le=1 << 17)
+
+
+@dataclass(frozen=True)
+class CtganScales:
+    """The noise of a run.
+
+    Attributes:
+        one_way: sigma of the one-way marginals, in records.
+        multiplier: z, noise of a step over its clipping norm.
+    """
+
+    one_way: float
+    multiplier: float
+
+
+class CtganContract(Contract):
+    """Equal steps on secret Poisson samples, and one noisy sum of one-way marginals before them."""
+
+    Options: ClassVar[type[Node]] = CtganOptions
+    accountant = "renyi"
+    statement = PrivacyStatement(
+        public="{public}; the sampling rate",
+        trust="{trust}; nobody for the steps, whose samples and noise each client draws",
+        server_sees="each client's noisy sum of clipped gradients in every round it takes part in; once the one-way "
+        "marginals: {server}",
+        client_sees="the discriminator after each round: a function of released values",
+        cost="one-way marginals once, sensitivity 1 each, {one_way_share:g} of the budget, noise drawn by {noise}; per "
+        "round one step of DP-SGD: a Poisson sample with rate {rate:g}, a sum of gradients clipped to L2 norm C = "
+        "{clip:g}, noise z C drawn by each client; {steps} steps are counted for every row. All add up as Rényi DP "
+        "of one order. A row sits at one client, so what other clients release costs it nothing",
+        sampler="{sampler}",
+    )
+
+    # The plan ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """That a row is counted in: T, or as many as its client may take part in (`federation.participations`)."""
+        return self.paid(self.options.rounds)
+
+    @cached_property
+    def order(self) -> int:
+        """The Rényi order that the whole run is counted at: where the steps of one row need least noise."""
+        privacy, options = self.config.privacy, self.options
+        try:
+            return best_order(privacy.epsilon, privacy.delta, options.rate, self.steps)
+        except ValueError:
+            raise ConfigError(
+                f"privacy.epsilon = {privacy.epsilon:g} does not pay for {self.steps} steps; choose fewer rounds"
+            ) from None
+
+    def accountant_of(self, budget: PrivacyBudget) -> RenyiAccountant:
+        return RenyiAccountant.of(budget, self.order)
+
+    def scales(self, rho: float) -> CtganScales:
+        """What the budget is divided into.
+
+        Args:
+            rho: that a Gaussian release might cost if it were the only one: α rho is the Rényi divergence to divide.
+        """
+        options = self.options
+        one_way = sigma_for_rho(options.one_way_share * rho / len(self.domain))
+        step = (1.0 - options.one_way_share) * rho * self.order / self.steps
+        return CtganScales(one_way, multiplier_for(step, options.rate, self.order))
+
+    @cached_property
+    def _planned(self) -> CtganScales:
+        return self.scales(self.plan_rho)
+
+    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+        """One sum of one-way marginals and a row's steps, in rho as ledgers enter them: as if a step took every row."""
+        if isinstance(request, Step):
+            once = gaussian_rho(self._planned.multiplier)
+            return Planned(once, self.steps * once)
+        if layout is not None and isinstance(request, OneWay):
+            once = layout.count * gaussian_rho(self._planned.one_way)
+            return Planned(once, once)
+        return None
+
+    # The discriminator ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of its parameters: two hidden layers and a score, from a row and a condition over all values."""
+        cells, hidden = sum(self.domain.shape), self.options.hidden
+        return ((2 * cells, hidden), (hidden,), (hidden, hidden), (hidden,), (hidden, 1), (1,))
+
+    @cached_property
+    def length(self) -> int:
+        """P, its number of parameters."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def words(self) -> dict[str, object]:
+        options = self.options
+        return {name: getattr(options, name) for name in ("one_way_share", "rate", "clip")} | {"steps": self.steps}
+
+
+class Step(AskRequest):
+    """One step of DP-SGD for the discriminator that the request brings."""
+
+    name = "step"
+    leaves = "the sum of the discriminator's clipped gradients over a secret sample of its rows, with noise"
+    costs = "one sampled Gaussian release of noise multiplier z (`fedsyn.privacy.renyi`); rho 1/(2 z^2) if not sampled"
+
+    attribute: int = Field(ge=0, description="whose value is a row's condition")
+    multiplier: float = Field(ge=1e-3, le=1e6)
+
+    def releases(self, contract: CtganContract) -> tuple[Release, ...]:
+        """In steps of the clipping norm: a row that is sampled moves the sum by at most 2^20 of them (`gradient`)."""
+        return (
+            Release(
+                self.name,
+                0,
+                SAMPLED,
+                float(STEPS_OF_CLIP),
+                sigma=self.multiplier * STEPS_OF_CLIP,
+                rate=contract.options.rate,
+                noise_by="each client",
+                argument="a row sits at one client, whose steps alone depend on it",
+            ),
+        )
+
+    def discriminator(self, arrays: Arrays, contract: CtganContract) -> Arrays:
+        """The request's parameters; ProtocolError unless they are those of a discriminator of this run."""
+        if self.attribute >= len(contract.domain):
+            raise ProtocolError(f"parameter 'attribute' must be below {len(contract.domain)}")
+        if tuple(array.shape for array in arrays) != contract.shapes or any(a.dtype.kind != "f" for a in arrays):
+            raise ProtocolError("the arrays of the request are no discriminator of this run")
+        return arrays
+
+
+class CtganClient(TableClient):
+    """Takes steps of DP-SGD on its own rows, and adds its one-way marginals to a sum (the base class's answer)."""
+
+    Contract = CtganContract
+    contract: CtganContract
+
+    @answers(Step)
+    def step(self, call: Call[Step]) -> Answer:
+        """The noisy sum of clipped gradients over a Poisson sample of this client's rows; (P,) float32.
+
+        Sensitivity: a row that is sampled adds its own clipped gradient to the sum and changes no other row's, so it
+        moves the sum by at most the clipping norm C: 2^20 steps of C / 2^20, in which gradients are rounded towards
+        zero and added as integers (`ctgan_discriminator.clipped_sum`). Each row is sampled with probability q,
+        independently of all others and of how many there are.
+
+        What float32 leaves open: a row's gradient may differ in its last bits with its place in a chunk of 32.
+        """
+        require_deep()
+        from fedsyn.plugins.clients.ctgan_discriminator import clipped_sum
+
+        asked, contract = call.request, self.contract
+        parameters = asked.discriminator(call.arrays, contract)
+        (release,) = asked.releases(contract)
+        assert release.sigma is not None and release.rate is not None
+
+        def total(chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+            rows, clip = self.codes[chosen], contract.options.clip
+            return clipped_sum(parameters, rows, self.domain.shape, asked.attribute, clip, STEPS_OF_CLIP)
+
+        noisy = self.ledger.sampled_gaussian(
+            total,
+            rows=len(self.codes),
+            rate=release.rate,
+            sigma=release.sigma,
+            sensitivity=release.sensitivity,
+            source=call.source,
+            name=release.name,
+            round=call.round,
+            argument=release.argument,
+        )
+        return [unpacked(noisy, contract.options.clip)], {}
+
+
+def unpacked(noisy: Sequence[float] | npt.NDArray[np.float64], clip: float) -> npt.NDArray[np.float32]:
+    """Whole steps of the clipping norm as the gradients they stand for."""
+    return (np.asarray(noisy, np.float64) * (clip / STEPS_OF_CLIP)).astype(np.float32)

@@ -1,0 +1,216 @@
+"""A model that is a mixture of product distributions: what a generator of independent columns given noise is."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import InputError, ProtocolError
+from fedsyn.randomness import RandomSource
+
+_FORMAT = "mixture 1"
+_AT_ONCE = 1 << 22  # numbers of an intermediate array
+_FEWEST_ROWS = 1 << 16  # drawn at once
+Floats = npt.NDArray[np.float64]
+
+
+class MixtureModel:
+    """`p(x) = Σ_m w_m Π_j p_mj(x_j)`, scaled to `total` records.
+
+    It answers what `Model` answers where runs, metrics and reports ask, exactly: the density of a mixture is a sum.
+
+    Args:
+        domain: attributes of the table, without structural zeros.
+        probabilities: (M, C) of each component, the attributes' values one after the other, C in all.
+        weights: (M,) non-negative; None: all alike.
+        total: records that the model stands for.
+
+    Raises:
+        ValueError: probabilities that do not fit the domain or do not sum to 1, or a total that is not positive.
+    """
+
+    def __init__(
+        self, domain: Domain, probabilities: npt.ArrayLike, total: float, weights: npt.ArrayLike | None = None
+    ) -> None:
+        given = np.asarray(probabilities, dtype=np.float32)
+        cells = sum(domain.shape)
+        if given.ndim != 2 or given.shape[1] != cells or len(given) == 0 or len(domain) == 0:
+            raise ValueError("a mixture needs one row of probabilities per component, over all values of a domain")
+        if domain.zeros:
+            raise ValueError("a mixture of products knows no structural zeros")
+        if not np.isfinite(given).all() or (given < 0).any():
+            raise ValueError("probabilities must be finite and not negative")
+        if not (math.isfinite(total) and total > 0):
+            raise ValueError("the total of a model must be positive and finite")
+        own = np.ones(len(given)) if weights is None else np.asarray(weights, dtype=np.float64)
+        if own.shape != (len(given),) or not np.isfinite(own).all() or (own < 0).any() or not own.sum() > 0:
+            raise ValueError("a mixture needs one non-negative weight per component, and not all 0")
+        self.domain = domain
+        self.info = None
+        self.total = float(total)
+        whole = float(own.sum())  # weights that were read back stay what they were to the last bit
+        self.weights = own.copy() if abs(whole - 1.0) < 1e-12 else own / whole
+        self.probabilities = given
+        bounds = np.cumsum([0, *domain.shape])
+        self._slices = [slice(a, b) for a, b in pairwise(bounds)]
+        for array in (self.weights, self.probabilities):
+            array.flags.writeable = False
+        if any(abs(part.sum(axis=1) - 1.0).max() > 1e-4 for part in self._parts):
+            raise ValueError("the probabilities of each attribute must sum to 1")
+
+    def __repr__(self) -> str:
+        return f"MixtureModel({len(self.domain)} attributes, {len(self.weights)} components, total={self.total:.6g})"
+
+    @cached_property
+    def _parts(self) -> list[Floats]:
+        """(M, size) float64 of each attribute, summing to 1 to a double's precision."""
+        parts = [self.probabilities[:, own].astype(np.float64) for own in self._slices]
+        return [part / np.maximum(part.sum(axis=1, keepdims=True), 1e-300) for part in parts]
+
+    # ------------------------------------------------------------------ answers
+
+    @property
+    def cliques(self) -> tuple[Clique, ...]:
+        """One clique of all attributes: a mixture factorises into nothing smaller."""
+        return (self.domain.attributes,)
+
+    def project(self, clique: Sequence[str]) -> np.ndarray:
+        """Marginal over any clique, in counts: float64 of shape `domain.shape_of(clique)`, summing to `total`."""
+        parts = [self._parts[axis] for axis in self.domain.axes(tuple(clique))]
+        if not parts:
+            return np.array(self.total)
+        if len(parts) == 1:
+            return np.asarray(self.total * (self.weights @ parts[0]))
+        *first, last = parts
+        left = math.prod(part.shape[1] for part in first)
+        table = np.zeros((left, last.shape[1]))
+        for some in self._blocks(left):
+            product = self.weights[some, None]
+            for part in first:
+                product = (product[:, :, None] * part[some][:, None, :]).reshape(len(product), -1)
+            table += product.T @ last[some]
+        return self.total * table.reshape(self.domain.shape_of(tuple(clique)))
+
+    def project_many(self, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
+        """`project` for each clique."""
+        return [self.project(clique) for clique in cliques]
+
+    def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> Floats:
+        """(m,) probability of each cell; `cells` (m, |clique|), columns in the clique's order."""
+        cells = np.asarray(cells)
+        if cells.ndim != 2 or cells.shape[1] != len(clique) or len(set(clique)) != len(clique):
+            raise ValueError("cells must have one column for each of the clique's distinct attributes")
+        return np.exp(self._log(self.domain.axes(tuple(clique)), cells))
+
+    def log_likelihood(self, codes: np.ndarray) -> Floats:
+        """(n,) natural log of each row's probability."""
+        codes = np.asarray(codes)
+        if codes.ndim != 2 or codes.shape[1] != len(self.domain):
+            raise ValueError("codes must have one column for each attribute of the domain")
+        return self._log(range(len(self.domain)), codes)
+
+    def _log(self, axes: Sequence[int], cells: np.ndarray) -> Floats:
+        with np.errstate(divide="ignore"):
+            logs = [np.ascontiguousarray(np.log(self._parts[axis]).T) for axis in axes]
+            weights = np.log(self.weights)
+        out = np.empty(len(cells))
+        step = max(1, _AT_ONCE // len(weights))
+        for start in range(0, len(cells), step):
+            some = cells[start : start + step]
+            sums = np.tile(weights, (len(some), 1))
+            for column, log in enumerate(logs):
+                sums += log[some[:, column]]
+            largest = sums.max(axis=1)
+            shifted = np.where(np.isfinite(largest), largest, 0.0)
+            with np.errstate(divide="ignore"):
+                out[start : start + step] = shifted + np.log(np.exp(sums - shifted[:, None]).sum(axis=1))
+        return out
+
+    def sample(self, n: int, rng: RandomSource) -> np.ndarray:
+        """(n, d) rows, independent: a component each, then each attribute by itself. Only `rng.random` is called."""
+        out = np.empty((n, len(self.domain)), np.min_scalar_type(max(self.domain.shape, default=1) - 1))
+        ends = np.cumsum(self.weights)
+        for start in range(0, n, _FEWEST_ROWS):
+            rows = out[start : start + _FEWEST_ROWS]
+            which = np.searchsorted(ends[:-1] / ends[-1], np.asarray(rng.random(len(rows))), side="right")
+            for axis, cumulated in enumerate(self._cumulated):
+                uniform = np.asarray(rng.random(len(rows)))
+                rows[:, axis] = (cumulated[which] <= uniform[:, None]).sum(axis=1)
+        return out
+
+    @cached_property
+    def _cumulated(self) -> list[Floats]:
+        """(M, size - 1) where the values of each attribute but the last one end."""
+        return [np.cumsum(part, axis=1)[:, :-1] for part in self._parts]
+
+    def _blocks(self, width: int) -> Iterator[slice]:
+        step = max(1, _AT_ONCE // max(1, width))
+        return (slice(start, start + step) for start in range(0, len(self.weights), step))
+
+    # ------------------------------------------------------------------ other forms
+
+    def with_total(self, total: float) -> MixtureModel:
+        """The same distribution for another number of records."""
+        return MixtureModel(self.domain, self.probabilities, total, self.weights)
+
+    def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> MixtureModel:
+        """The distribution given that each named attribute has one of its allowed values.
+
+        Args:
+            masks: attribute -> (size,) boolean, True for the values allowed.
+
+        Raises:
+            ValueError: no such attribute, or a mask of another shape.
+            InputError: the condition has probability 0.
+        """
+        return self.weighted({name: allowed.astype(float) for name, allowed in self.domain.conditions(masks).items()})
+
+    def weighted(self, factors: Mapping[str, npt.NDArray[np.float64]]) -> MixtureModel:
+        """The distribution with each value of the named attributes as much likelier as its factor, at most 1, says."""
+        weights, probabilities = self.weights.copy(), self.probabilities.copy()
+        for name, factor in factors.items():
+            axis = self.domain.axes((name,))[0]
+            kept = self._parts[axis] * factor
+            share = kept.sum(axis=1)
+            weights *= share
+            # A component that the condition leaves nothing of keeps its probabilities, and has no weight.
+            left = kept / np.where(share > 0, share, 1.0)[:, None]
+            probabilities[:, self._slices[axis]] = np.where(share[:, None] > 0, left, self._parts[axis])
+        if not weights.sum() > 0:
+            raise InputError(f"no row of this model meets the condition on {', '.join(factors)}")
+        return MixtureModel(self.domain, probabilities, self.total * float(weights.sum()), weights)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays for an npz file or a message: `model` (uint8, JSON), `probabilities` and `weights`."""
+        head = {
+            "format": _FORMAT,
+            "attributes": list(self.domain.attributes),
+            "shape": list(self.domain.shape),
+            "total": self.total.hex(),
+        }
+        text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8).copy()
+        return {"model": text, "probabilities": self.probabilities.copy(), "weights": self.weights.copy()}
+
+    @classmethod
+    def from_arrays(cls, domain: Domain, arrays: Mapping[str, np.ndarray]) -> MixtureModel:
+        """The model that `to_arrays` described.
+
+        Raises:
+            ProtocolError: the arrays are malformed or belong to another domain.
+        """
+        try:
+            head = json.loads(np.asarray(arrays["model"], dtype=np.uint8).tobytes())
+            if head["format"] != _FORMAT:
+                raise ProtocolError(f"unknown format of a mixture model; this version reads '{_FORMAT}'")
+            if (tuple(head["attributes"]), tuple(head["shape"])) != (domain.attributes, domain.shape):
+                raise ProtocolError("the model belongs to another domain than the schema's")
+            return cls(domain, arrays["probabilities"], float.fromhex(head["total"]), arrays["weights"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError("the model that was received is malformed") from error

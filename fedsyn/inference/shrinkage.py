@@ -1,0 +1,70 @@
+"""How hard a fit is pulled towards independence: kappa, from released values alone.
+
+A fit minimises 1/2 sum ||(M(p) - y)/sigma||^2 + kappa KL(p || p0), p0 the model of the one-way marginals. For p near
+p0 the second term is kappa/2 sum (p - p0)^2 / p0: the negative logarithm of a Gaussian prior under which a cell strays
+from independence with variance p0 / kappa, as it would in kappa records drawn from p0. So kappa counts pseudo-records.
+
+Empirical Bayes: under that prior the squared L2 distance of a marginal from p0's is (1 - sum p0^2) / kappa on average,
+and noisy values estimate it without bias, ||y/n - p0||^2 - cells (sigma/n)^2. The ratio of the two sums is kappa.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.inference.measurements import Measurement
+from fedsyn.inference.model import Model
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """Noisy counts of a partition of the rows, and what independence has there.
+
+    Attributes:
+        independent: (k,) probabilities under p0.
+        values: (k,) noisy counts.
+        sigma: standard deviation of the noise in each of them, in records.
+    """
+
+    independent: npt.NDArray[np.float64]
+    values: npt.NDArray[np.float64]
+    sigma: float
+
+
+def pseudo_records(sights: Iterable[Sight], total: float) -> float:
+    """kappa, between 1 and the number of records.
+
+    Counted of the distances is what is left of their sum without one standard deviation of its noise: where nothing
+    shows, the pull is as strong as all records together, and the model stays at independence.
+
+    Args:
+        sights: of cliques of two or more attributes.
+        total: n, records.
+    """
+    expected, strayed, variance = 0.0, 0.0, 0.0
+    for sight in sights:
+        noise = (sight.sigma / total) ** 2
+        away = np.asarray(sight.values, np.float64) / total - sight.independent
+        expected += 1.0 - float(np.add.reduce(sight.independent**2))
+        strayed += float(np.add.reduce(away**2)) - away.size * noise
+        variance += 2.0 * away.size * noise**2
+    strayed -= math.sqrt(variance)
+    return max(1.0, total) if strayed * total <= expected else max(1.0, expected / strayed)
+
+
+def of_measurements(measurements: Iterable[Measurement], prior: Model) -> float:
+    """kappa from the measured marginals of two or more attributes themselves."""
+    sights = []
+    for m in measurements:
+        if len(m.clique) > 1:
+            independent = prior.project(m.clique).ravel() / prior.total
+            sights.append(Sight(independent, np.asarray(m.values, np.float64).ravel(), m.sigma))
+    return pseudo_records(sights, prior.total)
+
+
+__all__ = ["Sight", "of_measurements", "pseudo_records"]

@@ -1,0 +1,154 @@
+"""The unit: whose presence a guarantee hides, and how far it moves what is released.
+
+Every request states its sensitivity for ONE ROW. A ledger multiplies it by what its unit can have in a release, in one
+place and whatever the mechanism is: by 1 for a row, by c for a client of whose rows at most c ever take part.
+
+*Why c, for every release.* Who takes part is public; what is hidden is a client's rows. Neighbours are two federations
+in one of which that client has no row. Of a client with more than c rows c take part, by the client's own coins, which
+depend on no row (`kept_rows`); hold them fixed. Between the table of at most c rows and the empty one lie at most c
+tables, each with one row less than the one before, and what is released of them (given all that was released before)
+differs by at most the stated sensitivity Δ from one to the next. So, by the triangle inequality,
+
+- a vector moves by at most c Δ in L2 norm: Gaussian noise of sigma costs rho = (c Δ)²/(2 sigma²), c² times that of a
+  row;
+- a score moves by at most c Δ, so the exponential mechanism exp(epsilon s / (2 Δ)) IS the one of parameter c epsilon
+  and sensitivity c Δ: rho = (c epsilon)²/8.
+
+For linear statistics, and so for marginals, c Δ is reached: c equal rows. A client's part of a sum of m marginals has
+L1 norm at most m c and L2 norm at most sqrt(m) c. It is brought below that norm by taking fewer rows, never by scaling:
+parts stay counts, integers, and nothing is rounded. A mixture over the client's coins is no easier to tell apart than
+the worst coin, since both neighbours draw the same coins.
+
+What shares of noise cost beyond a Gaussian's (`Release.extra`) bounds a density everywhere, however far a neighbour is
+(`fedsyn.privacy.distributed`, steps 1 to 3): it is not multiplied.
+
+*Exchanging.* A client's rows may also be exchanged for others: two parts of a sum of counts, non-negative vectors of
+norm c Δ each, are at most sqrt(2) c Δ apart, any two others 2 c Δ. `Release.replaced` is the same for both units, but
+for row counts, which stay when a row is exchanged: those of a client's rows and of others are up to c apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.privacy.release import Release
+from fedsyn.privacy.statement import ADJACENCY, UNIT
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One row at one client: what every sensitivity is stated for.
+
+    Attributes:
+        rows: c, the most rows that it has in what is released.
+    """
+
+    rows: int = 1
+
+    #: What can be exchanged, where nothing can be added or removed; for people.
+    exchanged: ClassVar[str] = "a row can only be exchanged for another"
+
+    @property
+    def text(self) -> str:
+        """Whose presence is hidden."""
+        return UNIT
+
+    def adjacency(self, sizes: str) -> str:
+        """Which federations are neighbours, by `privacy.client_sizes`."""
+        return ADJACENCY[sizes]
+
+    @property
+    def caps(self) -> bool:
+        """Whether only so many rows of a client take part."""
+        return False
+
+    @property
+    def factor(self) -> float:
+        """c²: what the unit pays, in rho or mu², for one row's cost."""
+        return float(self.rows * self.rows)
+
+    def entered(self, release: Release) -> Release:
+        """The entry of a release that states what one row moves and pays."""
+        return release
+
+    def row_rho(self, release: Release) -> float:
+        """What of an entry one row pays, without what shares of noise cost beyond a Gaussian's."""
+        return (release.rho - release.extra) / self.factor
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values to be put into a ledger's state; none for a row, as in all states before there were others."""
+        return {}
+
+
+@dataclass(frozen=True)
+class ClientUnit(Unit):
+    """A whole client, of whose rows at most `rows` take part."""
+
+    exchanged: ClassVar[str] = "a client's rows can only be exchanged for as many others"
+
+    def __post_init__(self) -> None:
+        if self.rows < 1:
+            raise ValueError("a client has at least one row in what is released")
+
+    @property
+    def caps(self) -> bool:
+        return True
+
+    @property
+    def text(self) -> str:
+        return f"one client with all of its rows, of which at most {self.rows:,} take part"
+
+    def adjacency(self, sizes: str) -> str:
+        neighbours = (
+            "two federations are neighbours when they differ in the rows of one client, which has none in one of them "
+            "(that it takes part is public)"
+        )
+        if sizes != "public":
+            return neighbours
+        return (
+            f"{neighbours}, every client's count of rows that take part being a published constant; where the counts "
+            f"follow the rows, {self.exchanged}, and epsilon_replace_one is the guarantee"
+        )
+
+    def entered(self, release: Release) -> Release:
+        return _entered(release, self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rows_per_client": self.rows}
+
+
+ROW = Unit()
+
+
+def unit_from_dict(state: Mapping[str, Any]) -> Unit:
+    """The unit of a ledger's state."""
+    return ClientUnit(int(state["rows_per_client"])) if "rows_per_client" in state else ROW
+
+
+@lru_cache(maxsize=256)  # clients of a simulation that share a process enter the same ones
+def _entered(release: Release, rows: int) -> Release:
+    epsilon = None if release.epsilon is None else rows * release.epsilon
+    replaced = max(1.0, release.replaced)
+    return replace(release, sensitivity=rows * release.sensitivity, epsilon=epsilon, replaced=replaced)
+
+
+def kept_rows(total: int, most: int, source: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Which rows of a client take part: `most` of them, every choice of so many equally likely, or all; ascending.
+
+    Args:
+        total: n, rows of the client.
+        most: c.
+        source: the client's own coins, kept for the run. They carry no privacy: whoever knows them learns no row.
+    """
+    if total <= most:
+        return np.arange(total)
+    return np.sort(source.choice(total, most, replace=False, shuffle=False)).astype(np.int64)
+
+
+__all__ = ["ROW", "ClientUnit", "Unit", "kept_rows", "unit_from_dict"]

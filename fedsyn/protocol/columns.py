@@ -1,0 +1,52 @@
+"""Which columns a configuration cannot work with: split over holders, or with private values."""
+
+from __future__ import annotations
+
+from fedsyn.config import RunConfig
+from fedsyn.counting.workload import Workload
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError, nearest
+from fedsyn.inference.capacity import require_room
+from fedsyn.schema import Schema
+
+
+def check_columns(config: RunConfig, domain: Domain, workload: Workload) -> None:
+    """Refuses encrypted columns that do not make the workload; ConfigError.
+
+    Raises:
+        ConfigError: columns that are split over holders are not those of the schema, or a clique has more than the two
+            attributes that one product of columns counts.
+    """
+    columns = config.federation.columns
+    if columns is not None:
+        named = {name for held in columns for name in held}
+        unknown, missing = sorted(named - set(domain)), sorted(set(domain) - named)
+        if unknown:
+            raise ConfigError(
+                f"federation.columns: the schema has no column '{unknown[0]}'{nearest(unknown[0], domain)}"
+            )
+        if missing:
+            raise ConfigError(f"federation.columns: no client holds column '{missing[0]}'")
+    if config.aggregation.protocol == "fhe" and config.fhe.compute != "client":
+        large = [clique for clique in workload.cliques if len(clique) > 2]
+        if large:
+            raise ConfigError(
+                f"aggregation.fhe.compute: '{config.fhe.compute}' counts pairs of columns, and the workload has "
+                f"{' x '.join(large[0])}: set workload.degree: 2"
+            )
+
+
+def check_open(config: RunConfig, schema: Schema) -> None:
+    """ConfigError where a schema's constraints do not fit into the model, or its private values cannot be found."""
+    require_room(schema.domain, config.inference)
+    if not schema.open:
+        return
+    names = list(schema.open)
+    what = f"data.schema: '{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    what += " have private values, which are found by noisy sums of all clients' counts"
+    if config.aggregation.protocol not in ("plain", "secagg"):
+        raise ConfigError(
+            f"{what}; aggregation.protocol: {config.aggregation.protocol} forms none; allowed: plain, secagg"
+        )
+    if config.federation.columns is not None:
+        raise ConfigError(f"{what}; columns that are split over holders (federation.columns) have none")

@@ -1,0 +1,192 @@
+"""Coarse marginals: neighbouring values put together where noise would drown single cells, and what they say of cells.
+
+Measured with the same noise, a marginal of few groups has less of it in all than one of many cells, and leaves more of
+a dependence unseen. `best_cells` weighs the two. `Coarse.expanded` brings a coarse marginal back to cells: inside a
+group of cells the attributes are taken as independent, each as its one-way marginal has it. That is what the
+maximum-entropy model of the coarse and the one-way marginals says, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ProtocolError
+from fedsyn.inference import Measurement
+from fedsyn.inference.shrinkage import Sight
+from fedsyn.selection.sketches import equal_groups, group_counts
+
+Floats = npt.NDArray[np.float64]
+Groups = tuple[npt.NDArray[np.integer], ...]
+
+
+def best_cells(distance: float, sigma: float) -> float:
+    """k, cells of a coarse pair whose expected error is least; may be below 1.
+
+    Noise costs an L1 error of sqrt(2/pi) sigma k. What k cells leave unseen of a dependence that is smooth on both
+    axes falls with the width of a cell, as k^(-1/2): all of it, `distance`, at k = 1. The sum is least at
+    k = (sqrt(pi/8) distance / sigma)^(2/3).
+
+    Args:
+        distance: L1 norm of the dependence, in records.
+        sigma: of the measurement, in records.
+    """
+    return float((math.sqrt(math.pi / 8.0) * max(distance, 0.0) / sigma) ** (2.0 / 3.0))
+
+
+def resolution(distance: float, sigma: float, cells: float) -> tuple[float, float]:
+    """How many cells a pair should be measured in, and its expected L1 error, in records.
+
+    As `best_cells` says, with 4 at least (two groups each). Measured in all its cells it has the noise of those that
+    carry it, and nothing is left unseen: where that is less, infinity.
+
+    Args:
+        distance: L1 norm of the dependence, in records.
+        sigma: of the measurement, in records.
+        cells: that carry the marginal.
+    """
+    noise = math.sqrt(2.0 / math.pi) * sigma
+    k = max(4.0, best_cells(distance, sigma))
+    coarse = noise * k + max(distance, 0.0) / math.sqrt(k)
+    return (k, coarse) if coarse < noise * cells else (math.inf, noise * cells)
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """Some cliques with the groups of neighbouring values that each is counted in.
+
+    Attributes:
+        domain: of the table.
+        cliques: m of them.
+        groups: per clique and attribute, the group of each value, from 0 without gaps.
+        shapes: per clique, the number of groups of each attribute.
+    """
+
+    domain: Domain
+    cliques: tuple[Clique, ...]
+    groups: tuple[Groups, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, domain: Domain, cliques: Sequence[Clique], cells: Sequence[int], mass: Mapping[str, Floats]) -> Coarse:
+        """Groups of about equal mass, about so many cells for each clique; single values where there is room.
+
+        Only values that have an order are put together, in two groups of each attribute at least.
+
+        Args:
+            domain: of the table.
+            cliques: m of them.
+            cells: (m,) cells of each, about.
+            mass: each attribute's one-way distribution, from released values.
+        """
+        groups = tuple(
+            tuple(
+                _groups(domain, name, count, mass[name])
+                for name, count in zip(q, _counts(domain, q, most), strict=True)
+            )
+            for q, most in zip(cliques, cells, strict=True)
+        )
+        shapes = tuple(tuple(int(g.max()) + 1 for g in own) for own in groups)
+        return cls(domain, tuple(cliques), groups, shapes)
+
+    def pack(self) -> npt.NDArray[np.uint16]:
+        """All groups as one array for a message."""
+        return np.concatenate([np.zeros(0, np.uint16), *(g.astype(np.uint16) for own in self.groups for g in own)])
+
+    @classmethod
+    def unpack(
+        cls,
+        domain: Domain,
+        cliques: Sequence[Clique],
+        shapes: Sequence[Sequence[int]],
+        packed: npt.NDArray[np.generic],
+    ) -> Coarse:
+        """Inverse of `pack` for a client, which does not trust it.
+
+        Whatever groups a server sends, one row is in one cell of each coarse marginal: only their range is checked.
+
+        Raises:
+            ProtocolError: wrong length or type, or a group that does not exist.
+        """
+        flat, start, found = np.asarray(packed), 0, []
+        sizes = [domain[name] for clique in cliques for name in clique]
+        if len(shapes) != len(cliques) or any(len(s) != len(q) for s, q in zip(shapes, cliques, strict=False)):
+            raise ProtocolError("parameter 'shapes' must hold the groups of each attribute of each clique")
+        if flat.ndim != 1 or flat.dtype.kind not in "ui" or len(flat) != sum(sizes):
+            raise ProtocolError("the groups of the coarse marginals do not fit the domain")
+        for clique, shape in zip(cliques, shapes, strict=True):
+            own = []
+            for name, count in zip(clique, shape, strict=True):
+                part = flat[start : start + domain[name]].astype(np.int64)
+                if not 1 <= count <= domain[name] or int(part.min()) < 0 or int(part.max()) >= count:
+                    raise ProtocolError("the groups of the coarse marginals do not exist")
+                own.append(part)
+                start += domain[name]
+            found.append(tuple(own))
+        return cls(domain, tuple(cliques), tuple(found), tuple(tuple(shape) for shape in shapes))
+
+    def of_rows(self, codes: npt.NDArray[np.integer]) -> list[npt.NDArray[np.int64]]:
+        """Exact coarse marginals of a table, (n, d) codes."""
+        out = []
+        for clique, groups, shape in zip(self.cliques, self.groups, self.shapes, strict=True):
+            cell = np.zeros(len(codes), np.int64)
+            for axis, group, count in zip(self.domain.axes(clique), groups, shape, strict=True):
+                cell = cell * count + np.asarray(group, np.int64)[codes[:, axis]]
+            out.append(np.bincount(cell, minlength=math.prod(shape)).reshape(shape))
+        return out
+
+    def sight(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Sight:
+        """Coarse marginal i beside what independent attributes have there; arguments as of `expanded`."""
+        independent = np.ones(())
+        for name, group, count in zip(self.cliques[i], self.groups[i], self.shapes[i], strict=True):
+            p = np.maximum(np.asarray(mass[name], np.float64), 0.0)
+            own = np.bincount(group, weights=p / max(p.sum(), 1e-300), minlength=count)
+            independent = np.multiply.outer(independent, own)
+        return Sight(independent.ravel(), np.asarray(values, np.float64).ravel(), sigma)
+
+    def expanded(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Measurement:
+        """Coarse marginal i as a measurement of cells.
+
+        A fit takes one sigma for all cells of a measurement. Spread over a group's cells in the proportions w, an error
+        of one group costs the loss sum(w^2) / sigma_cells^2 where it should cost 1 / sigma^2: sigma_cells is sigma
+        times the root of the mean of sum(w^2), over the groups. Fine marginals are returned as they are.
+
+        Args:
+            i: which clique.
+            values: noisy counts, in the groups' shape.
+            sigma: of their noise, in records.
+            mass: each attribute's one-way distribution, from released values.
+        """
+        clique, shape = self.cliques[i], self.shapes[i]
+        if shape == self.domain.shape_of(clique):
+            return Measurement(clique, values, sigma)
+        weights, squares = np.ones(()), np.ones(())
+        for name, group, count in zip(clique, self.groups[i], shape, strict=True):
+            p = np.maximum(np.asarray(mass[name], np.float64), 0.0) + 1e-12  # empty groups are spread evenly
+            own = p / np.bincount(group, weights=p, minlength=count)[group]
+            weights = np.multiply.outer(weights, own)
+            squares = np.multiply.outer(squares, np.bincount(group, weights=own * own, minlength=count))
+        cells = np.asarray(values, np.float64).reshape(shape)[np.ix_(*self.groups[i])]
+        return Measurement(clique, cells * weights, sigma * math.sqrt(float(squares.mean())), math.prod(shape))
+
+
+def _counts(domain: Domain, clique: Clique, cells: int) -> tuple[int, ...]:
+    """Groups of each attribute: all values where they have no order, the rest shared by those that have one."""
+    ordered = tuple(name for name in clique if domain.ordered.get(name, 0) > 2)
+    room = cells // math.prod(domain[name] for name in clique if name not in ordered)
+    counts = dict(zip(ordered, group_counts(domain, ordered, max(2 ** len(ordered), room)), strict=True))
+    return tuple(counts.get(name, domain[name]) for name in clique)
+
+
+def _groups(domain: Domain, name: str, count: int, mass: Floats) -> npt.NDArray[np.int64]:
+    """(size,) group of each value; those without a place in the order (a missing value) keep one of their own."""
+    if count >= domain[name]:
+        return np.arange(domain[name])
+    ordered = domain.ordered[name]
+    found = equal_groups(np.asarray(mass)[:ordered], max(2, count - (domain[name] - ordered)))
+    return np.concatenate([found, np.arange(found[-1] + 1, found[-1] + 1 + domain[name] - ordered)])
