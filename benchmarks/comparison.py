@@ -153,7 +153,8 @@ Every mechanism of this project, and those of other libraries where they ran, on
 and the same code for the metrics.
 
 ```sh
-python benchmarks/comparison.py --cache FILE > docs/comparison.md
+python benchmarks/comparison.py --cache FILE > docs/comparison.md                               # everything, afresh
+python benchmarks/comparison.py --cache FILE --any-code --no-peer-runs > docs/comparison.md   # this page: from several runs
 ```
 
 Tables: the real ones of the judging side of [experiments/held_out](../experiments/held_out) with 500 training rows or
