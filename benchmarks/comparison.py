@@ -153,8 +153,8 @@ Every mechanism of this project, and those of other libraries where they ran, on
 and the same code for the metrics.
 
 ```sh
-python benchmarks/comparison.py --cache FILE > docs/comparison.md                               # everything, afresh
-python benchmarks/comparison.py --cache FILE --any-code --no-peer-runs > docs/comparison.md   # this page: from several runs
+python benchmarks/comparison.py --cache FILE > docs/comparison.md   # afresh
+python benchmarks/comparison.py --cache FILE --any-code --no-peer-runs > docs/comparison.md   # this page
 ```
 
 Tables: the real ones of the judging side of [experiments/held_out](../experiments/held_out) with 500 training rows or
