@@ -2,7 +2,7 @@
 
     python experiments/held_out/run.py --cache FILE --yardsticks               # AIM's six settings, one-way, MST
     python experiments/held_out/run.py --cache FILE                            # sketch_aim beside them, tuning side
-    python experiments/held_out/run.py --cache FILE --set mechanism.rounds=5   # any candidate
+    python experiments/held_out/run.py --cache FILE --set mechanism.rounds=3   # any candidate
     python experiments/held_out/run.py --cache FILE --side judging --check     # the report
 
 Results stay in the cache, a file outside of the repository: what is there is not run again. A candidate's results count

@@ -118,9 +118,9 @@ def test_rows_of_the_page(comparison: ModuleType) -> None:
 def test_what_is_absent_is_tried_again(comparison: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "peer_facts", lambda *_: {"error": "not installed: dpsynth"})
     cache = comparison.Cache(tmp_path / "cache.jsonl")
-    facts = comparison.peer_cell("dpsynth AIM", "few_1", Namespace(), cache)
+    facts = comparison.peer_cell("dpsynth AIM", "few_1", Namespace(no_peer_runs=False), cache)
     assert facts["error"] == "not installed: dpsynth" and not cache.path.exists()
     monkeypatch.setattr(comparison, "peer_facts", lambda *_: {"workload_error": 0.5, "nll": 2.0, "cpu": 1.0})
-    comparison.peer_cell("dpsynth AIM", "few_1", Namespace(), cache)
+    comparison.peer_cell("dpsynth AIM", "few_1", Namespace(no_peer_runs=False), cache)
     monkeypatch.setattr(comparison, "peer_facts", lambda *_: pytest.fail("it is in the cache"))
-    assert comparison.peer_cell("dpsynth AIM", "few_1", Namespace(), cache)["workload_error"] == 0.5
+    assert comparison.peer_cell("dpsynth AIM", "few_1", Namespace(no_peer_runs=False), cache)["workload_error"] == 0.5
