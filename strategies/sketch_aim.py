@@ -348,11 +348,11 @@ class SketchAim(ByCohorts):
 def weighed(plan: dict[int, float]) -> tuple[Weighed, float]:
     """The request that gives each clique its 1/sigma^2, up to the rounding of its weight, and the noise on the vector.
 
-    The plan's sum is kept exactly: sum of c^2 / sigma^2.
+    The plan's sum is kept: sum of c^2 / sigma^2, less a hair, so that no rounding of sums goes beyond the budget.
     """
     most = max(plan.values())
     weights = {i: max(1, round(FINEST * sqrt(each / most))) for i, each in plan.items()}
-    sigma = sqrt(sum(c * c for c in weights.values()) / sum(plan.values()))
+    sigma = sqrt(sum(c * c for c in weights.values()) / sum(plan.values())) * (1.0 + 1e-13)
     return Weighed(cliques=list(weights), weights=list(weights.values())), sigma
 
 

@@ -423,14 +423,14 @@ def test_the_honest_run_was_answered_and_paid_for_to_the_last_digit(campaigns: l
 
 
 def test_a_second_name_gets_no_second_budget(campaigns: list[Hospital]) -> None:
-    """The run is over and left nothing of its epsilon of 1; 1 of 1.4 is spent, and the next run asks for 1."""
+    """The run is over; epsilon 1 of 1.4 is spent, and the next run asks for 1."""
     (hospital, _) = campaigns
     task = replace(hospital.honest[0][0], run_config=hospital.run_config("another", hospital.config))
     outcome = hospital.asked(task)
     told = outcome.answer
     assert told["ok"] is False and outcome.charged == 0.0
     assert "limit for life is epsilon = 1.4" in told["message"]
-    assert "spent: epsilon = 1; " in told["message"] and "asks for epsilon = 1 " in told["message"]
+    assert "spent: epsilon = 1 " in told["message"] and "asks for epsilon = 1 " in told["message"]
 
 
 def test_the_last_message_again_gets_the_same_bytes_and_is_free(campaigns: list[Hospital]) -> None:

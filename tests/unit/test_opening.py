@@ -136,7 +136,7 @@ def test_finding_is_in_the_ledger_and_within_its_share(share: float | None, tmp_
     assert sum(entry["rho"] for entry in finding[2:]) == pytest.approx(allowed / 3 * 8 / 9, rel=1e-9)
     one_way = rest[len(finding)]
     left = report["capacity"] / 2 - sizes["rho"] - sum(entry["rho"] for entry in finding)
-    assert one_way["name"] == "one-way" and one_way["rho"] == pytest.approx(0.2 * left), "the mechanism has the rest"
+    assert one_way["name"] == "one-way" and one_way["rho"] == pytest.approx(0.1 * left), "the mechanism has the rest"
     assert report["spent"] <= report["capacity"]
     assert "finding what is private" in report["statement"]["cost"]
     assert "of cost, ward, born only what is found" in report["statement"]["public"]
