@@ -179,6 +179,7 @@ def test_no_parameters_make_a_row_move_the_sum_farther(scale: float) -> None:
     assert not clipped_sum(own, many[:0], SHAPE, 1, 0.3, STEPS_OF_CLIP).any()
 
 
+@pytest.mark.slow
 @deep
 def test_made_rows_are_clipped_as_jax_privacy_clips() -> None:
     import jax
@@ -290,6 +291,7 @@ def test_the_module_of_the_contract_is_light() -> None:
     assert "import jax" not in text and "import optax" not in text
 
 
+@pytest.mark.slow
 @deep
 def test_a_row_pays_for_the_rounds_that_its_client_takes_part_in() -> None:
     """Four rounds of one client of two, at most two each: steps have the noise of two, and the first one's client alone

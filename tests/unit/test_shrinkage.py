@@ -15,7 +15,7 @@ from fedsyn.inference.shrinkage import Sight, of_measurements, pseudo_records
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 TOTAL = 200.0
-LONG = EstimateConfig(iterations=5000, tolerance=0.0)
+LONG = EstimateConfig(iterations=2000, tolerance=0.0)
 
 
 def joint(seed: int = 0) -> np.ndarray:
