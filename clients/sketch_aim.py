@@ -21,8 +21,13 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference.capacity import Capacity
-from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST as FINEST
-from fedsyn.plugins.clients.sketch_aim_cohorts import SUMS_OF_COHORTS, CohortBudget, MeasureAll
+from fedsyn.plugins.clients.sketch_aim_cohorts import (
+    SUMS_OF_COHORTS,
+    CohortBudget,
+    MeasureAll,
+    Weight,
+    weighed_layout,
+)
 from fedsyn.privacy import PrivacyStatement, gaussian_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
@@ -260,18 +265,15 @@ class Weighed(SumRequest):
     costs = "one vector of L2 sensitivity S = sqrt(sum of c_q^2): mu^2 = S^2/sigma^2; all rounds share what is left"
 
     cliques: SomeCandidates
-    weights: Annotated[list[Annotated[int, Field(strict=True, ge=1, le=FINEST)]], Field(min_length=1)]
+    weights: Annotated[list[Weight], Field(min_length=1)]
 
     def chosen(self, contract: SketchAimContract) -> list[Clique]:
         return [contract.candidates.cliques[i] for i in self.cliques]
 
     def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """A row is in one cell of each marginal, so it moves the vector by exactly sqrt(sum of c_q^2) in L2."""
         if len(self.weights) != len(self.cliques):
             raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
-        cells = sum(contract.domain.size(q) for q in self.chosen(contract))
-        norm = sqrt(sum(c * c for c in self.weights))
-        return Layout.of_vector(cells, norm, magnitude=float(max(self.weights)), replaced=COUNTS)
+        return weighed_layout(contract, self.chosen(contract), self.weights)
 
 
 class SketchAimClient(TableClient):

@@ -31,7 +31,16 @@ SUMS_OF_COHORTS = (
     "S^2 the sum of their squared sensitivities; in any other one vector of {d} one-way and the chosen marginals with "
     "weights c, at (sum of c^2)/sigma^2"
 )
-_Weight = Annotated[int, Field(strict=True, ge=1, le=FINEST)]
+Weight = Annotated[int, Field(strict=True, ge=1, le=FINEST)]
+
+
+def weighed_layout(contract: Contract, cliques: Sequence[Clique], weights: Sequence[int]) -> Layout:
+    """Of marginals, each times its weight, as ONE vector.
+
+    A row is in one cell of each marginal, so it moves the vector by exactly sqrt(sum of c^2) in L2.
+    """
+    cells, norm = sum(contract.domain.size(q) for q in cliques), sqrt(sum(c * c for c in weights))
+    return Layout.of_vector(cells, norm, magnitude=float(max(weights)), replaced=COUNTS)
 
 
 class MeasureAll(SumRequest):
@@ -41,24 +50,20 @@ class MeasureAll(SumRequest):
     leaves = "the counts of every attribute and of the chosen cliques, each times its weight, in a sum"
     costs = "one vector of L2 sensitivity S = sqrt(sum of c^2): mu^2 = S^2/sigma^2, a round's share of the budget"
 
-    one_way: Annotated[list[_Weight], Field(min_length=1, description="weights of the attributes")]
+    one_way: Annotated[list[Weight], Field(min_length=1, description="weights of the attributes")]
     cliques: CandidateIndices
-    weights: list[_Weight]
+    weights: list[Weight]
 
     def measured(self, contract: Contract) -> list[Clique]:
         """All marginals, in the order of the vector."""
         return [(name,) for name in contract.domain] + [contract.candidates.cliques[i] for i in self.cliques]
 
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """A row is in one cell of each marginal, so it moves the vector by exactly sqrt(sum of c^2) in L2."""
         if len(self.weights) != len(self.cliques):
             raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
         if len(self.one_way) != len(contract.domain):
             raise ProtocolError("parameter 'one_way' must have one weight for each attribute")
-        cells = sum(contract.domain.size(q) for q in self.measured(contract))
-        weights = [*self.one_way, *self.weights]
-        norm = sqrt(sum(c * c for c in weights))
-        return Layout.of_vector(cells, norm, magnitude=float(max(weights)), replaced=COUNTS)
+        return weighed_layout(contract, self.measured(contract), [*self.one_way, *self.weights])
 
 
 @dataclass(frozen=True)
@@ -113,4 +118,4 @@ class CohortBudget:
         return None if once is None else Planned(once, self.most * once)
 
 
-__all__ = ["FINEST", "SUMS_OF_COHORTS", "CohortBudget", "MeasureAll"]
+__all__ = ["FINEST", "SUMS_OF_COHORTS", "CohortBudget", "MeasureAll", "Weight", "weighed_layout"]

@@ -19,7 +19,6 @@ from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model
 from fedsyn.inference.shrinkage import Sight, pseudo_records
 from fedsyn.plugins.clients.sketch_aim import (
-    FINEST,
     Scales,
     SketchAimClient,
     SketchAimContract,
@@ -28,7 +27,7 @@ from fedsyn.plugins.clients.sketch_aim import (
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
-from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts
+from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded, integer_weights
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.selection.planning import Errors, Planner, shrunk
@@ -310,24 +309,16 @@ class SketchAim(ByCohorts):
     # What was measured ------------------------------------------------------------------------------------------------
 
     def opened_weighed(self, sums: Summed, request: Weighed) -> list[Measurement]:
-        """The marginals inside an opened vector, each with its own noise.
-
-        Of a cohort, the rows of the others are missing: as if each row were there by chance, a cell of n_c records has
-        a variance of n_c (f - 1), f the expansion, which is added to that of the noise.
-        """
+        """The marginals inside an opened vector, each with its own noise."""
         if not self.is_open(sums, "marginals"):
             return []
         factor, cliques = self.expansion(sums), request.chosen(self.contract)
-        shapes = [self.domain.shape_of(q) for q in cliques]
-        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-        out = []
-        for clique, shape, weight, values in zip(
-            cliques, shapes, request.weights, np.split(sums.arrays[0], ends[:-1]), strict=True
-        ):
-            sigma = sums.sigmas[0] / weight * factor
-            missing = self.total * max(0.0, factor - 1.0) / values.size
-            out.append(Measurement(clique, (values * (factor / weight)).reshape(shape), sqrt(sigma**2 + missing)))
-        return out
+        return [
+            expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor)
+            for clique, weight, part in zip(
+                cliques, request.weights, self.parts_of(cliques, sums.arrays[0]), strict=True
+            )
+        ]
 
     def taken_from(self, whole: dict[Clique, Measurement], sketched: Sketched, t: int) -> list[Measurement]:
         """The sketches that are marginals of cliques in the model; in the last round also of those worth a place in it.
@@ -350,8 +341,7 @@ def weighed(plan: dict[int, float]) -> tuple[Weighed, float]:
 
     The plan's sum is kept: sum of c^2 / sigma^2, less a hair, so that no rounding of sums goes beyond the budget.
     """
-    most = max(plan.values())
-    weights = {i: max(1, round(FINEST * sqrt(each / most))) for i, each in plan.items()}
+    weights = dict(zip(plan, integer_weights(list(plan.values())), strict=True))
     sigma = sqrt(sum(c * c for c in weights.values()) / sum(plan.values())) * (1.0 + 1e-13)
     return Weighed(cliques=list(weights), weights=list(weights.values())), sigma
 

@@ -45,16 +45,35 @@ class Pool:
         self.rows += rows
 
     def measurement(self, total: float) -> list[Measurement]:
-        """Brought to the federation's total, or none: whoever was asked stands for everybody.
-
-        Of those who were not, the rows are missing: as if each row were there by chance, a cell of n_c records has a
-        variance of n_c (f - 1), f the expansion, which is added to that of the noise.
-        """
+        """Brought to the federation's total, or none: whoever was asked stands for everybody."""
         if self.total is None:
             return []
-        factor = total / max(1.0, self.rows)
-        missing = total * max(0.0, factor - 1.0) / self.total.size
-        return [Measurement(self.clique, self.total * factor, sqrt(self.variance * factor * factor + missing))]
+        return [expanded(self.clique, self.total, self.variance, total, total / max(1.0, self.rows))]
+
+
+def expanded(
+    clique: Clique, values: npt.NDArray[np.float64], variance: float, total: float, factor: float
+) -> Measurement:
+    """A noisy marginal of some clients, brought to the federation's total.
+
+    Of those who were not asked, the rows are missing: as if each row were there by chance, a cell of n_c records has a
+    variance of n_c (f - 1), f the expansion, which is added to that of the noise.
+
+    Args:
+        clique: of the marginal.
+        values: its noisy counts.
+        variance: of the noise in each of them.
+        total: records of the federation.
+        factor: f, the federation's records for each of those clients'.
+    """
+    missing = total * max(0.0, factor - 1.0) / values.size
+    return Measurement(clique, values * factor, sqrt(variance * factor * factor + missing))
+
+
+def integer_weights(shares: Sequence[float]) -> list[int]:
+    """Weights c of 1 to `FINEST` with c^2 in proportion to the shares, up to rounding."""
+    most = max(shares)
+    return [max(1, round(FINEST * sqrt(share / most))) for share in shares]
 
 
 class ByCohorts(MechanismStrategy):
@@ -98,7 +117,7 @@ class ByCohorts(MechanismStrategy):
             sums = yield Sum(cohort, request, self.record.sigma)
             if self.is_open(sums, "marginals"):
                 weights = np.array([*request.one_way, *request.weights])
-                parts = self.parts_of(request, sums.arrays[0])
+                parts = self.parts_of(request.measured(contract), sums.arrays[0])
                 values = [part / weight for part, weight in zip(parts, weights, strict=True)]
                 self.pool([*ones, *pooled], values, sums.sigmas[0] / weights, sums)
         self.model = None  # its one-way marginals were those of one cohort
@@ -131,9 +150,9 @@ class ByCohorts(MechanismStrategy):
         for pool, values, sigma in zip(pools, arrays, sigmas, strict=True):
             pool.add(values, float(sigma), self.rows(sums.contributors))
 
-    def parts_of(self, request: MeasureAll, vector: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+    def parts_of(self, cliques: Sequence[Clique], vector: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
         """The marginals inside a vector, still times their weights."""
-        shapes = [self.domain.shape_of(q) for q in request.measured(self.contract)]
+        shapes = [self.domain.shape_of(q) for q in cliques]
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
         return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes, strict=True)]
 
@@ -147,7 +166,7 @@ class ByCohorts(MechanismStrategy):
         chosen = [i for i in plan if len(cliques[i]) > 1]
         least = min(ones.values(), default=max(plan.values(), default=1.0))
         shares = [*(ones.get(name, least) for name in self.domain), *(plan[i] for i in chosen)]
-        weights = [max(1, round(FINEST * sqrt(share / max(shares)))) for share in shares]
+        weights = integer_weights(shares)
         d = len(self.domain)
         return MeasureAll(one_way=weights[:d], cliques=chosen, weights=weights[d:])
 

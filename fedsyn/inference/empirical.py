@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import InputError, ProtocolError
+from fedsyn.inference.heads import packed_head, total_of
 from fedsyn.inference.mixture import MixtureModel
 from fedsyn.inference.model import Model
 from fedsyn.randomness import RandomSource
@@ -136,13 +136,7 @@ class EmpiricalModel:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Arrays for an npz file or a message: `model` (uint8, JSON) and `codes`."""
-        head = {
-            "format": _FORMAT,
-            "attributes": list(self.domain.attributes),
-            "shape": list(self.domain.shape),
-            "total": self.total.hex(),
-        }
-        return {"model": np.frombuffer(json.dumps(head).encode(), dtype=np.uint8).copy(), "codes": self.codes.copy()}
+        return {"model": packed_head(self.domain, self.total, _FORMAT), "codes": self.codes.copy()}
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, np.ndarray]) -> EmpiricalModel:
@@ -152,12 +146,7 @@ class EmpiricalModel:
             ProtocolError: the arrays are malformed or belong to another domain.
         """
         try:
-            head = json.loads(np.asarray(arrays["model"], dtype=np.uint8).tobytes())
-            if head["format"] != _FORMAT:
-                raise ProtocolError(f"unknown format of a table model; this version reads '{_FORMAT}'")
-            if (tuple(head["attributes"]), tuple(head["shape"])) != (domain.attributes, domain.shape):
-                raise ProtocolError("the model belongs to another domain than the schema's")
-            return cls(domain, arrays["codes"], float.fromhex(head["total"]))
+            return cls(domain, arrays["codes"], total_of(domain, arrays, _FORMAT, "table"))
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError("the model that was received is malformed") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import InputError, ProtocolError
+from fedsyn.inference.heads import packed_head, total_of
 from fedsyn.randomness import RandomSource
 
 _FORMAT = "mixture 1"
@@ -189,14 +189,8 @@ class MixtureModel:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Arrays for an npz file or a message: `model` (uint8, JSON), `probabilities` and `weights`."""
-        head = {
-            "format": _FORMAT,
-            "attributes": list(self.domain.attributes),
-            "shape": list(self.domain.shape),
-            "total": self.total.hex(),
-        }
-        text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8).copy()
-        return {"model": text, "probabilities": self.probabilities.copy(), "weights": self.weights.copy()}
+        head = packed_head(self.domain, self.total, _FORMAT)
+        return {"model": head, "probabilities": self.probabilities.copy(), "weights": self.weights.copy()}
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, np.ndarray]) -> MixtureModel:
@@ -206,11 +200,7 @@ class MixtureModel:
             ProtocolError: the arrays are malformed or belong to another domain.
         """
         try:
-            head = json.loads(np.asarray(arrays["model"], dtype=np.uint8).tobytes())
-            if head["format"] != _FORMAT:
-                raise ProtocolError(f"unknown format of a mixture model; this version reads '{_FORMAT}'")
-            if (tuple(head["attributes"]), tuple(head["shape"])) != (domain.attributes, domain.shape):
-                raise ProtocolError("the model belongs to another domain than the schema's")
-            return cls(domain, arrays["probabilities"], float.fromhex(head["total"]), arrays["weights"])
+            total = total_of(domain, arrays, _FORMAT, "mixture")
+            return cls(domain, arrays["probabilities"], total, arrays["weights"])
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError("the model that was received is malformed") from error

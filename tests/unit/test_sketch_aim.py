@@ -14,7 +14,8 @@ from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.junction_tree import model_size
-from fedsyn.plugins.clients.sketch_aim import FINEST, Scales, SketchAimClient, Sketches, Weighed, width_of
+from fedsyn.plugins.clients.sketch_aim import Scales, SketchAimClient, Sketches, Weighed, width_of
+from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
 from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision, weighed
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
