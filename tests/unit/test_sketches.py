@@ -24,7 +24,7 @@ from fedsyn.selection.sketches import Sketcher, clique_key, splitmix64, squared_
 DOMAIN = Domain(("a", "b", "c", "d"), (7, 2, 12, 30))
 CLIQUES = (("a", "b"), ("c", "d"), ("a", "c", "d"))
 WEIGHTS = (1, 3, 2)
-KINDS = ("groups", "count", "signs")
+KINDS = ("interactions", "groups", "count", "signs")
 
 
 def table(rows: int = 400, seed: int = 0) -> np.ndarray:
@@ -37,8 +37,8 @@ def sketcher(kind: str, width: int = 10, seed: int = 5) -> Sketcher:
         name: np.bincount(table()[:, j], minlength=n)
         for j, (name, n) in enumerate(zip("abcd", DOMAIN.shape, strict=True))
     }
-    grouping = grouping_of(DOMAIN, CLIQUES, width, mass) if kind == "groups" else None
-    return Sketcher(DOMAIN, CLIQUES, kind, width, WEIGHTS, seed, grouping)
+    grouping = grouping_of(DOMAIN, CLIQUES, width, mass) if kind in ("groups", "interactions") else None
+    return (Interactions if kind == "interactions" else Sketcher)(DOMAIN, CLIQUES, kind, width, WEIGHTS, seed, grouping)
 
 
 def matrix(sketch: Sketcher, i: int, cells: np.ndarray | None = None) -> np.ndarray:
