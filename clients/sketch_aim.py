@@ -33,6 +33,7 @@ from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Planned
+from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
@@ -61,6 +62,7 @@ class SketchAimAblation(Node):
         seed: public, of the bits of 'count' and 'signs'.
         even: twenty marginals, as many in each round and all with the same noise, in place of a planned division.
         reuse: false: a sketch that is a whole marginal is not fitted as one.
+        resolution: of what is measured: 'noise', in as many groups of values as its noise allows; or all 'cells'.
     """
 
     sketch: Literal["groups", "count", "signs"] = "groups"
@@ -68,6 +70,7 @@ class SketchAimAblation(Node):
     seed: int = Field(default=0, ge=0)
     even: bool = False
     reuse: bool = True
+    resolution: Literal["noise", "cells"] = "cells"
 
     @model_validator(mode="after")
     def _weighted(self) -> SketchAimAblation:
@@ -266,14 +269,27 @@ class Weighed(SumRequest):
 
     cliques: SomeCandidates
     weights: Annotated[list[Weight], Field(min_length=1)]
+    shapes: Annotated[
+        list[list[Annotated[int, Field(strict=True, ge=1)]]],
+        Field(description="groups of each attribute of each clique, which come along; none: every value is its own"),
+    ] = []  # noqa: RUF012 - a default that pydantic copies
 
     def chosen(self, contract: SketchAimContract) -> list[Clique]:
         return [contract.candidates.cliques[i] for i in self.cliques]
 
+    def coarse(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Coarse | None:
+        """The cliques in groups of values; None: in all their cells."""
+        if len(arrays) != bool(self.shapes):
+            raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
+        return Coarse.unpack(contract.domain, self.chosen(contract), self.shapes, arrays[0]) if self.shapes else None
+
     def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """Groups are a function of values: whatever they are, a row is in one cell of each coarse marginal, too."""
         if len(self.weights) != len(self.cliques):
             raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
-        return weighed_layout(contract, self.chosen(contract), self.weights)
+        coarse = self.coarse(contract, arrays)
+        cells = None if coarse is None else sum(coarse.lengths)
+        return weighed_layout(contract, self.chosen(contract), self.weights, cells)
 
 
 class SketchAimClient(TableClient):
@@ -291,8 +307,13 @@ class SketchAimClient(TableClient):
     @answers(Weighed)
     def measure(self, call: Call[Weighed]) -> Contribution:
         """The chosen marginals, exact integers, each times its weight."""
-        request = call.request
-        return self.weighed(request.chosen(self.contract), request.weights, request.layout(self.contract, call.arrays))
+        request, layout = call.request, call.request.layout(self.contract, call.arrays)
+        coarse = request.coarse(self.contract, call.arrays)
+        if coarse is None:
+            return self.weighed(request.chosen(self.contract), request.weights, layout)
+        cells, counts = np.unique(coarse.positions(self.codes), return_counts=True)
+        which = np.searchsorted(np.cumsum(coarse.lengths), cells, side="right")
+        return Contribution(cells, counts * np.array(request.weights, np.int64)[which], (0,), layout)
 
     @answers(MeasureAll)
     def measure_all(self, call: Call[MeasureAll]) -> Contribution:

@@ -7,7 +7,7 @@ docs/sketch_aim.md: the algorithm, the proof of its privacy, the estimator's mea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import pi, sqrt
 
@@ -27,9 +27,11 @@ from fedsyn.plugins.clients.sketch_aim import (
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
+from fedsyn.plugins.strategies.sketch_aim_coarse import InGroups
 from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded, integer_weights
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
+from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.planning import Errors, Planner, shrunk
 from fedsyn.selection.scores import contained_in
 from fedsyn.selection.sketches import Sketcher, grouping_of, pack_grouping, squared_distance
@@ -107,7 +109,7 @@ class Sketched:
         return found
 
 
-class SketchAim(ByCohorts):
+class SketchAim(ByCohorts, InGroups):
     """Selection from linear statistics: what a sum over clients gives is what one holder of all rows would have.
 
     Before the first round every client contributes to two sums: all one-way marginals, and sketches of the candidates.
@@ -148,10 +150,11 @@ class SketchAim(ByCohorts):
                 plan = self.plan(sketched, measurements, left, t)
             if plan:
                 request, sigma = weighed(plan)
+                request, coarse = self.in_groups(request)
                 left -= sum(plan.values())
                 self.record.sigma = sigma
-                sums = yield Sum(cohort, request, sigma)
-                measurements += self.opened_weighed(sums, request)
+                sums = yield Sum(cohort, request, sigma, [] if coarse is None else [coarse.pack()])
+                measurements += self.opened_weighed(sums, request, coarse)
                 self.selected(request.chosen(self.contract))
             measurements += self.taken_from(whole, sketched, t)
             self.estimate(measurements, t == self.options.rounds, kappa)
@@ -230,7 +233,7 @@ class SketchAim(ByCohorts):
         for i, known in noisy.items():
             if len(cliques[i]) == 1:
                 parts[i] = 2.0 / pi * support(i) ** 2 / known
-        return Errors(parts, support, noisy)
+        return self.graded(Errors(parts, support, noisy))
 
     def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
         """Candidate -> 1/sigma^2 of this round: the most useful part of a plan for all that is left of mu^2.
@@ -259,6 +262,7 @@ class SketchAim(ByCohorts):
                     spent += every[i]
             every = now
         self.capacity.add([cliques[i] for i in every if len(cliques[i]) > 1])
+        self.keep_steps(errors, every)
         return {i: every[i] for i in sorted(every)}
 
     def planned_of_cohorts(self, sketched: Sketched, mu2: float) -> dict[int, float]:
@@ -308,15 +312,19 @@ class SketchAim(ByCohorts):
 
     # What was measured ------------------------------------------------------------------------------------------------
 
-    def opened_weighed(self, sums: Summed, request: Weighed) -> list[Measurement]:
-        """The marginals inside an opened vector, each with its own noise."""
+    def opened_weighed(self, sums: Summed, request: Weighed, coarse: Coarse | None = None) -> list[Measurement]:
+        """The marginals inside an opened vector, each with its own noise, and in its groups."""
         if not self.is_open(sums, "marginals"):
             return []
         factor, cliques = self.expansion(sums), request.chosen(self.contract)
+        parts = self.parts_of(cliques, sums.arrays[0]) if coarse is None else coarse.split(sums.arrays[0])
         return [
-            expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor)
-            for clique, weight, part in zip(
-                cliques, request.weights, self.parts_of(cliques, sums.arrays[0]), strict=True
+            replace(
+                expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor),
+                groups=None if coarse is None else groups,
+            )
+            for clique, weight, part, groups in zip(
+                cliques, request.weights, parts, coarse.groups if coarse else [None] * len(cliques), strict=True
             )
         ]
 
