@@ -7,13 +7,19 @@ et al. 2022, "AIM: An Adaptive and Iterative Mechanism for Differentially Privat
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from functools import cached_property
 
+from fedsyn.counting.groups import Groups
+from fedsyn.domain import Clique
 from fedsyn.inference import Measurement
 from fedsyn.plugins.clients.aim import AimClient, AimContract, DistAimClient, FhAimClient
 from fedsyn.privacy import Scales
 from fedsyn.protocol.stored import Answers, Marginals, OneWay, Select
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.annealing import annealed, is_settled
+from fedsyn.selection.resolution import Resolutions
+from fedsyn.selection.terms import Terms
 from fedsyn.selection.views import ModelView
 from fedsyn.wire.requests import Choose, Deal, Open
 
@@ -52,19 +58,41 @@ class Aim(MechanismStrategy):
             if self.model is not None and eligible:
                 size = self.rows(dealt)
                 view = ModelView(self.model)
-                terms = self.contract.terms(view, eligible, scales.sigma, size, self.contract.bound(size))
+                terms = self.terms(view, eligible, scales.sigma, size)
                 index = yield Choose(Select(epsilon=scales.epsilon), terms)  # line 13
-                clique = terms.cliques[index]
-                sums = yield Open(Marginals(sigma=scales.sigma, cliques=[eligible[index]]))  # line 14
+                clique, groups = terms.cliques[index], terms.groups[index] if terms.groups else None
+                sums = yield Open(self.marginal(scales.sigma, clique, groups))  # line 14
                 self.capacity.add([clique])
                 (measured,) = self.opened(sums, [clique])
-                measurements.append(measured)
+                measurements.append(replace(measured, groups=groups))
                 before = self.model
                 self.estimate(measurements, last)  # line 15
                 settled = is_settled(before, self.model, [clique], [measured.sigma])  # line 17
                 self.selected([clique])
             if last or (self.model is not None and not eligible):
                 break
+
+    def terms(self, view: ModelView, eligible: list[int], sigma: float, size: float) -> Terms:
+        """What there is to choose from: the eligible candidates, with `resolution: noise` each in several groupings."""
+        if self.options.ablation.resolution == "cells":
+            return self.contract.terms(view, eligible, sigma, size, self.contract.bound(size))
+        cliques = self.candidates.cliques
+        choices = [(i, step) for i in eligible for step in self.resolutions.ladder(cliques[i]).thinned()]
+        bound = self.contract.bound(size)
+        return self.contract.grouped_terms(view, choices, self.resolutions, sigma=sigma, size=size, rows=bound)
+
+    @cached_property
+    def resolutions(self) -> Resolutions:
+        """Groups of values, from the first model's one-way marginals."""
+        assert self.model is not None
+        return Resolutions(self.domain, {name: self.model.project((name,)) for name in self.domain})
+
+    def marginal(self, sigma: float, clique: Clique, groups: Groups | None) -> Marginals:
+        """The request for the chosen marginal, in its groups."""
+        which = [self.candidates.cliques.index(clique)]
+        if groups is None:
+            return Marginals(sigma=sigma, cliques=which)
+        return Marginals(sigma=sigma, cliques=which, groups=[[own.tolist() for own in groups]])
 
     def next_scales(self, scales: Scales, settled: bool) -> tuple[Scales, bool]:
         """Lines 17-20: halves the noise if the last round changed little; all of the budget if little is left."""

@@ -41,7 +41,8 @@ class InGroups(MechanismStrategy):
         if self.options.ablation.resolution == "cells":
             return errors
         cliques = self.candidates.cliques
-        return replace(errors, ladder=lambda i: self.resolutions.ladder(cliques[i]), steps=dict(self.measured_in))
+        ladder = lambda i: self.resolutions.ladder(cliques[i])  # noqa: E731
+        return replace(errors, ladder=ladder, rows=self.total, steps=dict(self.measured_in))
 
     def keep_steps(self, errors: Errors, measured: Iterable[int]) -> None:
         """Notes in which groups these candidates are measured from now on."""

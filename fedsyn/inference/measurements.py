@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.counting.groups import Groups, group_of_cells
 from fedsyn.domain import Clique
 from fedsyn.inference.triangulation import Axes
 
@@ -31,7 +32,7 @@ class Measurement:
     values: np.ndarray
     sigma: float
     noises: int | None = None
-    groups: tuple[npt.NDArray[np.integer], ...] | None = None
+    groups: Groups | None = None
 
     def of_cells(self, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """(k,) what a marginal of the clique, in its shape or flat, has where this measures."""
@@ -40,20 +41,6 @@ class Measurement:
             return flat
         index, length = group_of_cells(self.groups)
         return np.bincount(index, flat, length).astype(np.float64, copy=False)
-
-
-def group_of_cells(groups: Sequence[npt.NDArray[np.integer]]) -> tuple[npt.NDArray[np.int64], int]:
-    """(cells,) group of each cell of a marginal, both in C order, from those of the attributes' values; how many.
-
-    >>> index, length = group_of_cells([np.array([0, 0, 1]), np.array([0, 1])])
-    >>> index.tolist(), length
-    ([0, 1, 0, 1, 2, 3], 4)
-    """
-    index, length = np.zeros(1, np.int64), 1
-    for own in groups:
-        count = int(np.max(own)) + 1
-        index, length = (index[:, None] * count + np.asarray(own, np.int64)).ravel(), length * count
-    return index, length
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,6 +78,7 @@ class Errors:
         support: candidate -> cells that noise is counted on; looked up for few of them only.
         noisy: precision (1/sigma^2) that each measured candidate has.
         ladder: candidate -> the groups of values in which it may be measured; None: all in cells.
+        rows: n, of the table.
         steps: where on its ladder each planned or measured candidate is that has fewer groups than values.
     """
 
@@ -85,6 +86,7 @@ class Errors:
     support: Callable[[int], float]
     noisy: dict[int, float]
     ladder: Callable[[int], Ladder] | None = None
+    rows: float = 0.0
     steps: dict[int, int] = field(default_factory=dict)
 
     def carried(self, i: int) -> float:
@@ -146,12 +148,15 @@ class Planner:
         noise = float(self.asked[i]) * SURVIVING * sqrt(2.0 / pi) * carried
         return np.asarray(noise ** (2.0 / 3.0))
 
-    def offer(self, i: int, gain: float, total: float, budget: float, errors: Errors) -> tuple[float, int | None]:
+    def offer(
+        self, i: int, gain: float, distance: float, total: float, budget: float, errors: Errors
+    ) -> tuple[float, int | None]:
         """What measuring candidate i takes away beyond what its noise adds; and in which groups, None: in cells.
 
         Args:
             i: the candidate.
             gain: what it would take away without noise.
+            distance: L1 norm of what the model misses there, in records.
             total: shares of all that is measured beside it.
             budget: 1/sigma^2 that they share.
             errors: before the round.
@@ -161,8 +166,11 @@ class Planner:
             return gain - ((total + float(self._share_of(i, np.array(cells)))) ** 1.5 - total**1.5) / sqrt(budget), None
         ladder = errors.ladder(i)
         shares = self._share_of(i, np.minimum(ladder.carried, cells))
-        net, step = ladder.best(gain, ((total + shares) ** 1.5 - total**1.5) / sqrt(budget))
-        return net, step if step + 1 < len(ladder.carried) else None
+        added = ((total + shares) ** 1.5 - total**1.5) / sqrt(budget)
+        variance = (total + float(shares[-1])) / (budget * float(shares[-1]))
+        net = gain * (1.0 - ladder.missed(distance, errors.rows, cells, variance)) - added
+        step = int(np.argmax(net))
+        return float(net[step]), step if step + 1 < len(net) else None
 
     def new(self, errors: Errors, eligible: Iterable[int], fits: Callable[[int], bool], budget: float) -> list[int]:
         """The cliques to be measured in all, the most useful first; none where noise would do more harm than good.
@@ -183,11 +191,12 @@ class Planner:
         total = sum(self.share(i, errors) for i in errors.noisy)
         while open_.any():
             gains = np.where(open_, self.removed(parts), 0.0)
+            missed = np.sqrt(self.inside(np.where(self.single, 0.0, parts)))
             best, clique, step = 0.0, -1, None
             for i in np.argsort(-gains, kind="stable"):
                 if gains[i] <= best:
                     break
-                net, at = self.offer(int(i), float(gains[i]), total, budget, errors)
+                net, at = self.offer(int(i), float(gains[i]), float(missed[i]), total, budget, errors)
                 if net > best:
                     best, clique, step = net, int(i), at
             if clique < 0:

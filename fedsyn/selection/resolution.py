@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import log
+from math import log, pi
 
 import numpy as np
 import numpy.typing as npt
@@ -62,16 +62,32 @@ class Ladder:
     carried: Floats
     unseen: Floats
 
-    def best(self, gain: float, added: Floats) -> tuple[float, int]:
-        """The largest of gain * seen - added noise, and where on the ladder.
+    def missed(self, distance: float, rows: float, cells: float, variance: float) -> Floats:
+        """(k,) share of the L1 error that each leaves, of what leaving the clique out would: 1 of none, 0 of all cells.
+
+        Beside the dependence a table of n rows is as rough as their number makes it: drawn by chance, each of S cells
+        has a variance of v = n / S, together an L1 norm of sqrt(2/pi n S). Groups that leave c of S cells apart do not
+        see 1 - c/S of its square. Measured with noise of variance s^2, v / (v + s^2) of it is found and the rest not
+        told from noise; that much more is missed by groups than by cells.
 
         Args:
-            gain: what measuring all cells without noise would take away from the workload's errors.
-            added: (k,) what the noise of each adds to them.
+            distance: L1 norm of the dependence, in records.
+            rows: n.
+            cells: S, that carry the marginal.
+            variance: s^2, of the noise on a cell where all cells are measured.
         """
-        net = gain * (1.0 - self.unseen) - added
-        step = int(np.argmax(net))
-        return float(net[step]), step
+        chance = 2.0 / pi * rows * cells * rows / (rows + cells * variance)
+        inside = chance * np.maximum(0.0, 1.0 - np.minimum(self.carried, cells) / cells)
+        inside[-1] = 0.0
+        return np.asarray(np.sqrt((self.unseen**2 * distance**2 + inside) / max(distance**2 + chance, 1e-300)))
+
+    def thinned(self) -> list[int]:
+        """Steps of which each has at least twice the cells of the one before; the last one is among them."""
+        kept, cells = [len(self.counts) - 1], np.prod(self.counts, axis=1)
+        for step in range(len(self.counts) - 2, -1, -1):
+            if 2 * cells[step] <= cells[kept[-1]]:
+                kept.append(step)
+        return kept[::-1]
 
 
 class Resolutions:
