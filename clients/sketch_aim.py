@@ -38,7 +38,7 @@ from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
+from fedsyn.wire.requests import AnyCandidates, Layout, Request, SomeCandidates, SumRequest
 
 #: What is summed, for the statement.
 SUMS = (
@@ -63,6 +63,8 @@ class SketchAimAblation(Node):
         even: twenty marginals, as many in each round and all with the same noise, in place of a planned division.
         reuse: false: a sketch that is a whole marginal is not fitted as one.
         resolution: of what is measured: 'noise', in as many groups of values as its noise allows; or all 'cells'.
+        one_way: of what the plan buys of them: 'hierarchical', numeric attributes of a dozen values and more also in
+            blocks of 2, 4, 8, ... values (`fedsyn.inference.hierarchy`); 'flat': cells only.
     """
 
     sketch: Literal["groups", "count", "signs"] = "groups"
@@ -70,7 +72,8 @@ class SketchAimAblation(Node):
     seed: int = Field(default=0, ge=0)
     even: bool = False
     reuse: bool = True
-    resolution: Literal["noise", "cells"] = "cells"
+    resolution: Literal["noise", "cells"] = "noise"
+    one_way: Literal["hierarchical", "flat"] = "flat"
 
     @model_validator(mode="after")
     def _weighted(self) -> SketchAimAblation:
@@ -267,7 +270,7 @@ class Weighed(SumRequest):
     leaves = "chosen marginals, each times its weight, in a sum"
     costs = "one vector of L2 sensitivity S = sqrt(sum of c_q^2): mu^2 = S^2/sigma^2; all rounds share what is left"
 
-    cliques: SomeCandidates
+    cliques: AnyCandidates
     weights: Annotated[list[Weight], Field(min_length=1)]
     shapes: Annotated[
         list[list[Annotated[int, Field(strict=True, ge=1)]]],
@@ -281,10 +284,15 @@ class Weighed(SumRequest):
         """The cliques in groups of values; None: in all their cells."""
         if len(arrays) != bool(self.shapes):
             raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
+        if not self.shapes and len(set(self.cliques)) < len(self.cliques):
+            raise ProtocolError("parameter 'cliques' repeats an entry, and not in other groups")
         return Coarse.unpack(contract.domain, self.chosen(contract), self.shapes, arrays[0]) if self.shapes else None
 
     def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """Groups are a function of values: whatever they are, a row is in one cell of each coarse marginal, too."""
+        """Groups are a function of values: whatever they are, a row is in one cell of each coarse marginal, too.
+
+        So the vector moves by exactly sqrt(sum of c_q^2) in L2, a clique that is counted in several ways as often.
+        """
         if len(self.weights) != len(self.cliques):
             raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
         coarse = self.coarse(contract, arrays)

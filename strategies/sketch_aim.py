@@ -28,7 +28,7 @@ from fedsyn.plugins.clients.sketch_aim import (
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
 from fedsyn.plugins.strategies.sketch_aim_coarse import InGroups
-from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded, integer_weights
+from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.selection.coarse import Coarse
@@ -149,8 +149,7 @@ class SketchAim(ByCohorts, InGroups):
             with self.timed("select"):
                 plan = self.plan(sketched, measurements, left, t)
             if plan:
-                request, sigma = weighed(plan)
-                request, coarse = self.in_groups(request)
+                request, sigma, coarse = self.asked(plan)
                 left -= sum(plan.values())
                 self.record.sigma = sigma
                 sums = yield Sum(cohort, request, sigma, [] if coarse is None else [coarse.pack()])
@@ -342,16 +341,6 @@ class SketchAim(ByCohorts, InGroups):
                     self.capacity.add([clique])
         inside = contained_in(self.capacity.cliques)
         return [whole.pop(clique) for clique in [q for q in whole if inside(q)]]
-
-
-def weighed(plan: dict[int, float]) -> tuple[Weighed, float]:
-    """The request that gives each clique its 1/sigma^2, up to the rounding of its weight, and the noise on the vector.
-
-    The plan's sum is kept: sum of c^2 / sigma^2, less a hair, so that no rounding of sums goes beyond the budget.
-    """
-    weights = dict(zip(plan, integer_weights(list(plan.values())), strict=True))
-    sigma = sqrt(sum(c * c for c in weights.values()) / sum(plan.values())) * (1.0 + 1e-13)
-    return Weighed(cliques=list(weights), weights=list(weights.values())), sigma
 
 
 def precision(measurements: Sequence[Measurement]) -> dict[Clique, float]:

@@ -42,12 +42,13 @@ from fedsyn.wire.envelope import Arrays, SumSpec
 
 @dataclass(frozen=True)
 class _Below:
-    """Checks distinct indices, on the client also against the list of its contract that they point into."""
+    """Checks indices, on the client also against the list of its contract that they point into."""
 
     what: str
+    distinct: bool = True
 
     def __call__(self, values: list[int], info: ValidationInfo) -> list[int]:
-        if len(set(values)) != len(values):
+        if self.distinct and len(set(values)) != len(values):
             raise ValueError("repeats an entry")
         if info.context is not None:
             length = len(getattr(info.context, self.what))
@@ -61,6 +62,12 @@ _Indices = list[Annotated[int, Field(ge=0)]]
 CandidateIndices = Annotated[_Indices, AfterValidator(_Below("candidates")), Field(description="distinct candidates")]
 #: At least one of them.
 SomeCandidates = Annotated[CandidateIndices, Field(min_length=1)]
+#: Positions in `Contract.candidates`, at least one; the same one several times where it is counted in several ways.
+AnyCandidates = Annotated[
+    _Indices,
+    AfterValidator(_Below("candidates", distinct=False)),
+    Field(min_length=1, description="candidates, also repeated ones"),
+]
 #: Distinct positions in `Contract.pairs`.
 PairIndices = Annotated[_Indices, AfterValidator(_Below("pairs")), Field(description="distinct pairs of attributes")]
 #: A positive, finite number.
