@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedsyn.config import RunConfig
-from fedsyn.counting.groups import group_of_cells
+from fedsyn.counting.groups import group_of_cells, sums_of_groups
 from fedsyn.privacy import PrivacyStatement, Scales, divide
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.contract import Contract, require
@@ -38,10 +38,13 @@ class AimAblation(Node):
         printed_start: start the annealing from the printed sigma_0 (twice the variance that the budget allows).
         resolution: 'noise': each candidate can also be chosen, and is then measured, in groups of values, as few as its
             noise allows; 'cells': as published.
+        one_way: 'hierarchical': those of numbers of a dozen values and more also in blocks of 2, 4, 8, ... of them
+            (`fedsyn.inference.hierarchy`), at the same cost; 'flat': as published.
     """
 
     printed_start: bool = False
     resolution: Literal["noise", "cells"] = "cells"
+    one_way: Literal["hierarchical", "flat"] = "flat"
 
 
 class AimOptions(Node):
@@ -115,8 +118,14 @@ class AimContract(Contract):
             "mechanism.score: 'l1' needs a comparison for every cell, which ciphertexts do not have; allowed with "
             "aggregation.protocol: fhe: squared_l2",
         )
+        ablation = cls.options_of(config).ablation
         require(
-            cls.options_of(config).ablation.resolution == "cells" or (exact and node.protocol == "plain"),
+            ablation.one_way == "flat" or node.protocol == "plain",
+            "mechanism.ablation.one_way: 'hierarchical' adds up cells inside the store, which aggregation.protocol: "
+            f"plain does; found {node.protocol}",
+        )
+        require(
+            ablation.resolution == "cells" or (exact and node.protocol == "plain"),
             "mechanism.ablation.resolution: 'noise' adds up cells inside the store, which aggregation.protocol: plain "
             f"with mechanism.score: l1 does; found {node.protocol} with {score}",
         )
@@ -178,7 +187,7 @@ class AimContract(Contract):
         found = []
         for p, own in zip(view.probabilities(cliques), groups, strict=True):
             index, length = group_of_cells(own)
-            found.append(np.bincount(index, p, length))
+            found.append(sums_of_groups(index, p, length))
         penalised = effective_cells if self.options.penalty == "effective" else len
         cells, weights = np.array([float(penalised(p)) for p in found]), candidates.weights[[i for i, _ in choices]]
         return Terms.of(

@@ -270,12 +270,12 @@ class Weighed(SumRequest):
     leaves = "chosen marginals, each times its weight, in a sum"
     costs = "one vector of L2 sensitivity S = sqrt(sum of c_q^2): mu^2 = S^2/sigma^2; all rounds share what is left"
 
-    cliques: AnyCandidates
-    weights: Annotated[list[Weight], Field(min_length=1)]
     shapes: Annotated[
         list[list[Annotated[int, Field(strict=True, ge=1)]]],
         Field(description="groups of each attribute of each clique, which come along; none: every value is its own"),
-    ] = []  # noqa: RUF012 - a default that pydantic copies
+    ]
+    cliques: AnyCandidates
+    weights: Annotated[list[Weight], Field(min_length=1)]
 
     def chosen(self, contract: SketchAimContract) -> list[Clique]:
         return [contract.candidates.cliques[i] for i in self.cliques]
@@ -284,8 +284,6 @@ class Weighed(SumRequest):
         """The cliques in groups of values; None: in all their cells."""
         if len(arrays) != bool(self.shapes):
             raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
-        if not self.shapes and len(set(self.cliques)) < len(self.cliques):
-            raise ProtocolError("parameter 'cliques' repeats an entry, and not in other groups")
         return Coarse.unpack(contract.domain, self.chosen(contract), self.shapes, arrays[0]) if self.shapes else None
 
     def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:

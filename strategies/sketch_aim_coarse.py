@@ -59,14 +59,14 @@ class InGroups(MechanismStrategy):
     def asked(self, plan: Mapping[int, float]) -> tuple[Weighed, float, Coarse | None]:
         """The request for a plan, the noise on its vector, and its groups; None where all is measured in cells."""
         looks = [look for i, precision in plan.items() for look in self.looks(i, precision)]
-        request, sigma = weighed([i for i, _, _ in looks], [precision for _, _, precision in looks])
+        which, precisions = [i for i, _, _ in looks], [precision for _, _, precision in looks]
         if all(groups is None for _, groups, _ in looks):
-            return request, sigma, None
-        cliques = request.chosen(self.contract)
+            return *weighed(which, precisions), None
+        cliques = [self.candidates.cliques[i] for i in which]
         own = [tuple(np.arange(size) for size in self.domain.shape_of(clique)) for clique in cliques]
         groups = [cells if coarse is None else coarse for cells, (_, coarse, _) in zip(own, looks, strict=True)]
         made = Coarse.in_groups(self.domain, cliques, groups)
-        return request.model_copy(update={"shapes": [list(shape) for shape in made.shapes]}), sigma, made
+        return *weighed(which, precisions, [list(shape) for shape in made.shapes]), made
 
     def looks(self, i: int, precision: float) -> list[Look]:
         """Candidate i as it is measured: in cells, in groups, or one attribute at all resolutions of its hierarchy.
@@ -83,14 +83,16 @@ class InGroups(MechanismStrategy):
         return [(i, None if step is None else self.resolutions.groups(clique, step), precision)]
 
 
-def weighed(cliques: Sequence[int], precisions: Sequence[float]) -> tuple[Weighed, float]:
+def weighed(
+    cliques: Sequence[int], precisions: Sequence[float], shapes: Sequence[list[int]] = ()
+) -> tuple[Weighed, float]:
     """The request that gives each clique its 1/sigma^2, up to the rounding of its weight, and the noise on the vector.
 
     Their sum is kept: sum of c^2 / sigma^2, less a hair, so that no rounding of sums goes beyond the budget.
     """
     weights = integer_weights(precisions)
     sigma = sqrt(sum(c * c for c in weights) / sum(precisions)) * (1.0 + 1e-13)
-    return Weighed(cliques=list(cliques), weights=weights), sigma
+    return Weighed(shapes=list(shapes), cliques=list(cliques), weights=weights), sigma
 
 
 __all__ = ["InGroups", "weighed"]

@@ -30,6 +30,13 @@ def group_of_cells(groups: Sequence[npt.NDArray[np.integer]]) -> tuple[npt.NDArr
     return index, length
 
 
+def sums_of_groups(
+    index: npt.NDArray[np.integer], values: npt.NDArray[np.number], length: int = 0
+) -> npt.NDArray[np.float64]:
+    """(groups,) sum of the values in each group, at least `length` of them."""
+    return np.bincount(index, values, length).astype(np.float64, copy=False)
+
+
 def counts_in_groups(table: npt.NDArray[np.int64], groups: Groups) -> npt.NDArray[np.int64]:
     """Integer counts, (cells) in the clique's shape, as exact counts in the groups' shape.
 
@@ -42,4 +49,4 @@ def counts_in_groups(table: npt.NDArray[np.int64], groups: Groups) -> npt.NDArra
     return table
 
 
-__all__ = ["Groups", "counts_in_groups", "group_of_cells", "shape_of_groups"]
+__all__ = ["Groups", "counts_in_groups", "group_of_cells", "shape_of_groups", "sums_of_groups"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.groups import Groups, group_of_cells
+from fedsyn.counting.groups import Groups, group_of_cells, sums_of_groups
 from fedsyn.domain import Clique
 from fedsyn.inference.triangulation import Axes
 
@@ -40,7 +40,7 @@ class Measurement:
         if self.groups is None:
             return flat
         index, length = group_of_cells(self.groups)
-        return np.bincount(index, flat, length).astype(np.float64, copy=False)
+        return sums_of_groups(index, flat, length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +87,9 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
             raise ValueError(f"the measurement of {measurement.clique} has values that are not finite")
         key = axes.mask(measurement.clique), b""
         if groups is not None:
-            index = group_of_cells(groups)
-            key = key[0], index[0].tobytes()
-            indices[key] = index
+            made = group_of_cells(groups)
+            key = key[0], made[0].tobytes()
+            indices[key] = made
         found.setdefault(key, []).append((sigma, values))
         noises[key] = max(noises.get(key, 0), values.size if measurement.noises is None else measurement.noises)
     merged = []

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.counting.groups import sums_of_groups
+
 Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.int64]
 
@@ -44,7 +46,7 @@ class Seen:
         out = np.empty(self.length)
         for own, where, groups in self._parts:
             part = cells[where]
-            out[own] = part if groups is None else np.bincount(groups, part, own.stop - own.start)
+            out[own] = part if groups is None else sums_of_groups(groups, part, own.stop - own.start)
         return out
 
     def back(self, values: Floats) -> Floats:

@@ -95,13 +95,13 @@ class Problem:
         """(m,) r at the model with these potentials: one calibration."""
         self.calibrator.theta[...] = theta
         self.calibrator.run()
-        out = self.scale * self._measured()
+        out: np.ndarray = self.scale * self._measured()
         out -= self._shift
         return out
 
     def _measured(self) -> np.ndarray:
         """(m,) A p."""
-        marginals = self.calibrator.marginals
+        marginals: np.ndarray = self.calibrator.marginals
         return marginals if self.seen is None else self.seen.of(marginals)
 
     def gradient(self, residual: np.ndarray) -> np.ndarray:

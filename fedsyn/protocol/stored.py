@@ -27,11 +27,11 @@ from fedsyn.protocol.record import RoundCosts, RoundRecord
 from fedsyn.randomness import Randomness
 from fedsyn.store import ServedRun, Store, StoreServer
 from fedsyn.wire.requests import (
-    CandidateIndices,
     Choose,
     ChooseRequest,
     Deal,
     DealRequest,
+    GroupedCandidates,
     Layout,
     Open,
     OpenRequest,
@@ -78,8 +78,8 @@ class Marginals(OpenRequest):
     leaves = "the store's counts of the chosen cliques, with noise"
     costs = "each marginal has sensitivity 1: rho 1/(2 sigma^2)"
 
-    cliques: CandidateIndices
     groups: list[list[list[Annotated[int, Field(ge=0)]]]] = []  # noqa: RUF012 - a default that pydantic copies
+    cliques: GroupedCandidates
 
     def layout(self, contract: Contract) -> Layout:
         """The marginals, or where `groups` has the group of each value of each attribute, those of groups."""

@@ -20,6 +20,7 @@ from math import log, pi
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.counting.groups import sums_of_groups
 from fedsyn.domain import Clique, Domain
 from fedsyn.selection.sketches import equal_groups
 from fedsyn.selection.views import effective_cells
@@ -115,7 +116,7 @@ class Resolutions:
 
     def _rung(self, name: str, groups: Groups) -> Rung:
         p, ordered = self._mass[name], self.domain.ordered.get(name, 0)
-        masses = np.bincount(groups, p)
+        masses = sums_of_groups(groups, p)
         kept = _kept_of_ranks(p[:ordered], groups[:ordered]) if ordered > 2 else _kept_of_effects(p, groups, masses)
         return Rung(groups, len(masses), kept, effective_cells(masses))
 
@@ -175,7 +176,7 @@ def _groupings(p: Floats, ordered: int) -> list[Groups]:
 
 def _kept_of_ranks(p: Floats, groups: Groups) -> float:
     """Share of the variance of the rank that lies between groups."""
-    masses = np.bincount(groups, p)
+    masses = sums_of_groups(groups, p)
     ranks = np.cumsum(p) - 0.5 * p
     centre = float(np.sum(p * ranks) / p.sum())
     means = np.bincount(groups, p * ranks) / masses

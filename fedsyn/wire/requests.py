@@ -45,10 +45,10 @@ class _Below:
     """Checks indices, on the client also against the list of its contract that they point into."""
 
     what: str
-    distinct: bool = True
+    unless: str = ""  # a parameter before this one that says how repeated ones differ
 
     def __call__(self, values: list[int], info: ValidationInfo) -> list[int]:
-        if self.distinct and len(set(values)) != len(values):
+        if len(set(values)) != len(values) and not info.data.get(self.unless):
             raise ValueError("repeats an entry")
         if info.context is not None:
             length = len(getattr(info.context, self.what))
@@ -62,11 +62,17 @@ _Indices = list[Annotated[int, Field(ge=0)]]
 CandidateIndices = Annotated[_Indices, AfterValidator(_Below("candidates")), Field(description="distinct candidates")]
 #: At least one of them.
 SomeCandidates = Annotated[CandidateIndices, Field(min_length=1)]
-#: Positions in `Contract.candidates`, at least one; the same one several times where it is counted in several ways.
+#: The same one several times where `groups` says in which groups it is counted.
+GroupedCandidates = Annotated[
+    _Indices,
+    AfterValidator(_Below("candidates", unless="groups")),
+    Field(description="candidates, distinct ones unless they come in groups"),
+]
+#: At least one of them; the same one several times where `shapes` says in which groups it is counted.
 AnyCandidates = Annotated[
     _Indices,
-    AfterValidator(_Below("candidates", distinct=False)),
-    Field(min_length=1, description="candidates, also repeated ones"),
+    AfterValidator(_Below("candidates", unless="shapes")),
+    Field(min_length=1, description="candidates, distinct ones unless they come in groups"),
 ]
 #: Distinct positions in `Contract.pairs`.
 PairIndices = Annotated[_Indices, AfterValidator(_Below("pairs")), Field(description="distinct pairs of attributes")]
