@@ -366,7 +366,8 @@ def test_aim_with_a_hierarchy_pays_for_its_one_way_marginals_what_it_paid_withou
         found.append(asked_for.request)
         layout = asked_for.request.layout(strategy.contract)
         own = layout.groups or (None,) * len(layout.cliques)
-        exact = [m if g is None else counts_in_groups(m, g) for m, g in zip(count(codes, domain, layout.cliques), own)]
+        pairs = zip(count(codes, domain, layout.cliques), own, strict=True)
+        exact = [m if g is None else counts_in_groups(m, g) for m, g in pairs]
         answer = Summed([part * 1.0 for part in exact], (asked_for.request.sigma,) * len(exact), (0,))
         try:
             asked_for = steps.send(answer)
