@@ -20,7 +20,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement
 from fedsyn.inference.shrinkage import Sight
-from fedsyn.selection.sketches import equal_groups, group_counts
+from fedsyn.selection.groups import equal_groups, group_counts
 
 Floats = npt.NDArray[np.float64]
 Groups = tuple[npt.NDArray[np.integer], ...]

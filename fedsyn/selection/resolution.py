@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from fedsyn.counting.groups import sums_of_groups
 from fedsyn.domain import Clique, Domain
-from fedsyn.selection.sketches import equal_groups
+from fedsyn.selection.groups import equal_groups
 from fedsyn.selection.views import effective_cells
 
 Floats = npt.NDArray[np.float64]

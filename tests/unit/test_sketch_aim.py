@@ -21,7 +21,8 @@ from fedsyn.plugins.strategies.sketch_aim_coarse import weighed
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
-from fedsyn.selection.sketches import Sketcher, pack_grouping
+from fedsyn.selection.groups import pack_grouping
+from fedsyn.selection.sketches import Sketcher
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
