@@ -96,9 +96,11 @@ class Coarse:
         shapes = tuple(tuple(int(g.max()) + 1 for g in own) for own in groups)
         return cls(domain, tuple(cliques), groups, shapes)
 
-    def pack(self) -> npt.NDArray[np.uint16]:
-        """All groups as one array for a message."""
-        return np.concatenate([np.zeros(0, np.uint16), *(g.astype(np.uint16) for own in self.groups for g in own)])
+    def pack(self) -> npt.NDArray[np.unsignedinteger]:
+        """All groups as one array for a message, of two bytes each where that is enough."""
+        most = max((count for shape in self.shapes for count in shape), default=0)
+        dtype = np.uint16 if most <= 2**16 else np.uint32
+        return np.concatenate([np.zeros(0, dtype), *(g.astype(dtype) for own in self.groups for g in own)])
 
     @classmethod
     def unpack(

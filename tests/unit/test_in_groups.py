@@ -153,6 +153,13 @@ def test_a_client_refuses_malformed_groups_in_one_sentence(changes: Any, arrays:
     assert "\n" not in str(refused.value) and len(str(refused.value)) <= 160
 
 
+def test_groups_of_very_many_values_survive_the_message() -> None:
+    domain = Domain(("a", "b"), (70_000, 2))
+    made = Coarse.in_groups(domain, [("a", "b")], [(np.arange(70_000), np.arange(2))])
+    again = Coarse.unpack(domain, [("a", "b")], [[70_000, 2]], made.pack())
+    assert np.array_equal(again.groups[0][0], np.arange(70_000)) and WHOLE.pack().dtype == np.uint16
+
+
 def test_a_store_refuses_groups_of_another_shape() -> None:
     contract = CLIENT.contract
     good = [list(range(n)) for n in DOMAIN.shape_of(CANDIDATES[PAIR])]
