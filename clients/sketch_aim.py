@@ -33,11 +33,12 @@ from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Planned
+from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
+from fedsyn.wire.requests import AnyCandidates, Layout, Request, SomeCandidates, SumRequest
 
 #: What is summed, for the statement.
 SUMS = (
@@ -62,12 +63,17 @@ class SketchAimAblation(Node):
             3 or more is sketched where the budget shows something (`sketched_sizes`).
         seed: public, of the bits of 'count' and 'signs'.
         even: twenty marginals, as many in each round and all with the same noise, in place of a planned division.
+        resolution: of what is measured: 'noise', in as many groups of values as its noise allows; or all 'cells'.
+        one_way: of what the plan buys of them: 'hierarchical', numeric attributes of a dozen values and more also in
+            blocks of 2, 4, 8, ... values (`fedsyn.inference.hierarchy`); 'flat': cells only.
     """
 
     sketch: Literal["interactions", "groups", "count", "signs"] = "interactions"
     weights: tuple[int, ...] = (1, 1)
     seed: int = Field(default=0, ge=0)
     even: bool = False
+    resolution: Literal["noise", "cells"] = "noise"
+    one_way: Literal["hierarchical", "flat"] = "flat"
 
     @property
     def is_grouped(self) -> bool:
@@ -298,16 +304,32 @@ class Weighed(SumRequest):
     leaves = "chosen marginals, each times its weight, in a sum"
     costs = "one vector of L2 sensitivity S = sqrt(sum of c_q^2): mu^2 = S^2/sigma^2; all rounds share what is left"
 
-    cliques: SomeCandidates
+    shapes: Annotated[
+        list[list[Annotated[int, Field(strict=True, ge=1)]]],
+        Field(description="groups of each attribute of each clique, which come along; none: every value is its own"),
+    ]
+    cliques: AnyCandidates
     weights: Annotated[list[Weight], Field(min_length=1)]
 
     def chosen(self, contract: SketchAimContract) -> list[Clique]:
         return [contract.candidates.cliques[i] for i in self.cliques]
 
+    def coarse(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Coarse | None:
+        """The cliques in groups of values; None: in all their cells."""
+        if len(arrays) != bool(self.shapes):
+            raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
+        return Coarse.unpack(contract.domain, self.chosen(contract), self.shapes, arrays[0]) if self.shapes else None
+
     def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """Groups are a function of values: whatever they are, a row is in one cell of each coarse marginal, too.
+
+        So the vector moves by exactly sqrt(sum of c_q^2) in L2, a clique that is counted in several ways as often.
+        """
         if len(self.weights) != len(self.cliques):
             raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
-        return weighed_layout(contract, self.chosen(contract), self.weights)
+        coarse = self.coarse(contract, arrays)
+        cells = None if coarse is None else sum(coarse.lengths)
+        return weighed_layout(contract, self.chosen(contract), self.weights, cells)
 
 
 class SketchAimClient(TableClient):
@@ -325,8 +347,13 @@ class SketchAimClient(TableClient):
     @answers(Weighed)
     def measure(self, call: Call[Weighed]) -> Contribution:
         """The chosen marginals, exact integers, each times its weight."""
-        request = call.request
-        return self.weighed(request.chosen(self.contract), request.weights, request.layout(self.contract, call.arrays))
+        request, layout = call.request, call.request.layout(self.contract, call.arrays)
+        coarse = request.coarse(self.contract, call.arrays)
+        if coarse is None:
+            return self.weighed(request.chosen(self.contract), request.weights, layout)
+        cells, counts = np.unique(coarse.positions(self.codes), return_counts=True)
+        which = np.searchsorted(np.cumsum(coarse.lengths), cells, side="right")
+        return Contribution(cells, counts * np.array(request.weights, np.int64)[which], (0,), layout)
 
     @answers(MeasureAll)
     def measure_all(self, call: Call[MeasureAll]) -> Contribution:

@@ -7,7 +7,7 @@ docs/sketch_aim.md: the algorithm, the proof of its privacy, the estimator's mea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import pi, sqrt
 
@@ -28,9 +28,11 @@ from fedsyn.plugins.clients.sketch_aim import (
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
-from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded, integer_weights
+from fedsyn.plugins.strategies.sketch_aim_coarse import InGroups
+from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
+from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, pack_grouping
 from fedsyn.selection.planning import Errors, Planner, shrunk
 from fedsyn.selection.scores import contained_in
@@ -105,7 +107,7 @@ class Sketched:
         return found
 
 
-class SketchAim(ByCohorts):
+class SketchAim(ByCohorts, InGroups):
     """Selection from linear statistics: what a sum over clients gives is what one holder of all rows would have.
 
     Before the first round every client contributes to two sums: all one-way marginals, and sketches of the candidates.
@@ -145,11 +147,11 @@ class SketchAim(ByCohorts):
             with self.timed("select"):
                 plan = self.plan(sketched, measurements, left, t)
             if plan:
-                request, sigma = weighed(plan)
+                request, sigma, coarse = self.asked(plan)
                 left -= sum(plan.values())
                 self.record.sigma = sigma
-                sums = yield Sum(cohort, request, sigma)
-                measurements += self.opened_weighed(sums, request)
+                sums = yield Sum(cohort, request, sigma, [] if coarse is None else [coarse.pack()])
+                measurements += self.opened_weighed(sums, request, coarse)
                 self.selected(request.chosen(self.contract))
             self.estimate(measurements, t == self.options.rounds, kappa)
 
@@ -235,7 +237,7 @@ class SketchAim(ByCohorts):
         for i, known in noisy.items():
             if len(cliques[i]) == 1:
                 parts[i] = 2.0 / pi * support(i) ** 2 / known
-        return Errors(parts, support, noisy)
+        return self.graded(Errors(parts, support, noisy))
 
     def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
         """Candidate -> 1/sigma^2 of this round: the most useful part of a plan for all that is left of mu^2.
@@ -264,6 +266,7 @@ class SketchAim(ByCohorts):
                     spent += every[i]
             every = now
         self.capacity.add([cliques[i] for i in every if len(cliques[i]) > 1])
+        self.keep_steps(errors, every)
         return {i: every[i] for i in sorted(every)}
 
     def planned_of_cohorts(self, sketched: Sketched, mu2: float) -> dict[int, float]:
@@ -313,27 +316,21 @@ class SketchAim(ByCohorts):
 
     # What was measured ------------------------------------------------------------------------------------------------
 
-    def opened_weighed(self, sums: Summed, request: Weighed) -> list[Measurement]:
-        """The marginals inside an opened vector, each with its own noise."""
+    def opened_weighed(self, sums: Summed, request: Weighed, coarse: Coarse | None = None) -> list[Measurement]:
+        """The marginals inside an opened vector, each with its own noise, and in its groups."""
         if not self.is_open(sums, "marginals"):
             return []
         factor, cliques = self.expansion(sums), request.chosen(self.contract)
+        parts = self.parts_of(cliques, sums.arrays[0]) if coarse is None else coarse.split(sums.arrays[0])
         return [
-            expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor)
-            for clique, weight, part in zip(
-                cliques, request.weights, self.parts_of(cliques, sums.arrays[0]), strict=True
+            replace(
+                expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor),
+                groups=None if coarse is None else groups,
+            )
+            for clique, weight, part, groups in zip(
+                cliques, request.weights, parts, coarse.groups if coarse else [None] * len(cliques), strict=True
             )
         ]
-
-
-def weighed(plan: dict[int, float]) -> tuple[Weighed, float]:
-    """The request that gives each clique its 1/sigma^2, up to the rounding of its weight, and the noise on the vector.
-
-    The plan's sum is kept: sum of c^2 / sigma^2, less a hair, so that no rounding of sums goes beyond the budget.
-    """
-    weights = dict(zip(plan, integer_weights(list(plan.values())), strict=True))
-    sigma = sqrt(sum(c * c for c in weights.values()) / sum(plan.values())) * (1.0 + 1e-13)
-    return Weighed(cliques=list(weights), weights=list(weights.values())), sigma
 
 
 def precision(measurements: Sequence[Measurement]) -> dict[Clique, float]:

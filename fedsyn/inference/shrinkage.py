@@ -68,7 +68,7 @@ def of_measurements(measurements: Iterable[Measurement], prior: Model) -> float:
     sights = []
     for m in measurements:
         if len(m.clique) > 1:
-            independent = prior.project(m.clique).ravel() / prior.total
+            independent = m.of_cells(prior.project(m.clique)) / prior.total
             sights.append(Sight(independent, np.asarray(m.values, np.float64).ravel(), m.sigma))
     return pseudo_records(sights, prior.total)
 
