@@ -45,7 +45,7 @@ def own_counts(domain: Domain, measurements: Sequence[Measurement]) -> dict[str,
     """
     found: dict[str, tuple[Floats, float]] = {}
     for m in measurements:
-        if m.noises is not None:
+        if m.noises is not None or m.groups is not None:
             continue
         values = np.asarray(m.values, np.float64).reshape(domain.shape_of(m.clique))
         for axis, name in enumerate(m.clique):
