@@ -27,12 +27,14 @@ class Tables:
     Attributes:
         frames: the tables, two or more.
         real_rows: how many real rows the model stands for, as released; None where nobody said.
+        centre: a table of the model that the tables' own scatter about, where they were fitted again to noisier values.
         held: cliques of columns whose joint distribution was measured; None where nobody said.
     """
 
     frames: Sequence[pd.DataFrame]
     real_rows: float | None = None
     held: frozenset[frozenset[str]] | None = None
+    centre: pd.DataFrame | None = None
 
     @property
     def ratio(self) -> float:
@@ -84,7 +86,7 @@ def _of_path(path: Path) -> Tables:
         facts = json.loads(facts_file.read_text(encoding="utf-8"))
         names = [one["file"] if isinstance(one, dict) else str(one) for one in facts["tables"]]
         real = facts.get("real_rows")
-        held = facts.get("held")
+        held, middle = facts.get("held"), facts.get("centre")
         cliques = None if held is None else frozenset(frozenset(map(str, clique)) for clique in held)
         real_rows = None if real is None else float(real)
     except (ValueError, KeyError, TypeError):
@@ -92,7 +94,8 @@ def _of_path(path: Path) -> Tables:
     file = path / "schema.yaml"
     schema = Schema.load(file) if file.is_file() else None
     frames = [_frame(path / name, schema) for name in names]
-    return Tables(_checked(frames), real_rows, cliques)
+    centre = None if middle is None else _checked([frames[0], _frame(path / str(middle), schema)])[1]
+    return Tables(_checked(frames), real_rows, cliques, centre)
 
 
 def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:

@@ -43,6 +43,15 @@ def test_a_variance_below_that_of_the_real_rows_is_replaced() -> None:
     assert np.isinf(found.df).all() and np.isfinite(found.interval()).all()
 
 
+def test_draws_that_lie_beside_their_centre_are_moved_as_far_to_the_other_side() -> None:
+    q, v = np.array([[3.0, 1.0], [5.0, 2.0]]), np.ones((2, 2))
+    found = combine(q, v, centre=[3.0, 1.0])
+    assert found.estimate.tolist() == [2.0, 0.5]
+    assert np.array_equal(found.variance, combine(q, v).variance)
+    with pytest.raises(InputError, match="centre"):
+        combine(q, v, centre=[1.0])
+
+
 def test_the_variance_is_right_on_average() -> None:
     """Posterior variance W, rows' variance v: the mean of m estimates is off by W + (W + v) / m, and so is E[T].
 
@@ -243,6 +252,16 @@ def test_a_folder_of_tables(tables: list[pd.DataFrame], tmp_path: Path) -> None:
     assert max(map(len, shown.stdout.splitlines())) <= 80
     data = json.loads(CliRunner().invoke(app, ["analyse", str(tmp_path), "back ~ age", "--json"]).stdout)
     assert data["terms"][1]["term"] == "age" and data["terms"][1]["low"] == found.to_frame().low["age"]
+
+
+def test_a_folder_with_a_centre(tables: list[pd.DataFrame], tmp_path: Path) -> None:
+    for number, frame in enumerate(tables):
+        frame.to_csv(tmp_path / f"table_{number:02d}.csv", index=False)
+    facts = {"tables": [{"file": "table_01.csv"}, {"file": "table_02.csv"}], "centre": "table_00.csv"}
+    (tmp_path / "tables.json").write_text(json.dumps(facts))
+    found = fedsyn.analyse(tmp_path, "age").combined.estimate[0]
+    mean = (tables[1].age.mean() + tables[2].age.mean()) / 2
+    assert found == pytest.approx(2 * tables[0].age.mean() - mean)
 
 
 @pytest.mark.parametrize(
