@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from honest_populations import counts
+from honest_populations import Population, counts
 
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.protocol.strategy import MechanismStrategy
@@ -30,12 +30,14 @@ class Seen:
 
     Attributes:
         strategy: its server half.
+        population: where its rows came from.
         measurements: of its last fit.
         kappa: the pull of that fit.
         prior: what it pulled towards.
     """
 
     strategy: MechanismStrategy
+    population: Population
     measurements: Sequence[Measurement] = ()
     kappa: float = 0.0
     prior: Model | None = field(default=None)
@@ -96,7 +98,12 @@ class Refits(Drawing):
         for clique in dict.fromkeys(m.clique for m in self.seen.measurements):
             sampled[clique] = counts(rows, domain, clique) - counts(self.pool, domain, clique) / _POOL
         perturbed = [
-            replace(m, values=np.asarray(m.values) + sampled[m.clique] + rng.normal(0, m.sigma, np.shape(m.values)))
+            replace(
+                m,
+                values=np.asarray(m.values)
+                + _shaped(sampled[m.clique], m)
+                + rng.normal(0, m.sigma, np.shape(m.values)),
+            )
             for m in self.seen.measurements
         ]
         return self._fitted(perturbed, self.centre)
@@ -108,4 +115,26 @@ class Pulled(Refits):
     name, pulled = "pulled", True
 
 
-DRAWINGS: dict[str, type[Drawing]] = {kind.name: kind for kind in (Refits, Pulled)}
+class Fresh(Refits):
+    """What selection does: the same cliques with the same noise, but measured on rows that nobody chose them by."""
+
+    name = "fresh"
+
+    def __init__(self, seen: Seen, rng: np.random.Generator) -> None:
+        rows = seen.population.sample(round(seen.model.total), rng)
+        seen.measurements = [
+            replace(
+                m,
+                values=_shaped(counts(rows, seen.population.domain, m.clique), m)
+                + rng.normal(0, m.sigma, np.shape(m.values)),
+            )
+            for m in seen.measurements
+        ]
+        super().__init__(seen, rng)
+
+
+def _shaped(table: np.ndarray, m: Measurement) -> np.ndarray:
+    return table.reshape(np.shape(m.values))
+
+
+DRAWINGS: dict[str, type[Drawing]] = {kind.name: kind for kind in (Refits, Pulled, Fresh)}

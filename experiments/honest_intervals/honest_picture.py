@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from honest_report import interval
+
 from fedsyn.report.figures import write_chart
 
 TERM = "days ~ [severity] + age"
 _WHERE = {"population": "generated", "rows": "5000", "epsilon": "1.0", "mechanism": "sketch_aim", "drawing": "refits"}
-_PANELS = (("real rows", "real_"), ("naive", "naive_"), ("honest", ""))
+_PANELS = (("real rows", "real"), ("naive", "naive"), ("honest", "honest"))
 _RUNS = 100
 
 
@@ -26,9 +28,10 @@ def draw(lines: Sequence[Mapping[str, str]], path: Path) -> str:
 
     used = chosen(lines)
     truth, panels, words = float(used[0]["truth"]), [], []
-    span = [min(float(line["low"]) for line in used), max(float(line["high"]) for line in used)]
-    for title, prefix in _PANELS:
-        rows, hits = _rows(used, prefix, truth)
+    low, high = interval(used, "honest")
+    span = [float(low.min()), float(high.max())]
+    for title, which in _PANELS:
+        rows, hits = _rows(used, which, truth)
         words.append(f"{title} {hits} of {len(used)}")
         y = alt.Y("place:Q", axis=None, scale=alt.Scale(domain=[-1, len(used)]))
         x = alt.X("low:Q", title="days per step of severity", scale=alt.Scale(domain=span, nice=True, zero=False))
@@ -49,14 +52,13 @@ def draw(lines: Sequence[Mapping[str, str]], path: Path) -> str:
     return f"{TERM}: {', '.join(words)}; truth {truth:.4f}; not held by the model in {unheld} runs"
 
 
-def _rows(lines: Sequence[Mapping[str, str]], prefix: str, truth: float) -> tuple[list[dict[str, Any]], int]:
+def _rows(lines: Sequence[Mapping[str, str]], which: str, truth: float) -> tuple[list[dict[str, Any]], int]:
     """Intervals from the lowest to the highest, and how many hold the truth."""
     rows, hits = [], 0
-    for line in lines:
-        low, high = float(line[f"{prefix}low"]), float(line[f"{prefix}high"])
+    for line, low, high in zip(lines, *map(list, interval(lines, which)), strict=True):
         holds = low <= truth <= high
         hits += holds
-        word = "yes" if holds else "no" if line["held"] == "1" or prefix == "real_" else "not held"
+        word = "yes" if holds else "no" if line["held"] == "1" or which == "real" else "not held"
         rows.append({"low": round(low, 4), "high": round(high, 4), "holds": word})
     rows.sort(key=lambda row: row["low"] + row["high"])
     return [{**row, "place": i} for i, row in enumerate(rows)], hits

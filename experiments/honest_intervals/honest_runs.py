@@ -127,7 +127,7 @@ def fitted(place: Place, population: Population, rows: npt.NDArray[np.uint8]) ->
         strategy: Any = held_cells.fitted(cell.config(), rows, population.domain)
     finally:
         held_cells.strategy_class = own
-    return Seen(strategy, *strategy.seen)
+    return Seen(strategy, population, *strategy.seen)
 
 
 @cache

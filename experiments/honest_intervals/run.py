@@ -5,7 +5,9 @@
     python experiments/honest_intervals/run.py --out FILE.csv --picture FILE   # the tutorial's figure
     python experiments/honest_intervals/run.py --bins                          # what bins lose
 
-Exit code: 0.
+    python experiments/honest_intervals/run.py --example FOLDER                # tables for `fedsyn analyse`
+
+Exit code: 0; with --check 1 where expected.yaml does not hold.
 """
 
 from __future__ import annotations
@@ -22,10 +24,14 @@ from pathlib import Path
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "held_out")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "held_out"), str(HERE.parent)]
 
-from honest_report import tables_of  # noqa: E402
+from honest_draws import DRAWINGS  # noqa: E402
+from honest_report import facts_of, tables_of  # noqa: E402
 from honest_runs import Line, Place, places, run  # noqa: E402
+from timed import judge  # noqa: E402
+
+from fedsyn import yamlio  # noqa: E402
 
 _HEAD = [field.name for kind in (Place, Line) for field in fields(kind)]
 _KEY = len(fields(Place))
@@ -33,6 +39,11 @@ _KEY = len(fields(Place))
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    if options.example:
+        from honest_example import write
+
+        write(options.example)
+        return 0
     if options.bins:
         from honest_bins import lines
 
@@ -45,8 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if not options.report:
         _work(options)
-    print("\n".join(tables_of(_lines(options.out), by_term=options.terms)))
-    return 0
+    lines = _lines(options.out)
+    print("\n".join(tables_of(lines, by_term=options.terms)))
+    if not options.check:
+        return 0
+    told, good = judge(yamlio.read_mapping(HERE / "expected.yaml"), "full", facts_of(lines))
+    print("\n".join(["", *told, "", "as expected" if good else "NOT as expected"]))
+    return int(not good)
 
 
 def _work(options: argparse.Namespace) -> None:
@@ -86,9 +102,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", nargs="+", type=int, default=[5000, 40000])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 3.0])
     parser.add_argument("--mechanisms", nargs="+", default=["sketch_aim", "aim"])
-    parser.add_argument("--drawing", default="refits", help="where models come from: posterior or refits")
+    parser.add_argument("--drawing", default="refits", choices=list(DRAWINGS), help="where models come from")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--terms", action="store_true", help="term by term")
+    parser.add_argument("--check", action="store_true", help="compare with expected.yaml")
+    parser.add_argument(
+        "--example", type=Path, metavar="FOLDER", help="write the tables of one run, for fedsyn analyse"
+    )
     parser.add_argument("--bins", action="store_true", help="what bins lose, on Adult")
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the tutorial's figure")
     return parser

@@ -92,4 +92,4 @@ def test_the_report_counts_what_covers() -> None:
     line |= {"naive_high": "2", "low": "-2", "high": "2", "centre": "0"}
     lines = [{**place, **line, "run": "0"}, {**place, **line, "run": "1", "low": "1", "high": "3", "centre": "1"}]
     shown = honest_report.tables_of(lines)
-    assert "| p | 1 | 1.0 | aim | mean | 2 | 50% | 100% | 0% | 100% | 1.50 | +1.00 |" in shown
+    assert "| p | 1 | 1.0 | aim | mean | 2 | 100% | 50% | 0% | 100% | 1.50 | +0.00 |" in shown
