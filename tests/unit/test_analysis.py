@@ -167,6 +167,23 @@ def test_rows_with_missing_values_are_left_out(tables: list[pd.DataFrame]) -> No
         assert found[0] == pytest.approx(found[1])
 
 
+def test_awkward_names_and_small_numbers(tables: list[pd.DataFrame]) -> None:
+    names = {"age": "class", "ward": "my ward", "hours-per-week": "it's"}
+    awkward = [frame.rename(columns=names) for frame in tables]
+    awkward = [frame.assign(tiny=1e-8 * frame["it's"].rank() % 37) for frame in awkward]
+    found = fedsyn.analyse(awkward, "it's ~ class + my ward")
+    assert found.terms == ("Intercept", "my ward[T.heart]", "my ward[T.surgery]", "class")
+    small = str(fedsyn.analyse(awkward, "tiny ~ class"))
+    assert max(map(len, small.splitlines())) <= 80 and "e-0" in small
+    with pytest.raises(DataError, match="every row has a missing value"):
+        fedsyn.analyse([frame.assign(tiny=np.nan) for frame in awkward], "class ~ tiny")
+
+
+def test_a_value_that_a_table_lacks_has_the_proportion_none(tables: list[pd.DataFrame]) -> None:
+    found = fedsyn.analyse([tables[0], tables[1][tables[1].ward != "heart"]], "ward")
+    assert found.combined.estimate[1] == pytest.approx((tables[0].ward == "heart").mean() / 2)
+
+
 def test_an_estimator_of_ones_own(tables: list[pd.DataFrame]) -> None:
     textbook = fedsyn.analyse(tables, "back01 ~ age", Linear(robust=False))
     fits = [statsmodels.formula.ols("back01 ~ age", frame).fit() for frame in tables]
@@ -190,6 +207,8 @@ def test_an_estimator_of_ones_own(tables: list[pd.DataFrame]) -> None:
         ("age ~ ward", "lgit", "did you mean 'logit'"),
         ("age ~ back + back01", None, "combination of the others"),
         ("back ~ back01", None, "tell the outcome apart exactly"),
+        ("age ~ age + ward", None, "age is on both sides"),
+        ("proportion(hours-per-week)", None, "too many for proportions"),
     ],
 )
 def test_what_cannot_be_analysed_is_one_sentence(
