@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from honest_populations import Population, counts
+from honest_populations import Floats, Population, counts
 
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
+from fedsyn.inference.posterior import Posterior
 from fedsyn.protocol.strategy import MechanismStrategy
 
 # Rows of the pool that stands for the model when rows are drawn from it independently.
@@ -48,8 +49,13 @@ class Seen:
         return self.strategy.model
 
     def holds(self, columns: frozenset[str]) -> bool:
-        """Whether a measurement contains these columns."""
-        return any(columns <= frozenset(m.clique) for m in self.measurements)
+        """Whether a measurement contains these columns, cell by cell."""
+        return any(columns <= frozenset(m.clique) for m in self.measurements if m.groups is None)
+
+
+def seen_of(m: Measurement, table: Floats) -> Floats:
+    """What a measurement sees of a marginal over its clique, in the shape of its values: cells, or groups of them."""
+    return m.of_cells(table).reshape(np.shape(m.values))
 
 
 class Drawing(ABC):
@@ -66,6 +72,19 @@ class Drawing(ABC):
     @abstractmethod
     def draw(self, rng: np.random.Generator) -> Model:
         """One model."""
+
+
+class Posteriors(Drawing):
+    """The library's own: what `fedsyn sample --tables` draws from."""
+
+    name = "posterior"
+
+    def __init__(self, seen: Seen, rng: np.random.Generator) -> None:
+        self.posterior = Posterior.of(seen.model, seen.measurements)
+        self.centre = self.posterior.centre
+
+    def draw(self, rng: np.random.Generator) -> Model:
+        return self.posterior.draw(rng)
 
 
 class Refits(Drawing):
@@ -101,7 +120,7 @@ class Refits(Drawing):
             replace(
                 m,
                 values=np.asarray(m.values)
-                + _shaped(sampled[m.clique], m)
+                + seen_of(m, sampled[m.clique])
                 + rng.normal(0, m.sigma, np.shape(m.values)),
             )
             for m in self.seen.measurements
@@ -122,19 +141,13 @@ class Fresh(Refits):
 
     def __init__(self, seen: Seen, rng: np.random.Generator) -> None:
         rows = seen.population.sample(round(seen.model.total), rng)
-        seen.measurements = [
-            replace(
-                m,
-                values=_shaped(counts(rows, seen.population.domain, m.clique), m)
-                + rng.normal(0, m.sigma, np.shape(m.values)),
-            )
+        domain = seen.population.domain
+        again = [
+            (m, seen_of(m, counts(rows, domain, m.clique)) + rng.normal(0, m.sigma, np.shape(m.values)))
             for m in seen.measurements
         ]
+        seen.measurements = [replace(m, values=values) for m, values in again]
         super().__init__(seen, rng)
 
 
-def _shaped(table: np.ndarray, m: Measurement) -> np.ndarray:
-    return table.reshape(np.shape(m.values))
-
-
-DRAWINGS: dict[str, type[Drawing]] = {kind.name: kind for kind in (Refits, Pulled, Fresh)}
+DRAWINGS: dict[str, type[Drawing]] = {kind.name: kind for kind in (Posteriors, Refits, Pulled, Fresh)}

@@ -11,7 +11,13 @@ from honest_report import interval
 from fedsyn.report.figures import write_chart
 
 TERM = "days ~ [severity] + age"
-_WHERE = {"population": "generated", "rows": "5000", "epsilon": "1.0", "mechanism": "sketch_aim", "drawing": "refits"}
+_WHERE = {
+    "population": "generated",
+    "rows": "5000",
+    "epsilon": "1.0",
+    "mechanism": "sketch_aim",
+    "drawing": "posterior",
+}
 _PANELS = (("real rows", "real"), ("naive", "naive"), ("honest", "honest"))
 _RUNS = 100
 

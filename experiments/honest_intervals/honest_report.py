@@ -15,22 +15,22 @@ Floats = npt.NDArray[np.float64]
 _ENOUGH = 50
 _PLACE = ("population", "rows", "epsilon", "mechanism")
 _KINDS = ("mean", "proportion", "linear", "logistic")
-_HEAD = "n | honest | uncorrected | naive | real | width / real's | error / real's half"
+_HEAD = "n | honest | corrected | naive | real | width / real's | error / real's half"
 
-#: What intervals are compared: the honest one with and without its correction, the naive one, the real rows'.
-INTERVALS = ("honest", "uncorrected", "naive", "real")
+#: What intervals are compared: the honest one without and with the bootstrap's correction, the naive, the real rows'.
+INTERVALS = ("honest", "corrected", "naive", "real")
 
 
 def interval(lines: Lines, which: str) -> tuple[Floats, Floats]:
     """Lower and upper ends.
 
-    The honest one is moved by as much as draws lie beside the centre that they scatter about: they are fits to noisier
-    values, and their mean has the bias of a fit a second time. It is what `fedsyn.combine(..., centre=)` does.
+    The corrected one is moved by as much as draws lie beside the centre that they scatter about, as
+    `fedsyn.combine(..., centre=)` does: right for refits, whose mean has the bias of a fit a second time.
     """
     if which in ("naive", "real"):
         return _numbers(lines, f"{which}_low"), _numbers(lines, f"{which}_high")
     low, high = _numbers(lines, "low"), _numbers(lines, "high")
-    moved = 2.0 * (_numbers(lines, "centre") - (low + high) / 2) if which == "honest" else 0.0
+    moved = 2.0 * (_numbers(lines, "centre") - (low + high) / 2) if which == "corrected" else 0.0
     return low + moved, high + moved
 
 
@@ -83,8 +83,8 @@ def _order(key: tuple[str, ...]) -> tuple[tuple[float, str], ...]:
 
 
 def facts_of(lines: Lines) -> dict[str, float]:
-    """What expected.yaml is about: of refits, over held terms; extremes over places and kinds with fifty lines."""
-    own = [line for line in lines if line["held"] == "1" and line["drawing"] == "refits"]
+    """What expected.yaml is about: the posterior, held terms; extremes over places and kinds with fifty lines."""
+    own = [line for line in lines if line["held"] == "1" and line["drawing"] == "posterior"]
     facts: dict[str, float] = {}
     for kind in _KINDS:
         group = [line for line in own if line["kind"] == kind]

@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", nargs="+", type=int, default=[5000, 40000])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 3.0])
     parser.add_argument("--mechanisms", nargs="+", default=["sketch_aim", "aim"])
-    parser.add_argument("--drawing", default="refits", choices=list(DRAWINGS), help="where models come from")
+    parser.add_argument("--drawing", default="posterior", choices=list(DRAWINGS), help="where models come from")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--terms", action="store_true", help="term by term")
     parser.add_argument("--check", action="store_true", help="compare with expected.yaml")

@@ -78,7 +78,7 @@ def test_a_run_gives_every_interval_and_is_not_run_again(
 
 
 def test_what_a_model_holds_is_what_was_measured() -> None:
-    place = honest_runs.Place("generated", 500, 3.0, "aim", "refits", 0)
+    place = honest_runs.Place("generated", 500, 3.0, "aim", "posterior", 0)
     population = honest_populations.generated()
     seen = honest_runs.fitted(place, population, population.sample(500, np.random.default_rng(0)))
     assert seen.model.total == 500 and all(seen.holds(frozenset({name})) for name in population.domain)
@@ -92,4 +92,4 @@ def test_the_report_counts_what_covers() -> None:
     line |= {"naive_high": "2", "low": "-2", "high": "2", "centre": "0"}
     lines = [{**place, **line, "run": "0"}, {**place, **line, "run": "1", "low": "1", "high": "3", "centre": "1"}]
     shown = honest_report.tables_of(lines)
-    assert "| p | 1 | 1.0 | aim | mean | 2 | 100% | 50% | 0% | 100% | 1.50 | +0.00 |" in shown
+    assert "| p | 1 | 1.0 | aim | mean | 2 | 50% | 100% | 0% | 100% | 1.50 | +1.00 |" in shown
