@@ -22,12 +22,14 @@ class Measurement:
         sigma: standard deviation of the noise in each cell, in records; positive.
         noises: how many independent noises the values carry: what a fit expects noise to leave of them, in units of
             sigma^2; None: one a cell. Fewer where groups of cells were measured (`fedsyn.selection.coarse`).
+        share: of the federation's rows, those that were counted; the values stand for all of them. A fit ignores it.
     """
 
     clique: Clique
     values: np.ndarray
     sigma: float
     noises: int | None = None
+    share: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
