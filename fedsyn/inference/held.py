@@ -8,68 +8,65 @@ So what a fit missed of them is added to what it is asked for, and it is repeate
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.inference.calibrate import broadcast_shape, sum_out
-from fedsyn.inference.triangulation import Axes, bits
+from fedsyn.inference.grids import Grid
 
 Floats = npt.NDArray[np.float64]
 
 
 class Held:
-    """The held sums of some cliques, from unbiased tables.
+    """The held sums on some grids, from unbiased tables.
 
     Args:
-        axes: of the domain.
-        aims: mask -> signed table in counts, axes by rank; they agree with each other.
+        grids: of the measurements.
+        aims: signed counts on each grid; they agree with each other.
+        one_way: rank -> the signed counts of its values.
     """
 
-    def __init__(self, axes: Axes, aims: Mapping[int, Floats]) -> None:
-        self.axes = axes
+    def __init__(self, grids: Sequence[Grid], aims: Sequence[Floats], one_way: Mapping[int, Floats]) -> None:
+        self.grids = grids
         self.aims = aims
-        self._one_way: dict[int, Floats] = {}
-        for mask in sorted(aims, key=axes.cells):
-            for rank in bits(mask):
-                if rank not in self._one_way:
-                    self._one_way[rank] = nearest_counts(sum_out(aims[mask], axes, mask, 1 << rank))
+        self._one_way = {rank: nearest_counts(counts) for rank, counts in one_way.items()}
 
-    def corrected(self, given: Mapping[int, Floats], fitted: Mapping[int, Floats]) -> dict[int, Floats]:
+    def corrected(self, given: Sequence[Floats], fitted: Sequence[Floats]) -> list[Floats]:
         """What the next fit is asked for, so that it comes to the held sums.
 
         Args:
-            given: what the last one was asked for, by mask.
+            given: what the last one was asked for, on each grid.
             fitted: what it came to; not negative.
         """
-        out = {}
-        for mask, table in given.items():
-            now = np.maximum(fitted[mask], 0.0)
-            out[mask] = table + sum(self._missing(mask, now), np.zeros_like(table))
-        return out
+        return [
+            table + sum(self._missing(grid, aim, now), np.zeros(()))
+            for grid, table, aim, now in zip(self.grids, given, self.aims, fitted, strict=True)
+        ]
 
-    def _missing(self, mask: int, now: Floats) -> Iterator[Floats]:
-        """Tables over `mask`, in the proportions of the fit where they can be, with what it misses of each sum."""
-        for rank in bits(mask):
-            margin = sum_out(now, self.axes, mask, 1 << rank)
-            ratio = (self._one_way[rank] - margin) / np.where(margin > 0, margin, 1.0)
-            yield now * ratio.reshape(broadcast_shape(self.axes, 1 << rank, mask))
-        for first, second in combinations(bits(mask), 2):
-            pair = 1 << first | 1 << second
-            joint = sum_out(now, self.axes, mask, pair)
-            moment = np.multiply.outer(_centred(joint.sum(axis=1)), _centred(joint.sum(axis=0)))
+    def _missing(self, grid: Grid, aim: Floats, now: Floats) -> Iterator[Floats]:
+        """Tables, in the proportions of the fit where they can be, with what it misses of each sum."""
+        for rank in grid.ranks:
+            margin = grid.margin(now, (rank,))
+            missed = grid.of_values(rank, self._one_way[rank]) - margin
+            yield now * grid.across(missed / np.where(margin > 0, margin, 1.0), (rank,))
+        for pair in combinations(grid.ranks, 2):
+            joint = grid.margin(now, pair)
+            first, second = (self._scores(grid, rank) for rank in pair)
+            moment = np.multiply.outer(_centred(first, joint.sum(axis=1)), _centred(second, joint.sum(axis=0)))
             spread = float(np.add.reduce(joint * moment**2, None))
             if spread > 0:
-                aim = sum_out(self.aims[mask], self.axes, mask, pair)
-                missed = float(np.add.reduce((aim - joint) * moment, None))
-                yield now * (moment * missed / spread).reshape(broadcast_shape(self.axes, pair, mask))
+                missed = float(np.add.reduce((grid.margin(aim, pair) - joint) * moment, None))
+                yield now * grid.across(moment * (missed / spread), pair)
+
+    def _scores(self, grid: Grid, rank: int) -> Floats:
+        """0, 1, ... for the values, of a group their mean."""
+        counts = self._one_way[rank] + 1e-9  # an empty group has the mean of its values
+        return grid.of_values(rank, counts * np.arange(len(counts))) / grid.of_values(rank, counts)
 
 
-def _centred(margin: Floats) -> Floats:
-    """Scores 0, 1, ... of values beside their mean."""
-    scores = np.arange(len(margin), dtype=np.float64)
+def _centred(scores: Floats, margin: Floats) -> Floats:
     return scores - np.average(scores, weights=margin)
 
 

@@ -22,42 +22,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique
 from fedsyn.errors import InputError
 from fedsyn.inference.effects import Effects
 from fedsyn.inference.empirical import AnyModel
 from fedsyn.inference.estimation import estimate
+from fedsyn.inference.evidence import Evidence
 from fedsyn.inference.fitting import EstimateConfig
+from fedsyn.inference.grids import Grid, on_grids
 from fedsyn.inference.held import Held
-from fedsyn.inference.measurements import Measurement, Merged, merge
-from fedsyn.inference.model import Model, from_rank_order, to_rank_order
-from fedsyn.inference.triangulation import axes_of, bits
+from fedsyn.inference.measurements import Measurement, merge
+from fedsyn.inference.model import Model
+from fedsyn.inference.triangulation import axes_of
 from fedsyn.randomness import RandomSource
 
 Floats = npt.NDArray[np.float64]
 # Rows that stand for more: what they deviate is scaled.
 _MOST_ROWS = 1 << 17
 _CONFIG = EstimateConfig(iterations=60)
-# Of a projection, how often it is corrected towards what is held.
+# How often a projection is corrected towards what is held.
 _CORRECTIONS = 3
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """What a run released and fitted its last model to.
-
-    Attributes:
-        measurements: noisy marginals in counts of the whole federation.
-        total: records, as released.
-    """
-
-    measurements: tuple[Measurement, ...]
-    total: float
 
 
 class Posterior:
@@ -80,15 +68,21 @@ class Posterior:
             raise InputError("error bars need a graphical model: this mechanism leaves rows or a mixture")
         self.total = evidence.total
         self.measurements = evidence.measurements
-        self._domain: Domain = model.domain
-        self._axes = axes_of(self._domain)
-        self._merged = [m for m in merge(self._axes, evidence.measurements) if m.mask]
-        if not self._merged:
+        self._domain = model.domain
+        axes = axes_of(self._domain)
+        merged = [m for m in merge(axes, evidence.measurements) if m.mask]
+        if not merged:
             raise InputError("error bars need the measurements of a run, and this one kept none")
-        self._effects = Effects(self._axes, self._merged)
-        self._shares = self._least_shares()
-        self.centre = self._nearest({m.mask: m.values for m in self._merged}, model)
-        self._expected = self._projected(self.centre)
+        self._values = [m.values for m in merged]
+        self._grids = [Grid.of(axes, m) for m in merged]
+        shares: dict[int, float] = {}
+        for m in evidence.measurements:
+            mask = axes.mask(m.clique)
+            shares[mask] = min(shares.get(mask, 1.0), m.share)
+        self._shares = [shares[grid.mask] for grid in self._grids]
+        self._effects = Effects(self._grids)
+        self.centre = self._nearest(self._values, model)
+        self._expected = on_grids(self.centre, self._grids)
 
     @classmethod
     def of(cls, model: AnyModel, measurements: Sequence[Measurement]) -> Posterior:
@@ -103,64 +97,34 @@ class Posterior:
     @property
     def held(self) -> tuple[Clique, ...]:
         """The largest cliques that were measured cell by cell (not in groups of cells), in domain order."""
-        whole = {self._domain.canonical(m.clique) for m in self.measurements if m.noises is None}
-        return tuple(sorted(q for q in whole if q and not any(set(q) < set(other) for other in whole)))
+        whole = {self._domain.canonical(grid.clique) for grid in self._grids if grid.is_fine}
+        whole -= {self._domain.canonical(m.clique) for m in self.measurements if m.noises is not None}
+        return tuple(sorted(q for q in whole if not any(set(q) < set(other) for other in whole)))
 
     def draw(self, rng: RandomSource) -> Model:
-        """One model of the posterior; `rng` need not be kept: nothing is protected by it."""
-        values = {}
-        deviations = self._deviations(rng)
-        for one in self._merged:
-            noise = one.sigma * np.asarray(rng.standard_normal(one.values.shape))
-            values[one.mask] = one.values + deviations[one.mask] + noise
-        return self._nearest(values, self.centre)
+        """One model of the posterior; nothing is protected by the secrecy of `rng`."""
+        noise = [grid.sigma * np.asarray(rng.standard_normal(grid.shape)) for grid in self._grids]
+        parts = zip(self._values, self._deviations(rng), noise, strict=True)
+        return self._nearest([sum(each[1:], each[0]) for each in parts], self.centre)
 
-    def _deviations(self, rng: RandomSource) -> dict[int, Floats]:
-        """What fresh rows of the centre have in each clique beyond their average, in records, by mask."""
+    def _deviations(self, rng: RandomSource) -> list[Floats]:
+        """What fresh rows of the centre have on each grid beyond their average, in records."""
         rows = min(max(1, round(self.total)), _MOST_ROWS)
         codes = self.centre.sample(rows, rng, independent=True)
-        factor, out = self.total / rows, {}
-        for one in self._merged:
-            away = self._counted(codes, one.mask) * factor - self._expected[one.mask]
-            out[one.mask] = away / math.sqrt(factor * self._shares[one.mask])
-        return out
+        factor = self.total / rows
+        triples = zip(self._grids, self._expected, self._shares, strict=True)
+        return [(g.counted(codes) * factor - at) / math.sqrt(factor * share) for g, at, share in triples]
 
-    def _counted(self, codes: npt.NDArray[np.integer], mask: int) -> Floats:
-        """Counts of rows over a clique, axes by rank."""
-        columns = [codes[:, self._axes.order[rank]].astype(np.intp) for rank in bits(mask)]
-        shape = self._axes.shape(mask)
-        cells = np.ravel_multi_index(columns, shape)
-        return np.bincount(cells, minlength=math.prod(shape)).astype(np.float64).reshape(shape)
-
-    def _least_shares(self) -> dict[int, float]:
-        out: dict[int, float] = {}
-        for m in self.measurements:
-            mask = self._axes.mask(m.clique)
-            out[mask] = min(out.get(mask, 1.0), m.share)
-        return out
-
-    def _nearest(self, values: dict[int, Floats], start: Model) -> Model:
+    def _nearest(self, values: Sequence[Floats], start: Model) -> Model:
         """The model nearest to the least squares of some values."""
-        aims = self._effects.tables(values, self.total, [m.mask for m in self._merged])
-        held, given = Held(self._axes, aims), aims
+        aims, one_way = self._effects.tables(values, self.total)
+        held, given = Held(self._grids, aims, one_way), aims
         model = self._fitted(given, start)
         for _ in range(_CORRECTIONS):
-            given = held.corrected(given, self._projected(model))
+            given = held.corrected(given, on_grids(model, self._grids))
             model = self._fitted(given, model)
         return model
 
-    def _fitted(self, tables: dict[int, Floats], start: Model) -> Model:
-        measurements = [self._measurement(one, tables[one.mask]) for one in self._merged]
+    def _fitted(self, tables: Sequence[Floats], start: Model) -> Model:
+        measurements = [grid.measurement(table) for grid, table in zip(self._grids, tables, strict=True)]
         return estimate(self._domain, measurements, total=self.total, config=_CONFIG, warm_start=start)
-
-    def _measurement(self, one: Merged, table: Floats) -> Measurement:
-        clique = self._axes.clique(one.mask)
-        return Measurement(clique, from_rank_order(self._domain, clique, table), one.sigma)
-
-    def _projected(self, model: Model) -> dict[int, Floats]:
-        cliques = {m.mask: self._axes.clique(m.mask) for m in self._merged}
-        found = model.project_many(cliques.values())
-        return {
-            mask: np.ascontiguousarray(to_rank_order(self._domain, clique, table))
-            for (mask, clique), table in zip(cliques.items(), found, strict=True)
-        }
