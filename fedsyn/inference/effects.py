@@ -1,7 +1,7 @@
 """Least squares of overlapping noisy marginals without any sign: unbiased, exact, and quick.
 
-A marginal over a clique q is the sum of its effects: for each subset S of q the part that varies with every attribute of
-S and sums to zero along each. With independent noise of one sigma in every cell the effects of one measurement are
+A marginal over a clique q is the sum of its effects: for each subset S of q the part that varies with every attribute
+of S and sums to zero along each. With independent noise of one sigma in every cell the effects of one measurement are
 independent, and those of S in two measurements estimate the same numbers. So the least squares over all tables (which
 need not be positive) are, effect by effect, the inverse-variance means (Xiao et al. 2024, ResidualPlanner, sec. 4).
 
@@ -100,7 +100,7 @@ class Effects:
         return next(part for part in subsets(self.grids[i].ranks, 2) if _key(self.grids[i], part) == key)
 
     def _solver(self, rank: int) -> Floats:
-        """The diagonal of the normal equations, or where groups were counted the inverse with the total's constraint."""
+        """The diagonal of the normal equations; where groups were counted, the inverse with the total's constraint."""
         given = self._one_way[rank]
         size = self.grids[given[0][0]].axes.sizes[rank]
         groups = [(self.grids[i].groups[self.grids[i].axis_of(rank)], weight) for i, weight in given]
@@ -111,7 +111,7 @@ class Effects:
             system[:size, :size] += weight * (own[:, None] == own[None, :])
         scale = system[:size, :size].diagonal().max()
         system[:size, size] = system[size, :size] = scale
-        inverse = np.linalg.pinv(system, hermitian=True)[:size]
+        inverse = np.asarray(np.linalg.pinv(system, hermitian=True)[:size], np.float64)
         inverse[:, size] *= scale
         return inverse
 

@@ -16,6 +16,7 @@ from fedsyn.inference.measurements import Measurement, merge
 from fedsyn.inference.triangulation import axes_of
 
 _FORMAT = 1
+_MOST_CELLS = 1 << 27  # of a measured clique
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class Evidence:
     total: float
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Arrays for an npz file: `evidence` (uint8, JSON), `values` (float64) one after the other, `groups` (uint32)."""
+        """Arrays for an npz file: `evidence` (uint8, JSON), `values` (float64) and `groups` (uint32), one after the other."""
         head = {
             "format": _FORMAT,
             "total": float(self.total).hex(),
@@ -98,6 +99,8 @@ def _measurement(domain: Domain, head: Mapping[str, Any], values: _Reader, group
     shape, noises, share = domain.shape_of(clique), head["noises"], float.fromhex(head["share"])
     if not 0 < share <= 1 or not (noises is None or (type(noises) is int and noises > 0)):
         raise ValueError("a share or a number of noises that cannot be")
+    if domain.size(clique) > _MOST_CELLS:
+        raise ValueError("a clique that no fit can take")
     own = None
     if head["groups"]:
         own = tuple(groups.take(size).astype(np.int64) for size in shape)

@@ -77,7 +77,7 @@ class Grid:
     def of_values(self, rank: int, values: Floats) -> Floats:
         """Sums of one attribute's values in this grid's groups."""
         own = self.groups[self.axis_of(rank)]
-        return np.bincount(own, values, int(own.max()) + 1)
+        return np.bincount(own, values, int(own.max()) + 1).astype(np.float64)
 
     def counted(self, codes: npt.NDArray[np.integer]) -> Floats:
         """Counts of rows, (n, d) codes in domain order."""

@@ -3,7 +3,8 @@
 A fit to signed tables sets negative cells to zero and keeps positive ones. In a cell that is nearly empty this adds a
 part of the noise, and in a row of such cells the parts add up: means go towards the tails, coefficients towards zero.
 The sums themselves, of a row or of x y over a pair, are known without bias and with far less noise than their cells.
-So what a fit missed of them is added to what it is asked for, and it is repeated (Bregman iteration, Osher et al. 2005).
+So what a fit missed of them is added to what it is asked for, and it is fitted again (Bregman iteration, Osher et al.
+2005).
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class Held:
             moment = np.multiply.outer(_centred(first, joint.sum(axis=1)), _centred(second, joint.sum(axis=0)))
             spread = float(np.add.reduce(joint * moment**2, None))
             if spread > 0:
-                missed = float(np.add.reduce((grid.margin(aim, pair) - joint) * moment, None))
-                yield now * grid.across(moment * (missed / spread), pair)
+                short = float(np.add.reduce((grid.margin(aim, pair) - joint) * moment, None))
+                yield now * grid.across(moment * (short / spread), pair)
 
     def _scores(self, grid: Grid, rank: int) -> Floats:
         """0, 1, ... for the values, of a group their mean."""
