@@ -24,7 +24,8 @@ from fedsyn.data import load_dataset
 from fedsyn.domain import Domain
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
-from fedsyn.selection.sketches import Sketcher, grouping_of
+from fedsyn.selection.groups import grouping_of
+from fedsyn.selection.sketches import Sketcher
 from fedsyn.wire.sparse import encode_sparse
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "sketch_aim.yaml"

@@ -70,6 +70,7 @@ class MechanismStrategy(Driver):
         self.candidates = contract.candidates
         self.capacity = Capacity(domain, config.inference)
         self.model: Model | None = None
+        self.measured: tuple[Measurement, ...] = ()  # what it was fitted to
 
     # What a mechanism defines ----------------------------------------------------------------------------------------
 
@@ -94,7 +95,8 @@ class MechanismStrategy(Driver):
             return []
         factor = self.expansion(sums)
         triples = zip(cliques, sums.arrays, sums.sigmas, strict=True)
-        return [Measurement(clique, values * factor, sigma * factor) for clique, values, sigma in triples]
+        share = min(1.0, 1.0 / factor)
+        return [Measurement(q, values * factor, sigma * factor, share=share) for q, values, sigma in triples]
 
     def selected(self, cliques: Iterable[Clique]) -> None:
         """Puts the chosen cliques into the round's record."""
@@ -115,6 +117,7 @@ class MechanismStrategy(Driver):
         """
         if not measurements:
             return
+        self.measured = tuple(measurements)
         node, own = self.config.inference, self.options
         name = "final_iterations" if last else "iterations"
         iterations = getattr(node, name) or getattr(own, name, EstimateConfig.iterations)

@@ -14,7 +14,8 @@ import pytest
 
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
-from fedsyn.selection.sketches import Sketcher, grouping_of, squared_distance
+from fedsyn.selection.groups import grouping_of
+from fedsyn.selection.sketches import Sketcher, squared_distance
 
 DRAWS = 4000
 DOMAIN = Domain(("a", "b"), (12, 15))

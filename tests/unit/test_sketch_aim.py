@@ -16,11 +16,13 @@ from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.junction_tree import model_size
 from fedsyn.plugins.clients.sketch_aim import Scales, SketchAimClient, Sketches, Weighed, width_of
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
-from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision, weighed
+from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision
+from fedsyn.plugins.strategies.sketch_aim_coarse import weighed
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
-from fedsyn.selection.sketches import Sketcher, pack_grouping
+from fedsyn.selection.groups import pack_grouping
+from fedsyn.selection.sketches import Sketcher
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
@@ -140,7 +142,7 @@ def test_without_anything_to_choose_the_one_way_marginals_get_the_budget() -> No
 
 def test_the_weights_of_a_request_round_its_plan_and_keep_its_sum() -> None:
     plan = {3: 1.0, 5: 0.25, 7: 1e-9}
-    request, sigma = weighed(plan)
+    request, sigma = weighed(list(plan), list(plan.values()))
     assert request.cliques == [3, 5, 7] and request.weights == [FINEST, FINEST // 2, 1]
     assert sum(c * c for c in request.weights) / sigma**2 == pytest.approx(sum(plan.values()), rel=1e-12)
 
@@ -217,7 +219,7 @@ def test_a_cohort_stands_for_the_federation(kind: str) -> None:
     pair = next(i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 2)
     cells = DOMAIN.size(strategy.candidates.cliques[pair])
     counts = Summed([np.full(cells, 10.0)], (3.0,), (1,))
-    (weighed_one,) = strategy.opened_weighed(counts, Weighed(cliques=[pair], weights=[5]))
+    (weighed_one,) = strategy.opened_weighed(counts, Weighed(shapes=[], cliques=[pair], weights=[5]))
     assert np.array_equal(weighed_one.values.ravel(), np.full(cells, 10.0 / 5 * 4))
     # Noise 3 / 5 times the expansion 4, and 80 records of which every fourth is seen: 80 (4 - 1) over the cells.
     assert weighed_one.sigma == pytest.approx(sqrt((3.0 / 5 * 4) ** 2 + 80 * 3 / cells))
@@ -271,7 +273,7 @@ def test_a_client_refuses_what_its_options_do_not_sketch() -> None:
 def test_a_weighed_vector_moves_by_its_sensitivity_when_a_row_goes() -> None:
     client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
     fewer = SketchAimClient(config(1), Holder(0, CODES[1:], DOMAIN, "", Randomness(0)))
-    request = Weighed(cliques=[0, 3, 8], weights=[16, 1, 7])
+    request = Weighed(shapes=[], cliques=[0, 3, 8], weights=[16, 1, 7])
     parts = [each.measure(asked(each, request, [])) for each in (client, fewer)]
     moved = parts[0].dense() - parts[1].dense()
     assert sorted(moved[moved != 0].tolist()) == [1, 7, 16]
@@ -291,7 +293,7 @@ def test_a_weighed_vector_moves_by_its_sensitivity_when_a_row_goes() -> None:
 def test_a_client_refuses_weights_that_no_plan_has(weights: Any, says: str) -> None:
     client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
     with pytest.raises(ProtocolError, match=says):
-        client.measure(asked(client, (Weighed, {"cliques": [0, 3], "weights": weights}), []))
+        client.measure(asked(client, (Weighed, {"shapes": [], "cliques": [0, 3], "weights": weights}), []))
 
 
 # The plan ------------------------------------------------------------------------------------------------------------

@@ -11,18 +11,15 @@ import pytest
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.selection.sketches import (
-    Sketcher,
-    clique_key,
+from fedsyn.selection.groups import (
     equal_groups,
     group_counts,
     grouping_keys,
     grouping_of,
     pack_grouping,
-    splitmix64,
-    squared_distance,
     unpack_grouping,
 )
+from fedsyn.selection.sketches import Sketcher, clique_key, splitmix64, squared_distance
 
 DOMAIN = Domain(("a", "b", "c", "d"), (7, 2, 12, 30))
 CLIQUES = (("a", "b"), ("c", "d"), ("a", "c", "d"))
