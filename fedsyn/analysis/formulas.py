@@ -115,6 +115,7 @@ class Regression(Question):
         quoted = _quoted(formula, columns)
         _require_names(quoted, columns)
         used = list(_columns_of(quoted, columns))
+        _require_few_levels(used, frames)
 
         def parts() -> Iterator[dict[str, Any]]:
             return iter([{name: _plain(frame[name]) for name in used} for frame in frames])
@@ -249,6 +250,15 @@ def _require_names(formula: str, columns: Sequence[str]) -> None:
     for word, is_text in _words(formula):
         if not is_text and word not in columns and word not in _KNOWN and word not in ("in", "True", "False", "not"):
             raise ConfigError(_unknown(word, columns))
+
+
+def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) -> None:
+    """Refuses text with so many values that it cannot be meant as categories, such as dates."""
+    for name in columns:
+        if not _is_numeric(frames[0][name]) and (found := frames[0][name].nunique()) > _MOST_VALUES:
+            raise ConfigError(
+                f"'{name}' has {found:,} values that are no numbers, too many for categories; bin them, or make them numbers"
+            )
 
 
 def _unknown(word: str, columns: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from fedsyn.analysis.combining import ONE_TABLE
 from fedsyn.errors import DataError, InputError
 from fedsyn.schema import Schema
 from fedsyn.schema.columns import CategoricalColumn
+from fedsyn.schema.quantities import WrittenNumber
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +100,7 @@ def _of_path(path: Path) -> Tables:
 
 
 def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
-    """A table; what the schema calls categories stays text, also where it looks like numbers."""
+    """A table; what the schema calls categories stays text, and what it calls a number becomes one, however written."""
     import pandas as pd
 
     if not path.is_file():
@@ -108,9 +109,15 @@ def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
         if path.suffix.lower() == ".parquet":
             return pd.read_parquet(path)
         text = {} if schema is None else {name: str for name, column in schema.columns.items() if _is_text(column)}
-        return pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
+        frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
     except (ValueError, OSError) as error:
         raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+    for name, column in ({} if schema is None else schema.columns).items():
+        if isinstance(column, WrittenNumber) and name in frame and frame[name].dtype.kind not in "iuf":
+            given = frame[name].where(frame[name].notna(), "").tolist()
+            steps, _ = column.parse_all(given, frozenset({""}))
+            frame[name] = steps / 10.0**column.decimals
+    return frame
 
 
 def _is_text(column: object) -> bool:

@@ -273,6 +273,26 @@ def test_a_folder_of_tables(tables: list[pd.DataFrame], tmp_path: Path) -> None:
     assert data["terms"][1]["term"] == "age" and data["terms"][1]["low"] == found.to_frame().low["age"]
 
 
+def test_numbers_in_words_of_the_schema_are_numbers_and_codes_are_text(tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text(
+        "columns:\n"
+        "  cost: {kind: decimal, places: 2, thousands: ',', lower: 0, upper: 20000, bins: 4, missing: true}\n"
+        "  ward: {kind: categorical, categories: ['1', '2', '3'], other: false}\n"
+    )
+    for number in (1, 2):
+        (tmp_path / f"table_{number}.csv").write_text('cost,ward\n"1,234.50",1\n"2,000.00",2\n,3\n0.50,3\n')
+    (tmp_path / "tables.json").write_text(json.dumps({"tables": ["table_1.csv", "table_2.csv"]}))
+    cost = fedsyn.analyse(tmp_path, "cost")
+    assert cost.combined.estimate[0] == pytest.approx((1234.5 + 2000 + 0.5) / 3)
+    assert fedsyn.analyse(tmp_path, "ward").terms == ("ward = 1", "ward = 2", "ward = 3")
+
+
+def test_text_of_many_values_is_no_category(tables: list[pd.DataFrame]) -> None:
+    dated = [frame.assign(day=(frame["hours-per-week"] * 1000).astype(int).astype(str)) for frame in tables]
+    with pytest.raises(ConfigError, match=r"'day' has .* values that are no numbers"):
+        fedsyn.analyse(dated, "age ~ day")
+
+
 def test_a_folder_with_a_centre(tables: list[pd.DataFrame], tmp_path: Path) -> None:
     for number, frame in enumerate(tables):
         frame.to_csv(tmp_path / f"table_{number:02d}.csv", index=False)
