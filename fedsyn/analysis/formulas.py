@@ -257,7 +257,7 @@ def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) 
     for name in columns:
         if not _is_numeric(frames[0][name]) and (found := frames[0][name].nunique()) > _MOST_VALUES:
             raise ConfigError(
-                f"'{name}' has {found:,} values that are no numbers, too many for categories; bin them, or make them numbers"
+                f"'{name}' has {found:,} values that are no numbers, too many for categories; bin them"
             )
 
 
