@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from timed import judge
+
+from fedsyn import yamlio
 
 Lines = Sequence[Mapping[str, str]]
 Floats = npt.NDArray[np.float64]
@@ -94,8 +98,14 @@ def facts_of(lines: Lines) -> dict[str, float]:
         shares = [coverage(group, which) for group in groups.values()]
         facts |= {f"lowest {which}": min(shares), f"highest {which}": max(shares)}
         facts[f"within {which}"] = float(np.mean([0.92 <= share <= 0.98 for share in shares]))
-    facts["width"] = max(width(group) for key, group in groups.items() if key[1:3] == ("40000", "3.0"))
+    widths = [width(group) for key, group in groups.items() if key[1:3] == ("40000", "3.0")]
+    facts["width"] = max(widths, default=float("nan"))
     return facts
+
+
+def judged(folder: Path, lines: Lines) -> tuple[list[str], bool]:
+    """The tables of facts and claims of expected.yaml, and whether all are as recorded."""
+    return judge(yamlio.read_mapping(folder / "expected.yaml"), "full", facts_of(lines))
 
 
 def _numbers(lines: Lines, name: str) -> Floats:

@@ -27,11 +27,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "held_out"), str(HERE.parent)]
 
 from honest_draws import DRAWINGS  # noqa: E402
-from honest_report import facts_of, tables_of  # noqa: E402
+from honest_report import judged, tables_of  # noqa: E402
 from honest_runs import Line, Place, places, run  # noqa: E402
-from timed import judge  # noqa: E402
-
-from fedsyn import yamlio  # noqa: E402
 
 _HEAD = [field.name for kind in (Place, Line) for field in fields(kind)]
 _KEY = len(fields(Place))
@@ -60,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n".join(tables_of(lines, by_term=options.terms)))
     if not options.check:
         return 0
-    told, good = judge(yamlio.read_mapping(HERE / "expected.yaml"), "full", facts_of(lines))
+    told, good = judged(HERE, lines)
     print("\n".join(["", *told, "", "as expected" if good else "NOT as expected"]))
     return int(not good)
 

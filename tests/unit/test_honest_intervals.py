@@ -14,7 +14,7 @@ import pytest
 import fedsyn
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "honest_intervals"
-sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "held_out")]
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "held_out"), str(FOLDER.parent)]
 
 import honest_estimands  # noqa: E402
 import honest_populations  # noqa: E402
