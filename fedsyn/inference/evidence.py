@@ -32,7 +32,7 @@ class Evidence:
     total: float
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Arrays for an npz file: `evidence` (uint8, JSON), `values` (float64) and `groups` (uint32), one after the other."""
+        """Arrays for an npz file: `evidence` (uint8, JSON), and one after the other `values` and `groups` (uint32)."""
         head = {
             "format": _FORMAT,
             "total": float(self.total).hex(),

@@ -1,17 +1,17 @@
 """What a run leaves uncertain: a posterior of the population's distribution given its released noisy marginals.
 
 The rows of a run are n draws from a population p, and a measurement of a clique is M(rows) + N(0, sigma^2): given p it
-is Gaussian about n M(p), with covariance n (diag M(p) - M(p) M(p)') for the rows (the central limit theorem) and sigma^2
-for the noise (Raisa et al. 2023, NAPSU-MQ, sec. 3). In the MEAN coordinates n M(p) of the model this likelihood is
-linear and Gaussian, so with a flat prior the posterior is Gaussian: its mean is the least squares of the measurements,
-its covariance that of the least squares of fresh noise, plus that of fresh rows. This is the Laplace approximation in
+is Gaussian about n M(p), with covariance n (diag M(p) - M(p) M(p)') for the rows (the central limit theorem) and
+sigma^2 for the noise (Räisä et al. 2023, NAPSU-MQ, sec. 3). In the MEAN coordinates n M(p) of the model this is linear
+and Gaussian, so with a flat prior the posterior is Gaussian: its mean is the least squares of the measurements, its
+covariance that of the least squares of fresh noise, plus that of fresh rows. This is the Laplace approximation in
 these coordinates. Exact in it: the noise. Approximate: the rows' covariance is taken at the fitted model instead of at
 p, and the Gaussian goes beyond the marginals that a table can have.
 
 A draw is made as it is defined (perturb, then optimise: Bardsley et al. 2014): the values + fresh rows of the fitted
-model less what they have on average + fresh noise, the least squares of these (`effects`), and the model that is nearest
-to them. This last step is a projection, and biased where cells are nearly empty: a count below zero counts as zero, one
-above zero counts. `Held` keeps that from one-way marginals and first moments of pairs, which are sums of many cells.
+model less what they have on average + fresh noise, the least squares of these (`effects`), and the model that is
+nearest to them. This last step is a projection, and biased where cells are nearly empty: a count below zero counts as
+zero, one above zero counts. `Held` keeps that from one-way marginals and first moments of pairs, sums of many cells.
 
 The prior is flat, although fits shrink (`shrinkage`). A pull towards independence makes tables more accurate, and
 coefficients too small by several of their standard errors.
