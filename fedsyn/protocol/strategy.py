@@ -73,7 +73,7 @@ class MechanismStrategy(Driver):
         self.candidates = contract.candidates
         self.capacity = Capacity(domain, config.inference)
         self.model: Model | None = None
-        self._fitted_to: Sequence[Measurement] = ()
+        self.measured: tuple[Measurement, ...] = ()  # what it was fitted to
 
     # What a mechanism defines ----------------------------------------------------------------------------------------
 
@@ -98,7 +98,8 @@ class MechanismStrategy(Driver):
             return []
         factor = self.expansion(sums)
         triples = zip(cliques, sums.arrays, sums.sigmas, strict=True)
-        return [Measurement(clique, values * factor, sigma * factor) for clique, values, sigma in triples]
+        share = min(1.0, 1.0 / factor)
+        return [Measurement(q, values * factor, sigma * factor, share=share) for q, values, sigma in triples]
 
     def selected(self, cliques: Iterable[Clique]) -> None:
         """Puts the chosen cliques into the round's record."""
@@ -119,7 +120,7 @@ class MechanismStrategy(Driver):
         """
         if not measurements:
             return
-        self._fitted_to = tuple(measurements)
+        self.measured = tuple(measurements)
         node, own = self.config.inference, self.options
         name = "final_iterations" if last else "iterations"
         iterations = getattr(node, name) or getattr(own, name, EstimateConfig.iterations)
@@ -161,10 +162,10 @@ class MechanismStrategy(Driver):
     def smooth(self) -> None:
         """Keeps possible rows away from probability zero in what is handed on (`fedsyn.inference.smoothing`)."""
         asked = self.config.inference.smoothing
-        if not (self.smooths if asked is None else asked) or not self._fitted_to or not isinstance(self.model, Model):
+        if not (self.smooths if asked is None else asked) or not self.measured or not isinstance(self.model, Model):
             return
         with self.timed("estimate"):
-            self.model = smoothed(self.model, least_shares(self.domain, self._fitted_to, self.total))
+            self.model = smoothed(self.model, least_shares(self.domain, self.measured, self.total))
 
     # Driving ----------------------------------------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ from fedsyn.config import RunConfig
 from fedsyn.evaluation import EvaluationInput, column_ranges, evaluate, label_values
 from fedsyn.evaluation.quality import quality
 from fedsyn.evaluation.scales import scales
-from fedsyn.inference import AnyModel
+from fedsyn.inference import AnyModel, Evidence
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.runs.directory import save_model, write_json
+from fedsyn.runs.directory import save_evidence, save_model, write_json
 from fedsyn.runs.prepare import Prepared, randomness_of
 from fedsyn.runs.report import DRAWN_ROWS, QUALITY_SEED, save_quality, write_run_page
 from fedsyn.runs.synthesis import write_synthetic
@@ -49,6 +49,8 @@ def finish(
     keep, most = evaluated or full_page, None if evaluated else DRAWN_ROWS
     synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=keep, most=most)
     save_model(out / "model.npz", model)
+    if strategy.measured:
+        save_evidence(out / "measurements.npz", Evidence(strategy.measured, model.total))
     prepared.schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
     metrics: dict[str, float] = {}
     if evaluated:
