@@ -8,7 +8,7 @@ answer back into the generator. A reply that is late, missing or malformed costs
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, ClassVar
 
 from fedsyn.config import RunConfig
@@ -70,6 +70,7 @@ class MechanismStrategy(Driver):
         self.candidates = contract.candidates
         self.capacity = Capacity(domain, config.inference)
         self.model: Model | None = None
+        self.afterwards: Callable[[], Steps] | None = None  # what the clients are asked once there is a model
 
     # What a mechanism defines ----------------------------------------------------------------------------------------
 
@@ -176,6 +177,9 @@ class MechanismStrategy(Driver):
             else:
                 self.announce(0.0)
             self.drive(self.protocol(), grid, timeout)
+            if self.afterwards is not None and self.model is not None:
+                self.begin_round(self.round + 1)
+                self.drive(self.afterwards(), grid, timeout)
         finally:
             for kept in self.kept:
                 kept.close()
