@@ -119,11 +119,12 @@ class SynthesisNode(Node):
 
 
 class EvaluationNode(Node):
-    """How good the table is. A list of metrics alone stands for `metrics`.
+    """How good the table is. A list alone stands for `metrics`; a configuration without any has `[workload_error]`.
 
     Attributes:
         metrics: they compare the table with real rows, in a simulation only (docs/metrics.md); [] for none.
-        federated: whether the holders are asked, by noisy sums and from the run's budget; a deployment may, too.
+        federated: ask the holders, by one noisy sum from the run's budget, also in a deployment; `evaluation.json` and
+            the page say what they answer.
         share: of the budget for that; the mechanism has the rest.
     """
 

@@ -120,6 +120,8 @@ def first_sentence(facts: RunFacts) -> str:
         text += f"it keeps private {ledger['unit']}, with {guarantee}"
     else:
         text += f"it is not private ({'; '.join(ledger['not_private_because'])}): {guarantee} hold for nobody"
+    if facts.judged is not None and (facts.public or facts.quality is None):
+        return text + "; what its holders say of how good it is stands below."
     if facts.public:
         return text + "; how good it is can be told only beside real rows, which this page leaves out."
     if facts.quality is None:
