@@ -8,7 +8,7 @@ answer back into the generator. A reply that is late, missing or malformed costs
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, ClassVar
 
 from fedsyn.config import RunConfig
@@ -74,6 +74,7 @@ class MechanismStrategy(Driver):
         self.capacity = Capacity(domain, config.inference)
         self.model: Model | None = None
         self.measured: tuple[Measurement, ...] = ()  # what it was fitted to
+        self.afterwards: Callable[[], Steps] | None = None  # what the clients are asked once there is a model
 
     # What a mechanism defines ----------------------------------------------------------------------------------------
 
@@ -191,6 +192,9 @@ class MechanismStrategy(Driver):
                 self.announce(0.0)
             self.drive(self.protocol(), grid, timeout)
             self.smooth()
+            if self.afterwards is not None and self.model is not None:
+                self.begin_round(self.round + 1)
+                self.drive(self.afterwards(), grid, timeout)
         finally:
             for kept in self.kept:
                 kept.close()
