@@ -392,6 +392,61 @@ def more_than_the_plan_has_left(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"sigma": 1e-3 * envelope(task)["sum"]["sigma"]})
 
 
+# The vectors of sketch_aim: the client's own reckoning binds ---------------------------------------------------------
+
+
+@attack("sketch/masked", "the groups of the sketches do not exist")
+def a_group_in_the_next_sketch(hospital: Hospital, task: Task) -> Task:
+    """A row in a bucket beyond its sketch's would count in another one, with that one's weight."""
+    groups, *others = task.arrays
+    return replace(task, arrays=[np.full_like(groups, 10**4), *others])
+
+
+@attack("measure/masked", "parameter 'weights'")
+def a_weight_beyond_the_finest(hospital: Hospital, task: Task) -> Task:
+    return changed(task, params={"weights": [10**6 for _ in envelope(task)["params"]["weights"]]})
+
+
+@attack("measure/masked", "smaller sensitivity")
+def heavier_than_accounted_for(hospital: Hospital, task: Task) -> Task:
+    """Sixteen times the counts under the same noise: the sum's description still speaks of the lighter vector."""
+    weights = [16 for _ in envelope(task)["params"]["weights"]]
+    lighter = {"sensitivity": 0.5, "sigma": 1e3 * envelope(task)["sum"]["sigma"]}  # within the plan, as it is told
+    return changed(task, params={"weights": weights}, sum=lighter)
+
+
+@attack("measure/masked", "parameter 'cliques'")
+def a_marginal_twice(hospital: Hospital, task: Task) -> Task:
+    params = envelope(task)["params"]
+    cliques, weights = params["cliques"], params["weights"]
+    return changed(task, params={"cliques": cliques[:1] * 2, "weights": weights[:1] * 2, "shapes": []})
+
+
+@attack("measure/masked", "does not bring the groups of its marginals, or more than them")
+def groups_that_do_not_come_along(hospital: Hospital, task: Task) -> Task:
+    params = envelope(task)["params"]
+    other = [] if params["shapes"] else [[1, 1] for _ in params["cliques"]]
+    return changed(task, params={"shapes": other})
+
+
+@attack("measure/masked", "'sketch' was asked as often as the run's plan has it")
+def the_sketches_again(hospital: Hospital, task: Task) -> Task:
+    old, now = envelope(earlier(hospital, "sketch", "masked")), envelope(task)
+    was = earlier(hospital, "sketch", "masked")
+    again = changed(task, request="sketch", sum={**old["sum"], "number": now["sum"]["number"]})
+    facts = {**envelope(again), "params": old["params"], "stage": {**now["stage"], "skip": old["stage"]["skip"]}}
+    arrays = [*was.arrays[: old["stage"]["skip"]], *task.arrays[now["stage"]["skip"] :]]
+    return replace(again, arrays=arrays, scalars={"envelope": json.dumps(facts)})
+
+
+@attack("measure/masked", "'measure-all' asks for less noise than the run's plan has")
+def all_marginals_of_the_other_schedule(hospital: Hospital, task: Task) -> Task:
+    """What cohorts are asked is no request of a run that asks everybody: its plan has nothing for it."""
+    params = {"one_way": [1, 1, 1], "cliques": [], "weights": []}
+    made = changed(task, request="measure-all")
+    return replace(made, scalars={"envelope": json.dumps({**envelope(made), "params": params})})
+
+
 # The campaign --------------------------------------------------------------------------------------------------------
 
 
