@@ -24,7 +24,8 @@ from fedsyn.data import load_dataset
 from fedsyn.domain import Domain
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
-from fedsyn.selection.sketches import Sketcher, grouping_of
+from fedsyn.selection.groups import grouping_of
+from fedsyn.selection.sketches import Sketcher
 from fedsyn.wire.sparse import encode_sparse
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "sketch_aim.yaml"
@@ -41,12 +42,11 @@ ABLATIONS: tuple[tuple[str, ...], ...] = (
     (*CENTRAL, "mechanism.penalty=effective"),
     (OURS,),
     # What the sketches are
-    (OURS, "mechanism.ablation.sketch=count", "mechanism.ablation.weights=[1, 1]", "mechanism.width=64"),
-    (OURS, "mechanism.ablation.sketch=signs", "mechanism.ablation.weights=[1, 1]", "mechanism.width=64"),
-    (OURS, "mechanism.ablation.sketch=signs", "mechanism.ablation.weights=[1, 1]", "mechanism.width=16"),
-    (OURS, "mechanism.ablation.sketch=count", "mechanism.width=64"),
+    (OURS, "mechanism.ablation.sketch=groups"),
+    (OURS, "mechanism.ablation.sketch=groups", "mechanism.ablation.weights=[1]"),
+    (OURS, "mechanism.ablation.sketch=count"),
     (OURS, "mechanism.ablation.sketch=signs", "mechanism.width=16"),
-    (OURS, "mechanism.ablation.weights=[1, 1]"),
+    (OURS, "mechanism.ablation.weights=[1]"),
     (OURS, "mechanism.ablation.weights=[1, 2]"),
     (OURS, "mechanism.ablation.weights=[0, 1]"),
     (OURS, "mechanism.width=16"),
@@ -60,7 +60,6 @@ ABLATIONS: tuple[tuple[str, ...], ...] = (
     (OURS, "mechanism.one_way_share=0.4"),
     # What is measured
     (OURS, "mechanism.ablation.even=true"),
-    (OURS, "mechanism.ablation.reuse=false"),
     (OURS, "mechanism.rounds=2"),
     (OURS, "mechanism.rounds=10"),
     # How it is fitted

@@ -6,7 +6,7 @@ The server half is `strategies/sketch_aim.py`; docs/sketch_aim.md describes the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -33,11 +33,12 @@ from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Planned
+from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
+from fedsyn.wire.requests import AnyCandidates, Layout, Request, SomeCandidates, SumRequest
 
 #: What is summed, for the statement.
 SUMS = (
@@ -45,29 +46,39 @@ SUMS = (
     "of their squared sensitivities; in each of {m} rounds one vector of chosen marginals with weights c, at (sum of "
     "c^2)/sigma^2"
 )
-# The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide, and the fewest
-# entries of a sketch. Chosen on the tuning side of experiments/held_out.
-_HIDDEN, _FEWEST = 0.2, 4
+# The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide. Chosen on the
+# tuning side of experiments/held_out.
+_HIDDEN = 0.1
 
 
 class SketchAimAblation(Node):
     """What serves a comparison only.
 
     Attributes:
-        sketch: 'groups': coarse marginals, of neighbouring values of about equal mass put together; 'count':
-            CountSketch; 'signs': a +-1/sqrt(k) projection.
+        sketch: 'interactions': what coarse marginals, of neighbouring values of about equal mass put together, have
+            beyond their parts; 'groups': those coarse marginals; 'count': CountSketch; 'signs': a +-1/sqrt(k)
+            projection.
         weights: integer weights c of the sketches of cliques with 2, 3, ... attributes; the noise on a sketch is
-            sigma / c. 0, or a size beyond the list: no sketch; such a clique is judged by those of its parts.
+            sigma / c. 0, or a size beyond the list: no sketch; such a clique is judged by those of its parts. A size of
+            3 or more is sketched where the budget shows something (`sketched_sizes`).
         seed: public, of the bits of 'count' and 'signs'.
         even: twenty marginals, as many in each round and all with the same noise, in place of a planned division.
-        reuse: false: a sketch that is a whole marginal is not fitted as one.
+        resolution: of what is measured: 'noise', in as many groups of values as its noise allows; or all 'cells'.
+        one_way: of what the plan buys of them: 'hierarchical', numeric attributes of a dozen values and more also in
+            blocks of 2, 4, 8, ... values (`fedsyn.inference.hierarchy`); 'flat': cells only.
     """
 
-    sketch: Literal["groups", "count", "signs"] = "groups"
-    weights: tuple[int, ...] = (1,)
+    sketch: Literal["interactions", "groups", "count", "signs"] = "interactions"
+    weights: tuple[int, ...] = (1, 1)
     seed: int = Field(default=0, ge=0)
     even: bool = False
-    reuse: bool = True
+    resolution: Literal["noise", "cells"] = "noise"
+    one_way: Literal["hierarchical", "flat"] = "flat"
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether sketches put neighbouring values together."""
+        return self.sketch in ("interactions", "groups")
 
     @model_validator(mode="after")
     def _weighted(self) -> SketchAimAblation:
@@ -92,7 +103,7 @@ class SketchAimOptions(Node):
     rounds: int = Field(default=5, ge=1, le=10_000)
     one_way_share: float = Field(default=0.1, gt=0, lt=1)
     sketch_share: float = Field(default=0.1, gt=0, lt=1)
-    width: int = Field(default=64, ge=1, le=65536)
+    width: int = Field(default=64, ge=4, le=65536)
     iterations: int = Field(default=300, ge=1)
     final_iterations: int = Field(default=300, ge=1)
     ablation: SketchAimAblation = Field(default_factory=SketchAimAblation)
@@ -101,6 +112,9 @@ class SketchAimOptions(Node):
     def _consistent(self) -> SketchAimOptions:
         if self.one_way_share + self.sketch_share >= 1:
             raise ValueError("one_way_share and sketch_share must leave a share of the budget for measuring")
+        smallest = 2 + next(i for i, c in enumerate(self.ablation.weights) if c)
+        if self.width < 2**smallest:
+            raise ValueError(f"width must be at least {2**smallest}: {smallest} attributes need two groups each")
         return self
 
     def weight_of(self, clique: Clique) -> int:
@@ -132,21 +146,40 @@ class Scales:
         return cls(sqrt(attributes / (options.one_way_share * mu2)), 1.0 / sqrt(options.sketch_share * mu2), left * mu2)
 
 
-def width_of(mu2: float, sketches: float, rows: float, most: int) -> int:
-    """Entries of a sketch, a public number: as many as still show an association, at least `_FEWEST`.
+def width_of(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> int:
+    """Entries of a sketch, a public number: as many as still show an association, and enough for any interaction.
 
-    A pair of mean-square contingency phi^2 puts about n^2 phi^2 / k of squared distance between a sketch of k groups of
-    equal mass and independence, and its noise has a standard deviation of sqrt(2 k) sigma^2. They are equal at
-    k^(3/2) = n^2 phi^2 / (sqrt(2) sigma^2).
+    A pair of mean-square contingency phi^2 puts n^2 phi^2 / k of squared distance between a sketch of k groups of equal
+    mass and independence. Of its noise (sqrt(k) - 1)^2 dimensions are left, so that of the distance has a standard
+    deviation of sqrt(2) (sqrt(k) - 1) sigma^2, where sigma^2 = S^2 / mu^2 and S^2 = sum c^2 (1 - k^(-1/j))^j over the
+    sketches of j attributes (`Interactions`).
 
     Args:
         mu2: of the sketches.
-        sketches: squared sensitivity of all of them together; of each, sigma^2 = sketches / mu2.
+        sketched: number of attributes -> sum of the squared weights of the sketches of so many.
         rows: n, public or released.
         most: the option `width`.
     """
-    shown = (_HIDDEN * mu2 * rows * rows / (sqrt(2.0) * max(sketches, 1.0))) ** (2.0 / 3.0)
-    return int(max(min(shown, most), min(_FEWEST, most)))
+    fewest = min(most, 1 << min(sketched, default=2))
+    for k in range(most, fewest, -1):
+        squared = math.fsum(c2 * (1.0 - k ** (-1.0 / size)) ** size for size, c2 in sketched.items())
+        if _HIDDEN * rows * rows / k >= sqrt(2.0) * (sqrt(k) - 1.0) * squared / mu2:
+            return k
+    return fewest
+
+
+def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> list[int]:
+    """The numbers of attributes whose cliques are sketched, smallest first; public, as `width_of`, with its arguments.
+
+    Pairs, or what is smallest, always; a size of j more where the sketches, its own among them, then still have the 2^j
+    entries below which j attributes have no interaction.
+    """
+    chosen = sorted(sketched)[:1]
+    for size in sorted(sketched)[1:]:
+        if width_of(mu2, {s: sketched[s] for s in [*chosen, size]}, rows, most) < 2**size:
+            break
+        chosen.append(size)
+    return chosen
 
 
 class SketchAimContract(Contract):
@@ -174,12 +207,12 @@ class SketchAimContract(Contract):
         if self.config.federation.participations is not None:
             return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
         mu2, options, d = 2.0 * self.plan_rho, self.options, len(self.domain)
-        scales = Scales.of(mu2, options, d, self.has_choice)
+        scales = Scales.of(mu2, options, d, bool(self.sketchable))
         if isinstance(request, OneWay):
             return Planned(d * gaussian_rho(scales.one_way), d * gaussian_rho(scales.one_way))
         if not isinstance(request, Sketches | Weighed):
             return Planned(0.0) if isinstance(request, MeasureAll) else None
-        if not self.has_choice:
+        if not self.sketchable:
             return Planned(0.0)
         if isinstance(request, Sketches):
             return Planned(gaussian_rho(scales.per_sensitivity), gaussian_rho(scales.per_sensitivity))
@@ -199,10 +232,17 @@ class SketchAimContract(Contract):
         )
 
     @cached_property
-    def has_choice(self) -> bool:
-        """Whether any candidate is sketched, a public fact: one with a weight that the model can take by itself."""
-        fits = Capacity(self.domain, self.config.inference).test()
-        return any(fits(q) for q in self.candidates.cliques if self.options.weight_of(q))
+    def sketchable(self) -> list[int]:
+        """Candidates that may be sketched, a public fact: with a weight, that the model can take by themselves.
+
+        An attribute of one value has no association with any other.
+        """
+        fits, domain = Capacity(self.domain, self.config.inference).test(), self.domain
+        return [
+            i
+            for i, clique in enumerate(self.candidates.cliques)
+            if self.options.weight_of(clique) and min(domain.shape_of(clique)) > 1 and fits(clique)
+        ]
 
     def sketcher(self, cliques: Sequence[Clique], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Sketcher:
         """The sketches of some cliques, the same on server and clients.
@@ -218,7 +258,7 @@ class SketchAimContract(Contract):
             raise ProtocolError("parameter 'cliques' names a clique that these options do not sketch, or none")
         if width > self.options.width:
             raise ProtocolError(f"parameter 'width' must be at most {self.options.width}")
-        if len(arrays) != (ablation.sketch == "groups"):
+        if len(arrays) != ablation.is_grouped:
             raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
         return make_sketcher(self.domain, cliques, ablation.sketch, width, weights, ablation.seed, *arrays)
 
@@ -264,16 +304,32 @@ class Weighed(SumRequest):
     leaves = "chosen marginals, each times its weight, in a sum"
     costs = "one vector of L2 sensitivity S = sqrt(sum of c_q^2): mu^2 = S^2/sigma^2; all rounds share what is left"
 
-    cliques: SomeCandidates
+    shapes: Annotated[
+        list[list[Annotated[int, Field(strict=True, ge=1)]]],
+        Field(description="groups of each attribute of each clique, which come along; none: every value is its own"),
+    ]
+    cliques: AnyCandidates
     weights: Annotated[list[Weight], Field(min_length=1)]
 
     def chosen(self, contract: SketchAimContract) -> list[Clique]:
         return [contract.candidates.cliques[i] for i in self.cliques]
 
+    def coarse(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Coarse | None:
+        """The cliques in groups of values; None: in all their cells."""
+        if len(arrays) != bool(self.shapes):
+            raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
+        return Coarse.unpack(contract.domain, self.chosen(contract), self.shapes, arrays[0]) if self.shapes else None
+
     def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """Groups are a function of values: whatever they are, a row is in one cell of each coarse marginal, too.
+
+        So the vector moves by exactly sqrt(sum of c_q^2) in L2, a clique that is counted in several ways as often.
+        """
         if len(self.weights) != len(self.cliques):
             raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
-        return weighed_layout(contract, self.chosen(contract), self.weights)
+        coarse = self.coarse(contract, arrays)
+        cells = None if coarse is None else sum(coarse.lengths)
+        return weighed_layout(contract, self.chosen(contract), self.weights, cells)
 
 
 class SketchAimClient(TableClient):
@@ -291,8 +347,13 @@ class SketchAimClient(TableClient):
     @answers(Weighed)
     def measure(self, call: Call[Weighed]) -> Contribution:
         """The chosen marginals, exact integers, each times its weight."""
-        request = call.request
-        return self.weighed(request.chosen(self.contract), request.weights, request.layout(self.contract, call.arrays))
+        request, layout = call.request, call.request.layout(self.contract, call.arrays)
+        coarse = request.coarse(self.contract, call.arrays)
+        if coarse is None:
+            return self.weighed(request.chosen(self.contract), request.weights, layout)
+        cells, counts = np.unique(coarse.positions(self.codes), return_counts=True)
+        which = np.searchsorted(np.cumsum(coarse.lengths), cells, side="right")
+        return Contribution(cells, counts * np.array(request.weights, np.int64)[which], (0,), layout)
 
     @answers(MeasureAll)
     def measure_all(self, call: Call[MeasureAll]) -> Contribution:

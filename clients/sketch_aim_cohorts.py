@@ -34,12 +34,21 @@ SUMS_OF_COHORTS = (
 Weight = Annotated[int, Field(strict=True, ge=1, le=FINEST)]
 
 
-def weighed_layout(contract: Contract, cliques: Sequence[Clique], weights: Sequence[int]) -> Layout:
+def weighed_layout(
+    contract: Contract, cliques: Sequence[Clique], weights: Sequence[int], cells: int | None = None
+) -> Layout:
     """Of marginals, each times its weight, as ONE vector.
 
     A row is in one cell of each marginal, so it moves the vector by exactly sqrt(sum of c^2) in L2.
+
+    Args:
+        contract: of the family.
+        cliques: whose marginals they are.
+        weights: c of each.
+        cells: of all of them together, where they are of groups; None: of values.
     """
-    cells, norm = sum(contract.domain.size(q) for q in cliques), sqrt(sum(c * c for c in weights))
+    norm = sqrt(sum(c * c for c in weights))
+    cells = sum(contract.domain.size(q) for q in cliques) if cells is None else cells
     return Layout.of_vector(cells, norm, magnitude=float(max(weights)), replaced=COUNTS)
 
 

@@ -7,7 +7,7 @@ docs/sketch_aim.md: the algorithm, the proof of its privacy, the estimator's mea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import pi, sqrt
 
@@ -24,15 +24,19 @@ from fedsyn.plugins.clients.sketch_aim import (
     SketchAimContract,
     Sketches,
     Weighed,
+    sketched_sizes,
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
-from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded, integer_weights
+from fedsyn.plugins.strategies.sketch_aim_coarse import InGroups
+from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
+from fedsyn.selection.coarse import Coarse
+from fedsyn.selection.groups import grouping_of, pack_grouping
 from fedsyn.selection.planning import Errors, Planner, shrunk
 from fedsyn.selection.scores import contained_in
-from fedsyn.selection.sketches import Sketcher, grouping_of, pack_grouping, squared_distance
+from fedsyn.selection.sketches import Sketcher, squared_distance
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.wire.requests import Sum, Summed
 
@@ -59,19 +63,23 @@ class Sketched:
     def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
         """(sketches,) squared L1 errors of the model, in records^2: shrunk squared distances times the support.
 
-        The L1 norm of an error that is spread like sqrt(p) is its L2 norm times the root of the effective support; no
-        error is larger than 2 n, whatever the noise says.
+        Cliques of two attributes and of three are shrunk apart: most triples have nothing of their own. The L1 norm of
+        an error that is spread like sqrt(p) is its L2 norm times the root of the effective support; no error is larger
+        than 2 n, whatever the noise says.
         """
         squared, spread, support = self.distances(view)
-        return np.asarray(np.minimum(shrunk(squared, spread) * support, (2.0 * view.model.total) ** 2))
+        sizes = np.array([len(clique) for clique in self.sketcher.cliques])
+        for size in np.unique(sizes):
+            squared[sizes == size] = shrunk(squared[sizes == size], spread[sizes == size])
+        return np.asarray(np.minimum(squared * support, (2.0 * view.model.total) ** 2))
 
     def shows(self, view: ModelView) -> bool:
         """Whether any sketch is farther from the model than noise explains: by chance in one run of twenty.
 
-        Of k entries of pure noise, the squared distance is sigma^2 times a chi-square with k degrees of freedom.
+        Of k noises, the squared distance is sigma^2 times a chi-square with k degrees of freedom.
         """
         squared, _, _ = self.distances(view)
-        entries = np.array([len(values) for values in self.values], np.float64)
+        entries = np.array([self.sketcher.noises(i) for i in range(len(self.values))], np.float64)
         sigmas = np.array([self.sketcher.sigma_of(i, self.sigma) for i in range(len(self.values))])
         chances = chdtrc(entries, np.maximum(squared / sigmas**2 + entries, 0.0))
         return bool(len(chances) * chances.min() < _CHANCE)
@@ -81,33 +89,25 @@ class Sketched:
         squared, spread, support = found = np.empty((3, len(self.values)))
         for i, probabilities in enumerate(view.probabilities(self.sketcher.cliques)):
             sigma = self.sketcher.sigma_of(i, self.sigma)
-            seen = self.sketcher.of_marginal(i, probabilities)
-            squared[i] = squared_distance(self.values[i] - view.model.total * seen, sigma)
-            spread[i] = sqrt(2.0 * len(seen)) * sigma * sigma
-            support[i] = effective_cells(seen if self.sketcher.kind == "groups" else probabilities)
+            seen, noises = self.sketcher.of_marginal(i, probabilities), self.sketcher.noises(i)
+            squared[i] = squared_distance(self.values[i] - view.model.total * seen, sigma, noises)
+            spread[i] = sqrt(2.0 * noises) * sigma * sigma
+            grouped = self.sketcher.is_grouped
+            support[i] = effective_cells(self.sketcher.coarse(i, probabilities) if grouped else probabilities)
         return found
 
     def sights(self, model: Model) -> list[Sight]:
         """Where sketches by groups and a model of independent attributes see the same cells."""
-        if self.sketcher.kind != "groups":
-            return []
-        views = ModelView(model).probabilities(self.sketcher.cliques)
-        seen = [self.sketcher.of_marginal(i, p) for i, p in enumerate(views)]
-        sigmas = [self.sketcher.sigma_of(i, self.sigma) for i in range(len(seen))]
-        return [Sight(*each) for each in zip(seen, self.values, sigmas, strict=True)]
-
-    def whole(self) -> dict[Clique, Measurement]:
-        """The sketches that are marginals: of pairs with no more cells than a sketch has entries."""
-        domain, found = self.sketcher.domain, {}
-        if self.sketcher.kind == "groups":
-            for i, (clique, values) in enumerate(zip(self.sketcher.cliques, self.values, strict=True)):
-                if len(values) == domain.size(clique):
-                    shaped = values.reshape(domain.shape_of(clique))
-                    found[clique] = Measurement(clique, shaped, self.sketcher.sigma_of(i, self.sigma))
+        sketcher, found = self.sketcher, []
+        if sketcher.is_grouped:
+            for i, p in enumerate(ModelView(model).probabilities(sketcher.cliques)):
+                sigma = sketcher.sigma_of(i, self.sigma)
+                seen = sketcher.of_marginal(i, p)
+                found.append(Sight(seen, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i)))
         return found
 
 
-class SketchAim(ByCohorts):
+class SketchAim(ByCohorts, InGroups):
     """Selection from linear statistics: what a sum over clients gives is what one holder of all rows would have.
 
     Before the first round every client contributes to two sums: all one-way marginals, and sketches of the candidates.
@@ -140,44 +140,49 @@ class SketchAim(ByCohorts):
             return
         sketched = self.sketches_of(which, sums)
         kappa = self.pull_of(sketched)
-        whole, left = sketched.whole() if self.options.ablation.reuse else {}, scales.planned
+        left = scales.planned
         for t in range(1, self.options.rounds + 1):  # step 3
             self.begin_round(t)
             cohort = self.sample(self.config.federation.participation)
             with self.timed("select"):
                 plan = self.plan(sketched, measurements, left, t)
             if plan:
-                request, sigma = weighed(plan)
+                request, sigma, coarse = self.asked(plan)
                 left -= sum(plan.values())
                 self.record.sigma = sigma
-                sums = yield Sum(cohort, request, sigma)
-                measurements += self.opened_weighed(sums, request)
+                sums = yield Sum(cohort, request, sigma, [] if coarse is None else [coarse.pack()])
+                measurements += self.opened_weighed(sums, request, coarse)
                 self.selected(request.chosen(self.contract))
-            measurements += self.taken_from(whole, sketched, t)
             self.estimate(measurements, t == self.options.rounds, kappa)
 
     # Sketches ---------------------------------------------------------------------------------------------------------
 
     def sketched(self) -> list[int]:
-        """The candidates to be sketched, a public fact: those with a weight that the model could take."""
-        cliques = self.candidates.cliques
-        return [i for i in self.capacity.which_fit(cliques) if self.options.weight_of(cliques[i])]
+        """The candidates to be sketched, of sizes that can show something with n rows, which are public or released."""
+        which = self.contract.sketchable
+        sizes = sketched_sizes(*self.means(which), self.options.width) if which else []
+        return [i for i in which if len(self.candidates.cliques[i]) in sizes]
 
-    @cached_property
-    def width(self) -> int:
-        """Entries of a sketch: what the public or released number of rows allows."""
-        cliques = [self.candidates.cliques[i] for i in self.sketched()]
+    def means(self, which: Sequence[int]) -> tuple[float, dict[int, float], float]:
+        """mu^2 of the sketches, what they are, and the rows that they see: for `width_of`."""
         mu2, rows = 2.0 * self.contract.plan_rho * self.options.sketch_share, self.total
         if self.config.federation.participations is not None:
             mu2 = self.contract.budget_of_cohorts(self.contract.plan_rho).each
             rows *= self.share_of_cohort
-        squared = float(sum(self.options.weight_of(q) ** 2 for q in cliques))
-        return width_of(mu2, squared, rows, self.options.width)
+        squared: dict[int, float] = {}
+        for clique in (self.candidates.cliques[i] for i in which):
+            squared[len(clique)] = squared.get(len(clique), 0.0) + self.options.weight_of(clique) ** 2
+        return mu2, squared, rows
+
+    @cached_property
+    def width(self) -> int:
+        """Entries of a sketch: what the public or released number of rows allows."""
+        return width_of(*self.means(self.sketched()), self.options.width)
 
     def groups(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.generic]]:
         """The packed groups of neighbouring values of equal released mass, for sketches that use them."""
         assert self.model is not None
-        if self.options.ablation.sketch != "groups":
+        if not self.options.ablation.is_grouped:
             return []
         mass = {name: self.model.project((name,)) for name in self.domain}
         return [pack_grouping(grouping_of(self.domain, cliques, self.width, mass))]
@@ -225,12 +230,14 @@ class SketchAim(ByCohorts):
         parts = np.zeros(len(cliques))
         squared = dict(zip(sketched.sketcher.cliques, sketched.errors(view), strict=True))
         for clique in sorted(squared, key=len):
-            inside = self.planner.inside(parts) if len(clique) > 2 else parts
-            parts[place[clique]] = max(0.0, float(squared[clique] - inside[place[clique]]))
+            own = float(squared[clique])
+            if len(clique) > 2 and not sketched.sketcher.beyond_parts:
+                own -= float(self.planner.inside(parts)[place[clique]])
+            parts[place[clique]] = max(0.0, own)
         for i, known in noisy.items():
             if len(cliques[i]) == 1:
                 parts[i] = 2.0 / pi * support(i) ** 2 / known
-        return Errors(parts, support, noisy)
+        return self.graded(Errors(parts, support, noisy))
 
     def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
         """Candidate -> 1/sigma^2 of this round: the most useful part of a plan for all that is left of mu^2.
@@ -259,6 +266,7 @@ class SketchAim(ByCohorts):
                     spent += every[i]
             every = now
         self.capacity.add([cliques[i] for i in every if len(cliques[i]) > 1])
+        self.keep_steps(errors, every)
         return {i: every[i] for i in sorted(every)}
 
     def planned_of_cohorts(self, sketched: Sketched, mu2: float) -> dict[int, float]:
@@ -308,42 +316,21 @@ class SketchAim(ByCohorts):
 
     # What was measured ------------------------------------------------------------------------------------------------
 
-    def opened_weighed(self, sums: Summed, request: Weighed) -> list[Measurement]:
-        """The marginals inside an opened vector, each with its own noise."""
+    def opened_weighed(self, sums: Summed, request: Weighed, coarse: Coarse | None = None) -> list[Measurement]:
+        """The marginals inside an opened vector, each with its own noise, and in its groups."""
         if not self.is_open(sums, "marginals"):
             return []
         factor, cliques = self.expansion(sums), request.chosen(self.contract)
+        parts = self.parts_of(cliques, sums.arrays[0]) if coarse is None else coarse.split(sums.arrays[0])
         return [
-            expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor)
-            for clique, weight, part in zip(
-                cliques, request.weights, self.parts_of(cliques, sums.arrays[0]), strict=True
+            replace(
+                expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor),
+                groups=None if coarse is None else groups,
+            )
+            for clique, weight, part, groups in zip(
+                cliques, request.weights, parts, coarse.groups if coarse else [None] * len(cliques), strict=True
             )
         ]
-
-    def taken_from(self, whole: dict[Clique, Measurement], sketched: Sketched, t: int) -> list[Measurement]:
-        """The sketches that are marginals of cliques in the model; in the last round also of those worth a place in it.
-
-        They are paid for. A clique gets a place if what the model misses there is more than the sketch's noise.
-        """
-        if whole and t == self.options.rounds and self.model is not None:
-            view = ModelView(self.model)
-            errors = dict(zip(sketched.sketcher.cliques, np.sqrt(sketched.errors(view)), strict=True))
-            noise = {q: sqrt(2.0 / pi) * m.sigma * float(view.effective_cells([q])[0]) for q, m in whole.items()}
-            for clique in sorted((q for q in whole if errors[q] > noise[q]), key=lambda q: (-errors[q], q)):
-                if self.capacity.fits(clique):
-                    self.capacity.add([clique])
-        inside = contained_in(self.capacity.cliques)
-        return [whole.pop(clique) for clique in [q for q in whole if inside(q)]]
-
-
-def weighed(plan: dict[int, float]) -> tuple[Weighed, float]:
-    """The request that gives each clique its 1/sigma^2, up to the rounding of its weight, and the noise on the vector.
-
-    The plan's sum is kept: sum of c^2 / sigma^2, less a hair, so that no rounding of sums goes beyond the budget.
-    """
-    weights = dict(zip(plan, integer_weights(list(plan.values())), strict=True))
-    sigma = sqrt(sum(c * c for c in weights.values()) / sum(plan.values())) * (1.0 + 1e-13)
-    return Weighed(cliques=list(weights), weights=list(weights.values())), sigma
 
 
 def precision(measurements: Sequence[Measurement]) -> dict[Clique, float]:

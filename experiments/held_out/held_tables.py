@@ -118,7 +118,9 @@ def rows_of(name: str) -> Rows:
     table = TABLES[name]
     codes, domain = _MAKERS[table.kind](table)
     used = [i for i, size in enumerate(domain.shape) if size > 1]  # a column of one value says nothing
-    domain = Domain(tuple(domain.attributes[i] for i in used), tuple(domain.shape[i] for i in used))
+    names = tuple(domain.attributes[i] for i in used)
+    ordered = {name: n for name, n in domain.ordered.items() if name in names}
+    domain = Domain(names, tuple(domain.shape[i] for i in used), ordered)
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     order = np.random.default_rng(seed).permutation(len(codes))[: MOST_ROWS + MOST_HELD]
     held = min(round(HELD * len(codes)), MOST_HELD)
@@ -136,7 +138,7 @@ def _from_registry(table: Table) -> tuple[npt.NDArray[np.integer], Domain]:
     if binary:  # of digits: ink or none; the label stays
         sizes = [2 if size == 17 else size for size in domain.shape]
         codes = np.where(np.array(domain.shape) == 17, codes >= 8, codes)
-        domain = Domain(domain.attributes, tuple(sizes))
+        domain = Domain(domain.attributes, tuple(sizes))  # ink or none has no order to speak of
     return codes, domain
 
 
@@ -146,8 +148,9 @@ def _from_statsmodels(table: Table) -> tuple[npt.NDArray[np.integer], Domain]:
     frame = importlib.import_module(f"statsmodels.datasets.{table.name}").load_pandas().data
     frame = frame.drop(columns=list(options["drop"])).dropna()
     made = [_coded(frame[name], options["bins"]) for name in frame.columns]
-    codes = np.stack([codes for codes, _ in made], axis=1)
-    return codes, Domain(tuple(map(str, frame.columns)), tuple(size for _, size in made))
+    codes, names = np.stack([codes for codes, _ in made], axis=1), tuple(map(str, frame.columns))
+    ordered = {name: options["bins"] for name in frame.columns if frame[name].nunique() > options["bins"]}
+    return codes, Domain(names, tuple(size for _, size in made), ordered)
 
 
 def _coded(column: pd.Series[Any], bins: int) -> tuple[npt.NDArray[np.int64], int]:

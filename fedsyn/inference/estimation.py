@@ -16,6 +16,7 @@ from fedsyn.inference.fitting import EstimateConfig, start_potentials
 from fedsyn.inference.junction_tree import build_tree
 from fedsyn.inference.measurements import Measurement, Merged, least_variance_total, merge
 from fedsyn.inference.model import NO_ROW, FitInfo, Model
+from fedsyn.inference.seen import Seen
 from fedsyn.inference.triangulation import axes_of
 
 __all__ = ["FitInfo", "Measurement", "estimate"]
@@ -106,17 +107,18 @@ def _estimate_native(
     started = time.perf_counter()
     axes = axes_of(domain)
     measured = [m for m in merged if m.mask]
-    masks = [m.mask for m in measured]
+    masks = list(dict.fromkeys(m.mask for m in measured))
     tree = build_tree(axes, [*masks, *axes.zeros, *(axes.mask(clique) for clique in structural)])
     calibrator = Calibrator(tree, masks, axes.zeros)
     sizes = [m.values.size for m in measured]
+    seen = Seen(calibrator.offsets.tolist(), [(masks.index(m.mask), m.index, m.values.size) for m in measured])
     # Only the ratios of the scales matter to the solver: kept near one, neither tiny nor huge sigmas overflow.
     unit = max((total / m.sigma for m in measured), default=1.0)
     scale = np.repeat([total / m.sigma / unit for m in measured], sizes)
     target = np.concatenate([np.zeros(0), *(m.values.ravel() / total for m in measured)])
     until = (unit, sum(m.noisy for m in measured)) if config.until_noise else (0.0, 0)
     origin = np.concatenate([np.zeros(0), *(t.ravel() for t in start_potentials(domain, masks, prior))])
-    problem = solvers.Problem(calibrator, target, scale, shrinkage / unit**2, origin, *until)
+    problem = solvers.Problem(calibrator, target, scale, shrinkage / unit**2, origin, *until, seen=seen)
     theta = np.concatenate([np.zeros(0), *(t.ravel() for t in start_potentials(domain, masks, warm_start))])
     solve = solvers.accelerated if config.solver == "accelerated" else solvers.mirror_descent
     solution = solve(problem, theta, config.iterations, config.tolerance)

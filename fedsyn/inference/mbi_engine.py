@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from fedsyn.counting.groups import sums_of_groups
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference.measurements import Merged
-from fedsyn.inference.model import FitInfo, Model, from_rank_order
+from fedsyn.inference.model import FitInfo, Model, from_rank_order, to_rank_order
 from fedsyn.inference.triangulation import axes_of, maximal
 
 if TYPE_CHECKING:
@@ -83,8 +85,9 @@ def estimate_with_mbi(
     loss = sum(m.disagreement for m in merged)
     for m in merged:
         clique = axes_of(domain).clique(m.mask)
-        values = from_rank_order(domain, clique, m.values)
-        loss += 0.5 * float(np.add.reduce(((model.project(clique) - values) / m.sigma) ** 2, None))
+        found = to_rank_order(domain, clique, model.project(clique)).ravel()
+        seen = found if m.index is None else sums_of_groups(m.index, found, m.values.size)
+        loss += 0.5 * float(np.add.reduce(((seen - m.values.ravel()) / m.sigma) ** 2, None))
     model.info = FitInfo(
         engine="mbi",
         solver=config.solver,
@@ -115,6 +118,10 @@ def _fitted_potentials(
         measurements = []
         for m in measured:
             clique = axes_of(domain).clique(m.mask)
+            if m.index is not None:
+                query = _sums(domain, clique, m.index, m.values.size)
+                measurements.append(mbi.LinearMeasurement(m.values.ravel(), clique, m.sigma, query))
+                continue
             values = np.ascontiguousarray(from_rank_order(domain, clique, m.values)).ravel()
             measurements.append(mbi.LinearMeasurement(values, clique, m.sigma))
         fitted = solver.estimate(
@@ -129,6 +136,19 @@ def _fitted_potentials(
         tuple(fitted[clique].domain.attributes): np.asarray(fitted[clique].datavector(flatten=False))
         for clique in fitted.cliques
     }
+
+
+def _sums(domain: Domain, clique: Clique, index: npt.NDArray[np.int64], length: int) -> Callable[[Any], Any]:
+    """mbi's form of a sum over groups of cells; `index` has the cells by rank, a factor has them by its clique."""
+    by_rank = index.reshape(axes_of(domain).shape(axes_of(domain).mask(clique)))
+    where = np.ascontiguousarray(from_rank_order(domain, clique, by_rank)).ravel()
+
+    def query(factor: Any) -> Any:
+        import jax
+
+        return jax.ops.segment_sum(factor.datavector(), where, num_segments=length)
+
+    return query
 
 
 def mbi_marginals(model: Model, cliques: Sequence[Clique]) -> list[np.ndarray]:

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
+from fedsyn.counting.groups import Groups, group_of_cells, sums_of_groups
 from fedsyn.domain import Clique
 from fedsyn.inference.triangulation import Axes
 
@@ -21,13 +23,24 @@ class Measurement:
         values: noisy COUNTS, of shape `domain.shape_of(clique)` (or flat, in C order).
         sigma: standard deviation of the noise in each cell, in records; positive.
         noises: how many independent noises the values carry: what a fit expects noise to leave of them, in units of
-            sigma^2; None: one a cell. Fewer where groups of cells were measured (`fedsyn.selection.coarse`).
+            sigma^2; None: one a value. Fewer where values of groups were spread over cells (`fedsyn.selection.coarse`).
+        groups: of each attribute of the clique, the group of each value, 0 to its number of groups: `values` are then
+            the counts of groups, in the groups' shape. None: each value is its own.
     """
 
     clique: Clique
     values: np.ndarray
     sigma: float
     noises: int | None = None
+    groups: Groups | None = None
+
+    def of_cells(self, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """(k,) what a marginal of the clique, in its shape or flat, has where this measures."""
+        flat = np.asarray(table, np.float64).ravel()
+        if self.groups is None:
+            return flat
+        index, length = group_of_cells(self.groups)
+        return sums_of_groups(index, flat, length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +52,9 @@ class Merged:
         values: mean, axes by rank, C-contiguous.
         sigma: standard deviation of the mean.
         disagreement: 1/2 sum_i ||(y_i - mean)/sigma_i||^2, the part of the loss that no model can lower.
-        noisy: number of cells that were measured: those that structural zeros rule out are known to be 0. Fewer, where
+        noisy: number of values that were measured: those that structural zeros rule out are known to be 0. Fewer, where
             none of the measurements has so many noises.
+        index: (cells,) group of each cell, axes by rank, in C order; None: each is its own.
     """
 
     mask: int
@@ -48,10 +62,11 @@ class Merged:
     sigma: float
     disagreement: float
     noisy: int
+    index: npt.NDArray[np.int64] | None = None
 
 
 def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
-    """One measurement per clique, sorted by clique; the same bits for every order of the input.
+    """One measurement per clique and grouping, sorted by clique; the same bits for every order of the input.
 
     Measurements of a clique with its attributes permuted count as the same clique. They are
     added in the order of (sigma, values as bytes). Impossible cells (`Domain.impossible`) become 0: that is public, and
@@ -60,38 +75,56 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
     Raises:
         ValueError: wrong shape, a value that is not finite, or a sigma that is not positive and finite.
     """
-    groups: dict[int, list[tuple[float, np.ndarray]]] = {}
-    noises: dict[int, int] = {}
+    found: dict[tuple[int, bytes], list[tuple[float, np.ndarray]]] = {}
+    noises: dict[tuple[int, bytes], int] = {}
+    indices: dict[tuple[int, bytes], tuple[npt.NDArray[np.int64], int]] = {}
     for measurement in measurements:
         sigma = float(measurement.sigma)
         if not (math.isfinite(sigma) and sigma > 0):
             raise ValueError(f"sigma of the measurement of {measurement.clique} must be positive and finite")
-        values = _by_rank(axes, measurement)
+        values, groups = _by_rank(axes, measurement)
         if not np.isfinite(values).all():
             raise ValueError(f"the measurement of {measurement.clique} has values that are not finite")
-        mask = axes.mask(measurement.clique)
-        groups.setdefault(mask, []).append((sigma, values))
-        noises[mask] = max(noises.get(mask, 0), values.size if measurement.noises is None else measurement.noises)
+        key = axes.mask(measurement.clique), b""
+        if groups is not None:
+            made = group_of_cells(groups)
+            key = key[0], made[0].tobytes()
+            indices[key] = made
+        found.setdefault(key, []).append((sigma, values))
+        noises[key] = max(noises.get(key, 0), values.size if measurement.noises is None else measurement.noises)
     merged = []
-    for mask in sorted(groups):
+    for key in sorted(found):
+        mask, own, index = key[0], found[key], indices.get(key)
         cells = axes.impossible(mask)
+        if cells is not None and index is not None:  # a group is impossible where all of its cells are
+            cells = (np.bincount(index[0], ~cells.ravel(), index[1]) == 0).reshape(own[0][1].shape)
         if cells is not None:
-            groups[mask] = [(sigma, np.where(cells, 0.0, values)) for sigma, values in groups[mask]]
-        one = _merge_one(mask, groups[mask], 0 if cells is None else int(cells.sum()))
-        merged.append(one if noises[mask] >= one.noisy else replace(one, noisy=noises[mask]))
+            own = [(sigma, np.where(cells, 0.0, values)) for sigma, values in own]
+        one = _merge_one(mask, own, 0 if cells is None else int(cells.sum()))
+        one = one if index is None else replace(one, index=index[0])
+        merged.append(one if noises[key] >= one.noisy else replace(one, noisy=noises[key]))
     return merged
 
 
-def _by_rank(axes: Axes, measurement: Measurement) -> np.ndarray:
+def _by_rank(axes: Axes, measurement: Measurement) -> tuple[np.ndarray, list[npt.NDArray[np.integer]] | None]:
+    """Values and groups with axes by rank; no groups where each value is its own."""
     clique = tuple(measurement.clique)
     if len(set(clique)) != len(clique):
         raise ValueError(f"the measured clique {clique} names an attribute twice")
-    shape = axes.domain.shape_of(clique)
+    shape, groups = axes.domain.shape_of(clique), measurement.groups
+    if groups is not None:
+        whole = tuple(map(len, groups)) == shape and all(g.dtype.kind in "ui" and int(g.min()) >= 0 for g in groups)
+        if not whole:
+            raise ValueError(f"the measurement of {clique} needs a group for each value of each attribute")
+        shape = tuple(int(g.max()) + 1 for g in groups)
     values = np.asarray(measurement.values, dtype=np.float64)
     if values.shape != shape and values.shape != (math.prod(shape),):
         raise ValueError(f"the measurement of {clique} has shape {values.shape}, its clique has {shape}")
     order = sorted(range(len(clique)), key=lambda axis: axes.rank[clique[axis]])
-    return np.ascontiguousarray(values.reshape(shape).transpose(order)).reshape([shape[axis] for axis in order])
+    ranked = np.ascontiguousarray(values.reshape(shape).transpose(order)).reshape([shape[axis] for axis in order])
+    if groups is None or all(np.array_equal(g, np.arange(len(g))) for g in groups):
+        return ranked, None
+    return ranked, [groups[axis] for axis in order]
 
 
 def _merge_one(mask: int, group: list[tuple[float, np.ndarray]], known: int) -> Merged:

@@ -5,7 +5,8 @@ p0 the second term is kappa/2 sum (p - p0)^2 / p0: the negative logarithm of a G
 from independence with variance p0 / kappa, as it would in kappa records drawn from p0. So kappa counts pseudo-records.
 
 Empirical Bayes: under that prior the squared L2 distance of a marginal from p0's is (1 - sum p0^2) / kappa on average,
-and noisy values estimate it without bias, ||y/n - p0||^2 - cells (sigma/n)^2. The ratio of the two sums is kappa.
+and noisy values estimate it without bias, ||y/n - p0||^2 - cells (sigma/n)^2. The ratio of the two sums is kappa. Of a
+linear map of the marginal, 1 is the squared norm of what one record adds (`Sight.spread`).
 """
 
 from __future__ import annotations
@@ -23,17 +24,21 @@ from fedsyn.inference.model import Model
 
 @dataclass(frozen=True, eq=False)
 class Sight:
-    """Noisy counts of a partition of the rows, and what independence has there.
+    """Noisy counts of a partition of the rows, or a projection of such counts, and what independence has there.
 
     Attributes:
-        independent: (k,) probabilities under p0.
+        independent: (k,) probabilities under p0; projected alike.
         values: (k,) noisy counts.
         sigma: standard deviation of the noise in each of them, in records.
+        spread: squared L2 norm of what one record adds to the values.
+        noises: independent ones in the values; None: one each.
     """
 
     independent: npt.NDArray[np.float64]
     values: npt.NDArray[np.float64]
     sigma: float
+    spread: float = 1.0
+    noises: int | None = None
 
 
 def pseudo_records(sights: Iterable[Sight], total: float) -> float:
@@ -50,9 +55,10 @@ def pseudo_records(sights: Iterable[Sight], total: float) -> float:
     for sight in sights:
         noise = (sight.sigma / total) ** 2
         away = np.asarray(sight.values, np.float64) / total - sight.independent
-        expected += 1.0 - float(np.add.reduce(sight.independent**2))
-        strayed += float(np.add.reduce(away**2)) - away.size * noise
-        variance += 2.0 * away.size * noise**2
+        noises = away.size if sight.noises is None else sight.noises
+        expected += sight.spread - float(np.add.reduce(sight.independent**2))
+        strayed += float(np.add.reduce(away**2)) - noises * noise
+        variance += 2.0 * noises * noise**2
     strayed -= math.sqrt(variance)
     return max(1.0, total) if strayed * total <= expected else max(1.0, expected / strayed)
 
@@ -62,7 +68,7 @@ def of_measurements(measurements: Iterable[Measurement], prior: Model) -> float:
     sights = []
     for m in measurements:
         if len(m.clique) > 1:
-            independent = prior.project(m.clique).ravel() / prior.total
+            independent = m.of_cells(prior.project(m.clique)) / prior.total
             sights.append(Sight(independent, np.asarray(m.values, np.float64).ravel(), m.sigma))
     return pseudo_records(sights, prior.total)
 

@@ -6,6 +6,9 @@ proximal step of length h from p with potentials theta along a gradient g gives 
 (theta + h kappa theta0 - h g) / (1 + h kappa): the divergence is that of the geometry itself, so its part of the step
 is exact. Iterates are models and a step costs one calibration. Potentials stay on the measured cliques.
 
+Where groups of cells were measured, r(p) = s * (A p - t) with a 0/1 matrix A (`fedsyn.inference.seen`); potentials move
+along A', so inside a group the cells keep the proportions that they had.
+
 Inner products are `einsum`, not BLAS: a threaded dot product adds in an order that depends on the number of threads.
 """
 
@@ -18,6 +21,7 @@ import numpy as np
 
 from fedsyn.counting.reductions import dot
 from fedsyn.inference.calibrate import Calibrator
+from fedsyn.inference.seen import Seen
 
 # Iterations over which the relative decrease of the loss is compared with the tolerance.
 _WINDOW = 10
@@ -61,6 +65,7 @@ class Problem:
         origin: (n,) theta0, potentials of p0; None: all zero.
         unit: factor by which `scale` was divided, of a fit that ends when the noise explains what is left; else 0.
         cells: noisy ones among the n; those that structural zeros rule out are known.
+        seen: A, where groups were measured; `target` and `scale` are then (m,); None: the identity.
     """
 
     def __init__(
@@ -72,29 +77,41 @@ class Problem:
         origin: np.ndarray | None = None,
         unit: float = 0.0,
         cells: int = 0,
+        seen: Seen | None = None,
     ) -> None:
         self.calibrator = calibrator
+        self.seen = None if seen is None or seen.is_plain else seen
         self.unit, self.cells = unit, cells
         self.scale = scale
         self.kappa = kappa
         self._shift = scale * target
-        self._origin = np.zeros_like(target) if origin is None else origin
+        self._origin = np.zeros_like(calibrator.theta) if origin is None else origin
         self._partition = 0.0
         if kappa:
             self.calibrator.theta[...] = self._origin
             self._partition = self.calibrator.run()
 
     def residual(self, theta: np.ndarray) -> np.ndarray:
-        """(n,) r at the model with these potentials: one calibration."""
+        """(m,) r at the model with these potentials: one calibration."""
         self.calibrator.theta[...] = theta
         self.calibrator.run()
-        out = self.scale * self.calibrator.marginals
+        out: np.ndarray = self.scale * self._measured()
         out -= self._shift
         return out
 
-    def step(self, theta: np.ndarray, residual: np.ndarray, length: float) -> np.ndarray:
-        """The proximal step from theta along the gradient s * residual; without shrinkage theta - length * gradient."""
+    def _measured(self) -> np.ndarray:
+        """(m,) A p."""
+        marginals: np.ndarray = self.calibrator.marginals
+        return marginals if self.seen is None else self.seen.of(marginals)
+
+    def gradient(self, residual: np.ndarray) -> np.ndarray:
+        """(n,) A' (s * residual), the gradient of f in p."""
         out: np.ndarray = self.scale * residual
+        return out if self.seen is None else self.seen.back(out)
+
+    def step(self, theta: np.ndarray, residual: np.ndarray, length: float) -> np.ndarray:
+        """The proximal step from theta along the gradient; without shrinkage theta - length * gradient."""
+        out = self.gradient(residual)
         out *= -length
         out += theta
         if self.kappa:
@@ -117,7 +134,7 @@ class Problem:
         if longest == 0 or not dot(residual, residual) > 0:
             return 0.0
         length = 1e-3 / longest
-        change = self.residual(theta - length * (self.scale * residual))
+        change = self.residual(theta - length * self.gradient(residual))
         change -= residual
         slope = -dot(residual, change)
         return dot(change, change) / (length * slope) if slope > 0 else 0.0
@@ -131,11 +148,24 @@ class Problem:
         """
         if not self.unit:
             return False
-        decided = int(np.count_nonzero(self.calibrator.marginals * self.scale * self.unit > 1.0))
+        decided = int(np.count_nonzero(self._measured() * self.scale * self.unit > 1.0))
         return dot(residual, residual) * self.unit**2 <= self.cells - _DECIDED * decided
 
-    def travelled(self, new: np.ndarray, old: np.ndarray, change: np.ndarray) -> float:
-        """KL(new || old) + KL(old || new) of two models, from their potentials and their difference of residuals."""
+    def reached(self) -> np.ndarray | None:
+        """(n,) p of the model that the last `residual` was of, where `travelled` needs it."""
+        return self.calibrator.marginals.copy() if self.kappa and self.seen is not None else None
+
+    def travelled(self, new: np.ndarray, old: np.ndarray, change: np.ndarray, cells: np.ndarray | None) -> float:
+        """KL(new || old) + KL(old || new) of two models, the inner product of their differences.
+
+        Args:
+            new: potentials of the model that the last `residual` was of.
+            old: of the other.
+            change: the difference of their residuals.
+            cells: what `reached` gave for the other.
+        """
+        if cells is not None:
+            return dot(new - old, self.calibrator.marginals - cells)
         return dot((new - old) / self.scale, change)
 
 
@@ -153,7 +183,7 @@ class _Accelerated:
     def __init__(self, problem: Problem, theta: np.ndarray) -> None:
         self.problem = problem
         self.z = theta
-        self.residual_z = problem.residual(theta)
+        self.residual_z, self.cells_z = problem.residual(theta), problem.reached()
         self.pull_z = problem.divergence()
         self.loss_z = 0.5 * dot(self.residual_z, self.residual_z) + self.pull_z
         self.best = (self.loss_z, theta)
@@ -164,7 +194,7 @@ class _Accelerated:
         """Forgets the momentum and goes on from the best model so far."""
         if self.best[0] < self.loss_z:
             self.loss_z, self.z = self.best
-            self.residual_z = self.problem.residual(self.z)
+            self.residual_z, self.cells_z = self.problem.residual(self.z), self.problem.reached()
             self.pull_z = self.problem.divergence()
         self.residual_x, self.loss_x, self.pull_x = self.residual_z, self.loss_z, self.pull_z
         self.weight, self.previous = 1.0, 0.0  # previous curvature 0: no momentum yet
@@ -186,13 +216,15 @@ class _Accelerated:
             residual = self.problem.residual(z)
             change = residual - self.residual_z
             bend = weight * dot(change, change)
-            slope = self.problem.travelled(z, self.z, change) / length if self.problem.kappa else -dot(y, change)
+            slope = -dot(y, change)
+            if self.problem.kappa:
+                slope = self.problem.travelled(z, self.z, change, self.cells_z) / length
             if bend <= slope:
                 break
             self.curvature *= min(8.0, max(2.0, bend / slope)) if slope > 0 else 8.0
         else:
             return False
-        self.z, self.residual_z = z, residual
+        self.z, self.residual_z, self.cells_z = z, residual, self.problem.reached()
         self.pull_z = self.problem.divergence()
         self.loss_z = 0.5 * dot(residual, residual) + self.pull_z
         if self.loss_z < self.best[0]:
@@ -240,7 +272,7 @@ def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance:
 
 def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, tolerance: float) -> Solution:
     """Entropic mirror descent with Armijo line search (McKenna et al. 2019, Algorithm 1)."""
-    residual = problem.residual(theta)
+    residual, cells = problem.residual(theta), problem.reached()
     loss = 0.5 * dot(residual, residual) + problem.divergence()
     history = [loss]
     curvature = problem.curvature(theta, residual)
@@ -254,14 +286,16 @@ def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, toleran
             change = residual_new - residual
             # f(new) - f = r.change + |change|^2/2 and the linear model's decrease is -r.change: ask for half of it.
             bend = dot(change, change)
-            slope = problem.travelled(candidate, theta, change) / length if problem.kappa else -dot(residual, change)
+            slope = -dot(residual, change)
+            if problem.kappa:
+                slope = problem.travelled(candidate, theta, change, cells) / length
             if bend <= slope:
                 break
             length *= 0.5
         else:
             converged = True
             break
-        theta, residual = candidate, residual_new
+        theta, residual, cells = candidate, residual_new, problem.reached()
         loss = 0.5 * dot(residual, residual) + problem.divergence()
         history.append(loss)
         converged = problem.is_explained(residual) or _stalled(history, tolerance)

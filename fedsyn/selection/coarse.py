@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +20,11 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement
 from fedsyn.inference.shrinkage import Sight
-from fedsyn.selection.sketches import equal_groups, group_counts
+from fedsyn.selection.groups import equal_groups, group_counts
 
 Floats = npt.NDArray[np.float64]
 Groups = tuple[npt.NDArray[np.integer], ...]
+Number = TypeVar("Number", np.int64, np.float64)
 
 
 def best_cells(distance: float, sigma: float) -> float:
@@ -94,9 +96,11 @@ class Coarse:
         shapes = tuple(tuple(int(g.max()) + 1 for g in own) for own in groups)
         return cls(domain, tuple(cliques), groups, shapes)
 
-    def pack(self) -> npt.NDArray[np.uint16]:
-        """All groups as one array for a message."""
-        return np.concatenate([np.zeros(0, np.uint16), *(g.astype(np.uint16) for own in self.groups for g in own)])
+    def pack(self) -> npt.NDArray[np.unsignedinteger]:
+        """All groups as one array for a message, of two bytes each where that is enough."""
+        most = max((count for shape in self.shapes for count in shape), default=0)
+        dtype = np.uint16 if most <= 2**16 else np.uint32
+        return np.concatenate([np.zeros(0, dtype), *(g.astype(dtype) for own in self.groups for g in own)])
 
     @classmethod
     def unpack(
@@ -130,15 +134,37 @@ class Coarse:
             found.append(tuple(own))
         return cls(domain, tuple(cliques), tuple(found), tuple(tuple(shape) for shape in shapes))
 
-    def of_rows(self, codes: npt.NDArray[np.integer]) -> list[npt.NDArray[np.int64]]:
-        """Exact coarse marginals of a table, (n, d) codes."""
-        out = []
-        for clique, groups, shape in zip(self.cliques, self.groups, self.shapes, strict=True):
+    @classmethod
+    def in_groups(cls, domain: Domain, cliques: Sequence[Clique], groups: Sequence[Groups]) -> Coarse:
+        """Cliques with the group of each value, 0 to the number of groups, all of them in use."""
+        shapes = tuple(tuple(int(g.max()) + 1 for g in own) for own in groups)
+        return cls(domain, tuple(cliques), tuple(groups), shapes)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Cells of each coarse marginal."""
+        return [math.prod(shape) for shape in self.shapes]
+
+    def positions(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """(m, n) where each row of a table, (n, d) codes, counts in each coarse marginal, all of them one vector."""
+        out, start = np.empty((len(self.cliques), len(codes)), np.int64), 0
+        for i, (clique, groups, shape) in enumerate(zip(self.cliques, self.groups, self.shapes, strict=True)):
             cell = np.zeros(len(codes), np.int64)
             for axis, group, count in zip(self.domain.axes(clique), groups, shape, strict=True):
                 cell = cell * count + np.asarray(group, np.int64)[codes[:, axis]]
-            out.append(np.bincount(cell, minlength=math.prod(shape)).reshape(shape))
+            out[i] = cell + start
+            start += math.prod(shape)
         return out
+
+    def of_rows(self, codes: npt.NDArray[np.integer]) -> list[npt.NDArray[np.int64]]:
+        """Exact coarse marginals of a table, (n, d) codes."""
+        whole = np.bincount(self.positions(codes).ravel(), minlength=sum(self.lengths))
+        return self.split(whole)
+
+    def split(self, vector: npt.NDArray[Number]) -> list[npt.NDArray[Number]]:
+        """The coarse marginals inside a vector of all of them."""
+        parts = np.split(vector, np.cumsum(self.lengths)[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def sight(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Sight:
         """Coarse marginal i beside what independent attributes have there; arguments as of `expanded`."""

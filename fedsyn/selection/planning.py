@@ -11,7 +11,7 @@ marginals).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from math import pi, sqrt
@@ -23,6 +23,7 @@ from scipy.special import log_ndtr
 from fedsyn.counting.candidates import Candidates
 from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique
+from fedsyn.selection.resolution import Ladder
 
 #: Share of a measurement's noise that the fit leaves in the model: positive cells, one total and the cliques beside it
 #: take the rest away. Chosen on the tuning side of experiments/held_out.
@@ -76,11 +77,23 @@ class Errors:
             measurements, of more what the model misses.
         support: candidate -> cells that noise is counted on; looked up for few of them only.
         noisy: precision (1/sigma^2) that each measured candidate has.
+        ladder: candidate -> the groups of values in which it may be measured; None: all in cells.
+        rows: n, of the table.
+        steps: where on its ladder each planned or measured candidate is that has fewer groups than values.
     """
 
     parts: Floats
     support: Callable[[int], float]
     noisy: dict[int, float]
+    ladder: Callable[[int], Ladder] | None = None
+    rows: float = 0.0
+    steps: dict[int, int] = field(default_factory=dict)
+
+    def carried(self, i: int) -> float:
+        """Cells, or groups of them, that the noise of candidate i is counted on."""
+        if self.ladder is None or i not in self.steps:
+            return self.support(i)
+        return min(float(self.ladder(i).carried[self.steps[i]]), self.support(i))
 
 
 class Planner:
@@ -129,8 +142,35 @@ class Planner:
 
     def share(self, i: int, errors: Errors) -> float:
         """What candidate i gets of a budget, before division by the sum: least noise in all (PrivSyn's exponent)."""
-        noise = float(self.asked[i]) * SURVIVING * sqrt(2.0 / pi) * errors.support(i)
-        return float(noise ** (2.0 / 3.0))
+        return float(self._share_of(i, np.array(errors.carried(i))))
+
+    def _share_of(self, i: int, carried: Floats) -> Floats:
+        noise = float(self.asked[i]) * SURVIVING * sqrt(2.0 / pi) * carried
+        return np.asarray(noise ** (2.0 / 3.0))
+
+    def offer(
+        self, i: int, gain: float, distance: float, total: float, budget: float, errors: Errors
+    ) -> tuple[float, int | None]:
+        """What measuring candidate i takes away beyond what its noise adds; and in which groups, None: in cells.
+
+        Args:
+            i: the candidate.
+            gain: what it would take away without noise.
+            distance: L1 norm of what the model misses there, in records.
+            total: shares of all that is measured beside it.
+            budget: 1/sigma^2 that they share.
+            errors: before the round.
+        """
+        cells = errors.support(i)
+        if errors.ladder is None:
+            return gain - ((total + float(self._share_of(i, np.array(cells)))) ** 1.5 - total**1.5) / sqrt(budget), None
+        ladder = errors.ladder(i)
+        shares = self._share_of(i, np.minimum(ladder.carried, cells))
+        added = ((total + shares) ** 1.5 - total**1.5) / sqrt(budget)
+        variance = (total + float(shares[-1])) / (budget * float(shares[-1]))
+        net = gain * (1.0 - ladder.missed(distance, errors.rows, cells, variance)) - added
+        step = int(np.argmax(net))
+        return float(net[step]), step if step + 1 < len(net) else None
 
     def new(self, errors: Errors, eligible: Iterable[int], fits: Callable[[int], bool], budget: float) -> list[int]:
         """The cliques to be measured in all, the most useful first; none where noise would do more harm than good.
@@ -151,20 +191,26 @@ class Planner:
         total = sum(self.share(i, errors) for i in errors.noisy)
         while open_.any():
             gains = np.where(open_, self.removed(parts), 0.0)
-            best, clique = 0.0, -1
+            missed = np.sqrt(self.inside(np.where(self.single, 0.0, parts)))
+            best, clique, step = 0.0, -1, None
             for i in np.argsort(-gains, kind="stable"):
                 if gains[i] <= best:
                     break
-                added = ((total + self.share(int(i), errors)) ** 1.5 - total**1.5) / sqrt(budget)
-                if gains[i] - added > best:
-                    best, clique = float(gains[i] - added), int(i)
+                net, at = self.offer(int(i), float(gains[i]), float(missed[i]), total, budget, errors)
+                if net > best:
+                    best, clique, step = net, int(i), at
             if clique < 0:
                 break
             open_[clique] = False
             if fits(clique):
                 chosen.append(clique)
+                left = 0.0
+                if step is not None and errors.ladder is not None:
+                    errors.steps[clique] = step
+                    left = float(errors.ladder(clique).unseen[step]) ** 2
                 total += self.share(clique, errors)
-                parts[self._part[self._whole == clique]] *= self.single[self._part[self._whole == clique]]
+                inside = self._part[self._whole == clique]
+                parts[inside] *= np.where(self.single[inside], 1.0, left)
         return chosen
 
     def precisions(self, errors: Errors, chosen: Sequence[int], left: float) -> dict[int, float]:

@@ -22,6 +22,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.counting.groups import Groups, counts_in_groups
 from fedsyn.domain import Clique
 from fedsyn.errors import ConfigError
 
@@ -192,6 +193,7 @@ class Terms:
         model: (sum of sizes,) int64 γ n p, one clique after the other in C order.
         scale: γ.
         rows: bound on every count and model cell, in records.
+        groups: of each clique, those in which its values are counted, None: each by itself; empty: all by themselves.
     """
 
     norm: str
@@ -202,6 +204,7 @@ class Terms:
     model: Integers
     scale: int
     rows: int
+    groups: tuple[Groups | None, ...] = ()
 
     @classmethod
     def of(
@@ -215,6 +218,7 @@ class Terms:
         sigma: float,
         size: float,
         rows: int,
+        groups: tuple[Groups | None, ...] = (),
     ) -> Terms:
         """Rounds the public numbers of one choice.
 
@@ -227,6 +231,7 @@ class Terms:
             sigma: noise of the measurement that would follow, in records.
             size: n, rows of the store, public or released.
             rows: bound on them.
+            groups: of each clique, where its `probabilities` are those of groups of values.
 
         Raises:
             ConfigError: the scores might leave 62 bits.
@@ -240,7 +245,7 @@ class Terms:
         most = float(EXACT // (2 * int(steps.max())))
         penalties = np.rint(np.minimum(used.penalty(sigma, cells, scale), most)).astype(np.int64)
         sizes = tuple(len(p.ravel()) for p in probabilities)
-        terms = cls(norm, tuple(cliques), sizes, steps, penalties, model, scale, rows)
+        terms = cls(norm, tuple(cliques), sizes, steps, penalties, model, scale, rows, groups)
         terms.check()
         return terms
 
@@ -306,7 +311,13 @@ class Terms:
         return self.moved / self.unit
 
     def scores(self, marginals: Sequence[npt.NDArray[np.int64]]) -> Integers:
-        """(m,) from exact counts, for who may see them: what every other store computes without."""
+        """(m,) from exact counts, for who may see them: what every other store computes without.
+
+        One row is in one cell of a marginal and in one group of it, so it moves N by no more where groups are counted.
+        """
+        if self.groups:
+            pairs = zip(marginals, self.groups, strict=True)
+            marginals = [m if groups is None else counts_in_groups(m, groups) for m, groups in pairs]
         differences = self.scale * np.concatenate([marginal.ravel() for marginal in marginals]) - self.model
         return self.weights * (NORMS[self.norm].measure(differences, self) - self.penalties)
 

@@ -14,7 +14,8 @@ import pytest
 
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
-from fedsyn.selection.sketches import Sketcher, grouping_of, squared_distance
+from fedsyn.selection.groups import grouping_of
+from fedsyn.selection.sketches import Interactions, Sketcher, squared_distance
 
 DRAWS = 4000
 DOMAIN = Domain(("a", "b"), (12, 15))
@@ -38,16 +39,16 @@ def draws(kind: str, weight: int, fresh_seeds: bool) -> tuple[np.ndarray, Sketch
     codes, model = tables()
     rng = np.random.default_rng(5)
     mass = {"a": model.sum(axis=1), "b": model.sum(axis=0)}
-    grouping = grouping_of(DOMAIN, [CLIQUE], WIDTH, mass) if kind == "groups" else None
+    grouping = grouping_of(DOMAIN, [CLIQUE], WIDTH, mass) if kind in ("groups", "interactions") else None
+    made = Interactions if kind == "interactions" else Sketcher
     found = np.empty(DRAWS)
     for i in range(DRAWS):
-        sketcher = Sketcher(DOMAIN, (CLIQUE,), kind, WIDTH, (weight,), i if fresh_seeds else 0, grouping)
+        sketcher = made(DOMAIN, (CLIQUE,), kind, WIDTH, (weight,), i if fresh_seeds else 0, grouping)
         parts = [codes[:120], codes[120:121], codes[121:]]  # three clients
-        noisy = sum(sketcher.of_rows(part) for part in parts) + rng.normal(
-            0.0, SIGMA * sketcher.row_norm, sketcher.length
-        )
+        sigma = SIGMA * sketcher.row_norms[0]
+        noisy = sum(sketcher.of_rows(part) for part in parts) + rng.normal(0.0, sigma, sketcher.length)
         residual = sketcher.split(noisy)[0] - sketcher.of_marginal(0, model)
-        found[i] = squared_distance(residual, sketcher.sigma_of(0, SIGMA * sketcher.row_norm))
+        found[i] = squared_distance(residual, sketcher.sigma_of(0, sigma), sketcher.noises(0))
     return found, sketcher
 
 
@@ -59,21 +60,23 @@ def test_over_seeds_the_mean_is_the_squared_error_of_the_marginal(kind: str, wei
     exact = float(error @ error)
     found, sketcher = draws(kind, weight, fresh_seeds=True)
     assert abs(found.mean() - exact) < 4.5 * found.std(ddof=1) / math.sqrt(DRAWS)
-    noise = sketcher.sigma_of(0, SIGMA * sketcher.row_norm)
+    noise = sketcher.sigma_of(0, SIGMA * sketcher.row_norms[0])
     # Projection, noise, and their product: 2 (|x|^4 - sum x^4) / k + 2 k sigma^4 + 4 sigma^2 |x|^2.
     expected = 2 * (exact**2 - float((error**4).sum())) / WIDTH + 2 * WIDTH * noise**4 + 4 * noise**2 * exact
     assert found.var(ddof=1) == pytest.approx(expected, rel=0.3)
     assert 4.5 * found.std(ddof=1) / math.sqrt(DRAWS) < 0.1 * exact, "the test must be able to see a bias of a tenth"
 
 
-@pytest.mark.parametrize("kind", ["groups", "count", "signs"])
+@pytest.mark.parametrize("kind", ["interactions", "groups", "count", "signs"])
 def test_over_the_noise_the_mean_is_the_squared_error_that_the_matrix_sees(kind: str) -> None:
     codes, model = tables()
     found, sketcher = draws(kind, 2, fresh_seeds=False)
     error = count(codes, DOMAIN, [CLIQUE])[0] - model
     seen = sketcher.of_marginal(0, error)
     exact = float(seen @ seen)
-    noise = sketcher.sigma_of(0, SIGMA * sketcher.row_norm)
+    noise = sketcher.sigma_of(0, SIGMA * sketcher.row_norms[0])
     assert abs(found.mean() - exact) < 4.5 * found.std(ddof=1) / math.sqrt(DRAWS)
-    assert found.var(ddof=1) == pytest.approx(2 * len(seen) * noise**4 + 4 * noise**2 * exact, rel=0.3)
-    assert 4.5 * found.std(ddof=1) / math.sqrt(DRAWS) < 0.5 * len(seen) * noise**2, "missing noise must be seen"
+    assert found.var(ddof=1) == pytest.approx(2 * sketcher.noises(0) * noise**4 + 4 * noise**2 * exact, rel=0.3)
+    assert 4.5 * found.std(ddof=1) / math.sqrt(DRAWS) < 0.5 * sketcher.noises(0) * noise**2, (
+        "missing noise must be seen"
+    )

@@ -20,8 +20,8 @@ from fedsyn.privacy import PrivacyBudget, exponential_rho, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
+from fedsyn.selection.groups import grouping_of, pack_grouping
 from fedsyn.selection.scores import expected_noise
-from fedsyn.selection.sketches import grouping_of, pack_grouping
 from fedsyn.selection.views import effective_cells, pack_model
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.testing.schemas import AwkwardTable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import pi, sqrt
+from math import pi, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,22 @@ from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.junction_tree import model_size
-from fedsyn.plugins.clients.sketch_aim import Scales, SketchAimClient, Sketches, Weighed, width_of
+from fedsyn.plugins.clients.sketch_aim import (
+    Scales,
+    SketchAimClient,
+    Sketches,
+    Weighed,
+    sketched_sizes,
+    width_of,
+)
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
-from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision, weighed
+from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision
+from fedsyn.plugins.strategies.sketch_aim_coarse import weighed
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
-from fedsyn.selection.sketches import Sketcher, pack_grouping
+from fedsyn.selection.groups import group_counts, pack_grouping
+from fedsyn.selection.sketches import Sketcher
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
@@ -32,10 +41,8 @@ DOMAIN = TABLE.schema.domain
 CODES = TABLE.encode()
 D = len(DOMAIN)
 MU = PrivacyBudget(1.0, 1e-5).mu
-KINDS = ["groups", "count", "signs"]
-
-
-ABLATION = ("sketch", "weights", "even", "reuse")
+KINDS = ["interactions", "groups", "count", "signs"]
+ABLATION = ("sketch", "weights", "even")
 
 
 def config(clients: int = 3, nodes: Any = None, **options: Any) -> Any:
@@ -102,7 +109,7 @@ def call(client: SketchAimClient, request: Sum, **changes: Any) -> Any:
 @pytest.mark.parametrize("weights", [(1,), (2, 3), (0, 1)])
 def test_the_run_is_one_gaussian_mechanism_that_spends_the_budget(kind: str, weights: tuple[int, ...]) -> None:
     nodes = {"workload": {"degree": 3, "size": 3, "seed": 1}}
-    outcome = finished(run(nodes=nodes, sketch=kind, weights=weights, width=7, one_way_share=0.3, sketch_share=0.1))
+    outcome = finished(run(nodes=nodes, sketch=kind, weights=weights, width=9, one_way_share=0.3, sketch_share=0.1))
     ledger = outcome.strategy.ledger
     assert {r.mechanism for r in ledger.releases} == {"gaussian"}
     (ones,), (sketch,), measured = (
@@ -111,9 +118,16 @@ def test_the_run_is_one_gaussian_mechanism_that_spends_the_budget(kind: str, wei
         releases(outcome, "measure"),
     )
     assert ones.count == D and ones.sigma == pytest.approx(sqrt(D / 0.3) / MU, rel=1e-8)
-    given = [weights[len(q) - 2] for q in outcome.strategy.candidates.cliques if 1 < len(q) < 2 + len(weights)]
+    cliques = [outcome.strategy.candidates.cliques[i] for i in outcome.strategy.sketched()]
     norm = sqrt(outcome.strategy.width) if kind == "signs" else 1.0
-    assert sketch.count == 1 and sketch.sensitivity == pytest.approx(norm * sqrt(sum(c * c for c in given)), rel=1e-12)
+    squared = sum((weights[len(q) - 2] * norm) ** 2 for q in cliques)
+    if kind == "interactions":  # a multiple of the number of groups, projected
+        shapes = [group_counts(DOMAIN, q, outcome.strategy.width) for q in cliques]
+        most = max(map(prod, shapes))
+        factors = [round(most / prod(shape)) * prod(shape) for shape in shapes]
+        each = zip(cliques, shapes, factors, strict=True)
+        squared = sum((weights[len(q) - 2] * f) ** 2 * prod(1 - 1 / g for g in shape) for q, shape, f in each)
+    assert sketch.count == 1 and sketch.sensitivity == pytest.approx(sqrt(squared), rel=1e-12)
     assert sketch.sigma == pytest.approx(sketch.sensitivity / sqrt(0.1) / MU, rel=1e-8)
     assert all(r.count == 1 for r in measured)
     assert sum((r.sensitivity / r.sigma) ** 2 for r in measured) == pytest.approx(0.6 * MU**2, rel=1e-8)
@@ -140,20 +154,31 @@ def test_without_anything_to_choose_the_one_way_marginals_get_the_budget() -> No
 
 def test_the_weights_of_a_request_round_its_plan_and_keep_its_sum() -> None:
     plan = {3: 1.0, 5: 0.25, 7: 1e-9}
-    request, sigma = weighed(plan)
+    request, sigma = weighed(list(plan), list(plan.values()))
     assert request.cliques == [3, 5, 7] and request.weights == [FINEST, FINEST // 2, 1]
     assert sum(c * c for c in request.weights) / sigma**2 == pytest.approx(sum(plan.values()), rel=1e-12)
 
 
 def test_a_sketch_is_as_wide_as_what_it_must_show_allows() -> None:
-    """At the width found, what a pair of mean-square contingency 0.2 leaves is one standard deviation of the noise."""
-    k = width_of(1e-3, 50.0, 5000.0, 64)
+    """At the width found, what a pair of mean-square contingency 0.1 leaves is one standard deviation of the noise."""
+    sketched, mu2, rows = {2: 50.0, 3: 20.0}, 1e-3, 5000.0
+    k = width_of(mu2, sketched, rows, 64)
     assert 4 < k < 64
     for width, above in ((k, True), (k + 1, False)):
-        shown, noise = 0.2 * 5000.0**2 / width, sqrt(2 * width) * 50.0 / 1e-3
+        squared = 50.0 * (1 - width**-0.5) ** 2 + 20.0 * (1 - width ** (-1 / 3)) ** 3
+        shown, noise = 0.1 * rows**2 / width, sqrt(2) * (sqrt(width) - 1) * squared / mu2
         assert (shown >= noise) == above
-    assert width_of(1e-9, 50.0, 100.0, 64) == 4 and width_of(1.0, 50.0, 1e6, 64) == 64
-    assert width_of(1e-9, 50.0, 100.0, 2) == 2
+    assert width_of(1e-9, {2: 50.0}, 100.0, 64) == 4 and width_of(1.0, {2: 50.0}, 1e6, 64) == 64
+    assert width_of(1e-9, {3: 50.0}, 100.0, 64) == 8 and width_of(1e-9, {2: 50.0}, 100.0, 4) == 4
+
+
+def test_triples_are_sketched_where_eight_entries_show_something() -> None:
+    sketched, mu2, most = {2: 50.0, 3: 500.0}, 1e-3, 64
+    found = {rows: sketched_sizes(mu2, sketched, rows, most) for rows in (100.0, 1000.0, 3000.0, 10_000.0, 1e6)}
+    assert found[100.0] == [2] and found[1e6] == [2, 3]
+    for rows, sizes in found.items():
+        assert (3 in sizes) == (width_of(mu2, sketched, rows, most) >= 8)
+    assert sketched_sizes(mu2, {3: 1.0}, 1.0, most) == [3] and sketched_sizes(mu2, {2: 1.0}, 1e9, 7) == [2]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +189,8 @@ def test_a_sketch_is_as_wide_as_what_it_must_show_allows() -> None:
         ({"weights": ()}, "at least 1"),
         ({"weights": (-1, 2)}, "from 0 to 1000"),
         ({"sketch": "gaussian"}, "groups"),
-        ({"width": 0}, "width"),
+        ({"width": 3}, "width"),
+        ({"width": 7, "weights": (0, 1)}, "two groups each"),
         ({"widht": 8}, "width"),
     ],
 )
@@ -217,11 +243,11 @@ def test_a_cohort_stands_for_the_federation(kind: str) -> None:
     pair = next(i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 2)
     cells = DOMAIN.size(strategy.candidates.cliques[pair])
     counts = Summed([np.full(cells, 10.0)], (3.0,), (1,))
-    (weighed_one,) = strategy.opened_weighed(counts, Weighed(cliques=[pair], weights=[5]))
+    (weighed_one,) = strategy.opened_weighed(counts, Weighed(shapes=[], cliques=[pair], weights=[5]))
     assert np.array_equal(weighed_one.values.ravel(), np.full(cells, 10.0 / 5 * 4))
     # Noise 3 / 5 times the expansion 4, and 80 records of which every fourth is seen: 80 (4 - 1) over the cells.
     assert weighed_one.sigma == pytest.approx(sqrt((3.0 / 5 * 4) ** 2 + 80 * 3 / cells))
-    vector = np.concatenate([s * held.sketcher.row_norm for s in held.sketched.values])
+    vector = np.concatenate([s * held.sketcher.unit(i) for i, s in enumerate(held.sketched.values)])
     again = strategy.sketches_of(strategy.sketched(), Summed([vector], (5.0,), (1,)))
     assert np.allclose(again.values[0], 4 * held.sketched.values[0]) and again.sigma == 20.0
 
@@ -240,7 +266,8 @@ def test_the_contribution_claims_the_sensitivity_of_one_row(kind: str) -> None:
     strategy = server(sketch=kind, weights=(3,)).strategy
     request = the_sum(strategy)
     layout = request.request.layout(strategy.contract, request.arrays)
-    assert layout.signed == (kind != "groups") and layout.magnitude == 3.0 and layout.count == 1
+    assert layout.signed == (kind != "groups") and layout.count == 1
+    assert layout.magnitude == 3.0 or (kind == "interactions" and layout.magnitude % 3 == 0)
     assert request.sigma == layout.sensitivity
     vectors = []
     for rows in (CODES, CODES[1:]):
@@ -271,7 +298,7 @@ def test_a_client_refuses_what_its_options_do_not_sketch() -> None:
 def test_a_weighed_vector_moves_by_its_sensitivity_when_a_row_goes() -> None:
     client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
     fewer = SketchAimClient(config(1), Holder(0, CODES[1:], DOMAIN, "", Randomness(0)))
-    request = Weighed(cliques=[0, 3, 8], weights=[16, 1, 7])
+    request = Weighed(shapes=[], cliques=[0, 3, 8], weights=[16, 1, 7])
     parts = [each.measure(asked(each, request, [])) for each in (client, fewer)]
     moved = parts[0].dense() - parts[1].dense()
     assert sorted(moved[moved != 0].tolist()) == [1, 7, 16]
@@ -291,7 +318,7 @@ def test_a_weighed_vector_moves_by_its_sensitivity_when_a_row_goes() -> None:
 def test_a_client_refuses_weights_that_no_plan_has(weights: Any, says: str) -> None:
     client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
     with pytest.raises(ProtocolError, match=says):
-        client.measure(asked(client, (Weighed, {"cliques": [0, 3], "weights": weights}), []))
+        client.measure(asked(client, (Weighed, {"shapes": [], "cliques": [0, 3], "weights": weights}), []))
 
 
 # The plan ------------------------------------------------------------------------------------------------------------
@@ -340,7 +367,8 @@ def test_the_errors_of_a_round_are_those_of_the_definition(kind: str, weights: t
         elif q not in found:
             assert errors.parts[i] == 0.0
         else:
-            below = [errors.parts[j] for j, r in enumerate(cliques) if set(r) < set(q) and len(r) > 1]
+            inside = [errors.parts[j] for j, r in enumerate(cliques) if set(r) < set(q) and len(r) > 1]
+            below = [] if kind == "interactions" else inside
             assert errors.parts[i] == pytest.approx(max(0.0, found[q] - sum(below)))
 
 
@@ -356,26 +384,12 @@ def test_independent_rows_leave_the_one_way_model_and_the_run_says_so() -> None:
 
 
 def test_nothing_is_measured_that_the_model_has_no_room_for() -> None:
-    room = 2 * sum(DOMAIN.shape)
+    room = 100  # for the dependent pair from the second round on, and not for all of the workload
     nodes = {"inference": {"max_cells": room}, "privacy": {"epsilon": 5.0, "delta": 1e-5}}
     parts = tuple(dependent()[k::3] for k in range(3))
     outcome = finished(run(parts, nodes=nodes))
     cliques = outcome.strategy.capacity.cliques
     assert cliques and model_size(DOMAIN, cliques) <= room < model_size(DOMAIN, outcome.strategy.candidates.cliques)
-
-
-def test_sketches_that_are_whole_marginals_are_fitted_too() -> None:
-    held = server(dependent(), width=64)
-    whole = held.sketched.whole()
-    exact = dict(whole)
-    assert exact, "some pair must have no more cells than a sketch has entries"
-    for q, m in exact.items():
-        assert DOMAIN.size(q) <= held.strategy.width and np.allclose(m.values, count(dependent(), DOMAIN, [q])[0])
-    assert server(dependent(), sketch="signs").sketched.whole() == {}
-    some = next(iter(exact))
-    held.strategy.capacity.add([some])
-    taken = held.strategy.taken_from(whole, held.sketched, 1)
-    assert [m.clique for m in taken] == [some] and some not in whole
 
 
 def test_what_is_known_of_a_clique_adds_up_over_its_measurements() -> None:
@@ -407,6 +421,7 @@ def test_groups_follow_the_released_one_way_marginals() -> None:
 
 def test_candidates_are_those_that_the_options_sketch() -> None:
     nodes = {"workload": {"degree": 3, "size": 2, "seed": 1}}
+    nodes = {**nodes, "privacy": {"epsilon": 20.0, "delta": 1e-5}}
     for weights, sizes in (((1,), {2}), ((1, 1), {2, 3}), ((0, 1), {3})):
-        held = server(weights=weights, nodes=nodes)
+        held = server(dependent(), weights=weights, nodes=nodes)
         assert {len(q) for q in held.sketcher.cliques} == sizes

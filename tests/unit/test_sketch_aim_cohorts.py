@@ -141,7 +141,7 @@ def test_a_client_refuses_less_noise_than_planned(m: int) -> None:
         assert gaussian_rho(sigma, layout.sensitivity) == pytest.approx(planned.once)
     one_way = contract.planned(OneWay(), OneWay().layout(contract, ()))
     assert one_way is not None and one_way.once == pytest.approx(rho / m / 2)
-    weighed = Weighed(cliques=two, weights=[1, 1])
+    weighed = Weighed(shapes=[], cliques=two, weights=[1, 1])
     nothing = contract.planned(weighed, weighed.layout(contract, ()))
     assert nothing is not None and nothing.once == 0.0  # what the other schedule asks for is no part of this plan
     unbounded = SketchAimClient.Contract(config(m=None), DOMAIN)

@@ -11,23 +11,20 @@ import pytest
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.selection.sketches import (
-    Sketcher,
-    clique_key,
+from fedsyn.selection.groups import (
     equal_groups,
     group_counts,
     grouping_keys,
     grouping_of,
     pack_grouping,
-    splitmix64,
-    squared_distance,
     unpack_grouping,
 )
+from fedsyn.selection.sketches import Interactions, Sketcher, clique_key, splitmix64, squared_distance
 
 DOMAIN = Domain(("a", "b", "c", "d"), (7, 2, 12, 30))
 CLIQUES = (("a", "b"), ("c", "d"), ("a", "c", "d"))
 WEIGHTS = (1, 3, 2)
-KINDS = ("groups", "count", "signs")
+KINDS = ("interactions", "groups", "count", "signs")
 
 
 def table(rows: int = 400, seed: int = 0) -> np.ndarray:
@@ -40,15 +37,19 @@ def sketcher(kind: str, width: int = 10, seed: int = 5) -> Sketcher:
         name: np.bincount(table()[:, j], minlength=n)
         for j, (name, n) in enumerate(zip("abcd", DOMAIN.shape, strict=True))
     }
-    grouping = grouping_of(DOMAIN, CLIQUES, width, mass) if kind == "groups" else None
-    return Sketcher(DOMAIN, CLIQUES, kind, width, WEIGHTS, seed, grouping)
+    grouping = grouping_of(DOMAIN, CLIQUES, width, mass) if kind in ("groups", "interactions") else None
+    return (Interactions if kind == "interactions" else Sketcher)(DOMAIN, CLIQUES, kind, width, WEIGHTS, seed, grouping)
 
 
 def matrix(sketch: Sketcher, i: int, cells: np.ndarray | None = None) -> np.ndarray:
-    """(cells, k_q) rows of clique i's explicit integer matrix: sketches of unit marginals, times the row norm."""
+    """(cells, k_q) rows of clique i's explicit integer matrix: sketches of unit marginals, in the vector's unit."""
     size = DOMAIN.size(sketch.cliques[i])
     units = (np.arange(size) == cell for cell in (range(size) if cells is None else cells))
-    return np.stack([sketch.of_marginal(i, unit) for unit in units]) * sketch.row_norm
+    return np.stack([sketch.of_marginal(i, unit) for unit in units]) * multiple(sketch, i)
+
+
+def multiple(sketch: Sketcher, i: int) -> float:
+    return sketch.unit(i) / WEIGHTS[i]
 
 
 def scalar_splitmix64(key: int, steps: int) -> list[int]:
@@ -96,9 +97,10 @@ def test_tables_and_marginals_give_what_the_explicit_matrix_gives(kind, width):
     for i, marginal in enumerate(count(codes, DOMAIN, CLIQUES)):
         held = np.flatnonzero(marginal)
         explicit = marginal.ravel()[held] @ matrix(sketch, i, held)
+        unit = multiple(sketch, i)
         assert np.array_equal(vector[sketch.offsets[i] : sketch.offsets[i + 1]], np.rint(WEIGHTS[i] * explicit))
-        assert np.allclose(sketch.of_marginal(i, marginal), explicit / sketch.row_norm, rtol=1e-12, atol=1e-9)
-        assert np.allclose(parts[i], explicit / sketch.row_norm, rtol=1e-12, atol=1e-9)
+        assert np.allclose(sketch.of_marginal(i, marginal), explicit / unit, rtol=1e-12, atol=1e-9)
+        assert np.allclose(parts[i], explicit / unit, rtol=1e-12, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,9 +111,13 @@ def test_every_row_of_a_matrix_has_the_same_norm_and_so_every_table_row_moves_th
     sketch = sketcher(kind, width)
     for i in range(len(CLIQUES)):
         rows = matrix(sketch, i)
-        assert np.array_equal(rows, np.rint(rows)) and np.abs(rows).max() == 1
-        assert np.allclose((rows**2).sum(axis=1), sketch.row_norm**2)
-    assert sketch.sensitivity == pytest.approx(sketch.row_norm * math.sqrt(1 + 9 + 4))
+        assert np.allclose(rows, np.rint(rows), rtol=0, atol=1e-9)
+        assert kind == "interactions" or np.abs(rows).max() == 1
+        assert np.allclose((rows**2).sum(axis=1), sketch.row_norms[i] ** 2)
+        if kind == "interactions":  # half a group of two attributes' rows is at most what a count is
+            assert (rows**2).sum(axis=1).max() == pytest.approx(multiple(sketch, i) ** 2 * sketch.spread(i))
+    norms = [c * r for c, r in zip(WEIGHTS, sketch.row_norms, strict=True)]
+    assert sketch.sensitivity == pytest.approx(math.hypot(*norms))
     codes = table(20)
     for row in codes:
         moved = sketch.of_rows(row[None])
@@ -151,7 +157,7 @@ def test_few_rows_are_looked_up_together_with_the_same_result(rows, monkeypatch)
 
 
 def test_lengths_and_signs():
-    groups, counted, signs = (sketcher(kind, 10) for kind in KINDS)
+    groups, counted, signs = (sketcher(kind, 10) for kind in KINDS[1:])
     assert counted.lengths == (10, 10, 10) and signs.lengths == (10, 10, 10)
     assert groups.lengths == (10, 9, 8)  # 5 x 2, 3 x 3, 2 x 2 x 2
     assert sketcher("count", 14).lengths == (14, 14, 14) and sketcher("count", 15).lengths == (14, 15, 15)
@@ -253,7 +259,60 @@ def test_whatever_groups_a_server_names_a_row_moves_the_vector_by_the_sensitivit
         assert float(moved @ moved) == 1 + 9 + 4
 
 
+# Interactions --------------------------------------------------------------------------------------------------------
+
+
+def test_an_interaction_is_what_a_coarse_marginal_has_beyond_its_parts():
+    """The projection against an explicit one: onto the complement of all tensors that are constant along an axis."""
+    sketch, groups = sketcher("interactions", 12), sketcher("groups", 12)
+    rng = np.random.default_rng(0)
+    for i, clique in enumerate(CLIQUES):
+        shape = sketch.shapes[i]
+        axes = [np.arange(math.prod(shape)).reshape(shape).swapaxes(0, a).reshape(g, -1) for a, g in enumerate(shape)]
+        constant = []  # of each line along an axis, its indicator
+        for lines in axes:
+            for line in lines.T:
+                constant.append(np.isin(np.arange(math.prod(shape)), line).astype(float))
+        basis = np.linalg.svd(np.array(constant))[2]
+        explicit = basis[np.linalg.matrix_rank(np.array(constant)) :]
+        assert len(explicit) == sketch.noises(i) == math.prod(g - 1 for g in shape)
+        marginal = rng.random(DOMAIN.size(clique))
+        coarse = groups.of_marginal(i, marginal)
+        assert np.allclose(sketch.of_marginal(i, marginal), explicit.T @ (explicit @ coarse), atol=1e-12)
+
+
+def test_two_binary_attributes_have_a_quarter_of_the_sensitivity_and_one_noise():
+    domain = Domain(("a", "b", "c"), (2, 2, 2))
+    cliques = (("a", "b"), ("a", "b", "c"))
+    every = dict.fromkeys([("a", 2), ("b", 2), ("c", 2)], np.arange(2))
+    sketch = Interactions(domain, cliques, "interactions", 8, (1, 1), 0, every)
+    assert sketch.factors == (8, 8) and sketch.signed and sketch.magnitude == 8.0
+    assert [sketch.noises(i) for i in (0, 1)] == [1, 1]
+    assert [sketch.row_norms[i] / sketch.factors[i] for i in (0, 1)] == pytest.approx([0.5, math.sqrt(1 / 8)])
+    # Noise on the vector is left in one dimension of each sketch, with the standard deviation that `sigma_of` says.
+    noisy = np.random.default_rng(1).normal(0, 3.0, (20_000, sketch.length))
+    for i in (0, 1):
+        left = np.array([np.linalg.norm(sketch.split(z)[i]) for z in noisy])
+        # 20,000 squares of one normal: their mean has a standard deviation of 1%; 5% is five of them.
+        assert np.mean(left**2) == pytest.approx(sketch.sigma_of(i, 3.0) ** 2, rel=0.05)
+
+
+def test_whatever_groups_a_server_names_an_interaction_moves_by_its_sensitivity():
+    rng = np.random.default_rng(3)
+    packed = np.concatenate(
+        [rng.integers(0, groups, DOMAIN[name]) for name, groups in grouping_keys(DOMAIN, CLIQUES, 12)]
+    )
+    hostile = Interactions(
+        DOMAIN, CLIQUES, "interactions", 12, WEIGHTS, 0, unpack_grouping(packed, DOMAIN, CLIQUES, 12)
+    )
+    for row in table(20):
+        moved = hostile.of_rows(row[None])
+        assert math.sqrt(float(moved @ moved)) == pytest.approx(hostile.sensitivity, rel=1e-12)
+        assert np.abs(moved).max() <= hostile.magnitude
+
+
 def test_squared_distance_takes_off_the_noise_of_every_entry():
     assert squared_distance(np.array([3.0, -4.0]), 0.0) == 25.0
     assert squared_distance(np.array([3.0, -4.0]), 2.0) == 17.0
     assert squared_distance(np.zeros(3), 1.0) == -3.0
+    assert squared_distance(np.zeros(4), 1.0, 1) == -1.0

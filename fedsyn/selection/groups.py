@@ -1,0 +1,117 @@
+"""Groups of neighbouring values: what a coarse marginal of a clique counts.
+
+The number of groups of each attribute follows from public sizes (`group_counts`), where they are cut from released
+one-way marginals (`equal_groups`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ProtocolError
+
+Grouping = Mapping[tuple[str, int], npt.NDArray[np.integer]]
+
+
+@lru_cache(maxsize=4096)  # clients of a simulation that share a process ask for the same ones
+def group_counts(domain: Domain, clique: Clique, width: int) -> tuple[int, ...]:
+    """Groups per attribute whose product is at most `width`: the smallest one grows first, none beyond its values."""
+    sizes = domain.shape_of(clique)
+    groups = [1] * len(sizes)
+    while True:
+        options = [
+            (groups[j], j)
+            for j in range(len(sizes))
+            if groups[j] < sizes[j] and math.prod(groups) // groups[j] * (groups[j] + 1) <= width
+        ]
+        if not options:
+            return tuple(groups)
+        groups[min(options)[1]] += 1
+
+
+def equal_groups(mass: npt.NDArray[np.floating], groups: int) -> npt.NDArray[np.int64]:
+    """Cuts neighbouring values into groups of nearly equal mass: minimises the sum of the groups' squared masses.
+
+    Args:
+        mass: (n,) of each value; negative ones count as 0. No mass at all: all values count alike.
+        groups: how many, at least 1; n or more give every value a group of its own.
+
+    Returns:
+        (n,) non-decreasing group of each value, 0 to `groups` - 1, all of them in use.
+    """
+    n = len(mass)
+    if groups >= n:
+        return np.arange(n)
+    weight = np.maximum(np.asarray(mass, np.float64), 0.0)
+    # A little for every value, so that stretches without mass are shared out and the optimum is unique enough.
+    weight = weight / max(float(weight.sum()), 1e-300) + 1e-9
+    ends = np.concatenate([[0.0], np.cumsum(weight)])
+    square = np.where(np.arange(n + 1)[:, None] > np.arange(n + 1), (ends[:, None] - ends) ** 2, np.inf)
+    cost = np.full(n + 1, np.inf)
+    cost[0] = 0.0
+    starts = np.zeros((groups, n + 1), np.int64)
+    for g in range(groups):
+        total = square + cost  # (end, start)
+        starts[g] = total.argmin(axis=1)
+        cost = total.min(axis=1)
+    out = np.empty(n, np.int64)
+    end = n
+    for g in range(groups - 1, -1, -1):
+        start = int(starts[g, end])
+        out[start:end] = g
+        end = start
+    return out
+
+
+def grouping_of(
+    domain: Domain, cliques: Sequence[Clique], width: int, mass: Mapping[str, npt.NDArray[np.floating]]
+) -> dict[tuple[str, int], npt.NDArray[np.int64]]:
+    """The groups that sketches of these cliques need: (attribute, number of groups) -> group of each value.
+
+    Args:
+        domain: of the cliques.
+        cliques: to be sketched.
+        width: most buckets of a sketch.
+        mass: each attribute's one-way distribution, from released values.
+    """
+    return {(name, g): equal_groups(mass[name], g) for name, g in grouping_keys(domain, cliques, width)}
+
+
+def grouping_keys(domain: Domain, cliques: Sequence[Clique], width: int) -> list[tuple[str, int]]:
+    """The (attribute, number of groups) that sketches of these cliques need, in the order of their first use."""
+    return list(dict.fromkeys(key for q in cliques for key in zip(q, group_counts(domain, q, width), strict=True)))
+
+
+def pack_grouping(grouping: Grouping) -> npt.NDArray[np.uint16]:
+    """Groups as one array for a message, in the order of `grouping_keys`."""
+    return np.concatenate([np.zeros(0, np.uint16), *(np.asarray(g, np.uint16) for g in grouping.values())])
+
+
+def unpack_grouping(
+    packed: npt.NDArray[np.generic], domain: Domain, cliques: Sequence[Clique], width: int
+) -> dict[tuple[str, int], npt.NDArray[np.int64]]:
+    """Inverse of `pack_grouping` for a client, which does not trust it.
+
+    Whatever groups a server sends, one row falls into one bucket of each sketch: only their range is checked.
+
+    Raises:
+        ProtocolError: wrong length or type, or a group that does not exist.
+    """
+    keys = grouping_keys(domain, cliques, width)
+    flat = np.asarray(packed)
+    if flat.ndim != 1 or flat.dtype.kind not in "ui" or len(flat) != sum(domain[name] for name, _ in keys):
+        raise ProtocolError("the groups of the sketches do not fit the domain")
+    found, start = {}, 0
+    for name, groups in keys:
+        own = flat[start : start + domain[name]].astype(np.int64)
+        if len(own) and not 0 <= int(own.min()) <= int(own.max()) < groups:
+            raise ProtocolError("the groups of the sketches do not exist")
+        found[name, groups] = own
+        start += domain[name]
+    return found

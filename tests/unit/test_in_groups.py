@@ -1,0 +1,423 @@
+"""Counts of groups of values: sensitivity by brute force, fits that take them as they are, requests, whole runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from halves import asked
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from fedsyn.counting.groups import counts_in_groups, group_of_cells
+from fedsyn.counting.marginals import count
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.inference import EstimateConfig, Hierarchy, Measurement, Model, estimate
+from fedsyn.inference.calibrate import Calibrator
+from fedsyn.inference.junction_tree import build_tree
+from fedsyn.inference.measurements import merge
+from fedsyn.inference.seen import Seen
+from fedsyn.inference.shrinkage import of_measurements
+from fedsyn.inference.solvers import Problem
+from fedsyn.inference.triangulation import axes_of
+from fedsyn.plugins.clients.sketch_aim import SketchAimClient, Weighed
+from fedsyn.plugins.strategies.aim import Aim
+from fedsyn.plugins.strategies.sketch_aim import SketchAim
+from fedsyn.privacy import PrivacyBudget
+from fedsyn.protocol.joining import Participant
+from fedsyn.protocol.stored import Marginals
+from fedsyn.randomness import Randomness
+from fedsyn.selection.coarse import Coarse
+from fedsyn.selection.terms import Terms
+from fedsyn.testing.harness import Federation, config_of, execute, finished
+from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.requests import Summed
+
+TABLE = awkward_table("missing_values")
+DOMAIN = TABLE.schema.domain
+CODES = TABLE.encode()
+CLIENT = SketchAimClient(config_of("sketch_aim", 1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+CANDIDATES = CLIENT.contract.candidates.cliques
+
+SMALL = Domain(("a", "b", "c"), (4, 3, 2))
+GROUPS = (np.array([0, 0, 1, 1]), np.array([0, 1, 1]))
+TOTAL = 300.0
+
+
+@st.composite
+def some_groups(draw: st.DrawFn, domain: Domain, clique: tuple[str, ...]) -> tuple[np.ndarray, ...]:
+    """Any groups, neighbours or not, all of them in use."""
+    out = []
+    for name in clique:
+        drawn = draw(st.lists(st.integers(0, domain[name] - 1), min_size=domain[name], max_size=domain[name]))
+        out.append(np.unique(np.array(drawn), return_inverse=True)[1].reshape(-1))
+    return tuple(out)
+
+
+# Sensitivity ---------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[Weighed, Coarse]:
+    """A request for some candidates, repeated ones too, in any groups, with any weights."""
+    which = draw(st.lists(st.integers(0, len(CANDIDATES) - 1), min_size=1, max_size=4))
+    groups = [draw(some_groups(DOMAIN, CANDIDATES[i])) for i in which]
+    weights = draw(st.lists(st.integers(1, 16), min_size=len(which), max_size=len(which)))
+    coarse = Coarse.in_groups(DOMAIN, [CANDIDATES[i] for i in which], groups)
+    return Weighed(shapes=[list(s) for s in coarse.shapes], cliques=which, weights=weights), coarse
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests(), st.integers(0, len(CODES) - 1))
+def test_one_row_moves_weighed_groups_by_exactly_their_sensitivity(made: tuple[Weighed, Coarse], row: int) -> None:
+    """Tables that differ in any one row, whatever the groups; and what is sent is what it says."""
+    request, coarse = made
+    vectors = []
+    for rows in (CODES, np.delete(CODES, row, axis=0)):
+        client = SketchAimClient(CLIENT.config, Holder(0, rows, DOMAIN, "", Randomness(0)))
+        sent = client.measure(asked(client, request, [coarse.pack()]))
+        assert (np.diff(sent.cells) > 0).all() and sent.values.dtype == np.int64
+        vectors.append(sent.dense())
+    moved, layout = vectors[0] - vectors[1], sent.layout
+    assert (layout.count, layout.signed, layout.length) == (1, False, sum(coarse.lengths))
+    assert sqrt(float(moved @ moved)) == pytest.approx(layout.sensitivity, rel=1e-12)
+    assert np.abs(moved).max() <= layout.magnitude == max(request.weights)
+    parts = coarse.split(vectors[0])
+    for part, clique, groups, weight in zip(parts, coarse.cliques, coarse.groups, request.weights, strict=True):
+        fine = count(CODES, DOMAIN, [clique])[0]
+        index, length = group_of_cells(groups)
+        expected = np.bincount(index, fine.ravel(), length).astype(int)
+        assert np.array_equal(part.ravel(), weight * expected)
+        assert np.array_equal(counts_in_groups(fine, groups).ravel(), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(0, 49))
+def test_one_row_moves_a_score_of_groups_by_no_more_than_the_terms_say(data: st.DataObject, row: int) -> None:
+    cliques = [("a", "b"), ("b", "c"), ("a", "b", "c"), ("a", "b")]
+    groups = tuple(data.draw(st.none() | some_groups(SMALL, q)) for q in cliques)
+    rng = np.random.default_rng(row)
+    codes, p = rng.integers(0, SMALL.shape, (50, 3)), []
+    for q, own in zip(cliques, groups, strict=True):
+        fine = rng.dirichlet(np.ones(SMALL.size(q)))
+        index, length = group_of_cells(own or tuple(np.arange(n) for n in SMALL.shape_of(q)))
+        p.append(np.bincount(index, fine, length))
+    cells, weights = np.array([float(len(x)) for x in p]), np.array([1.0, 2.0, 3.0, 1.0])
+    terms = Terms.of("l1", cliques, p, weights, cells, sigma=2.0, size=50.0, rows=50, groups=groups)
+    before, after = (terms.scores(count(part, SMALL, cliques)) for part in (codes, np.delete(codes, row, axis=0)))
+    assert (np.abs(after - before) <= terms.weights * terms.scale).all() and terms.sensitivity == 3.0
+    for i, (q, own) in enumerate(zip(cliques, groups, strict=True)):
+        exact = count(codes, SMALL, [q])[0]
+        exact = exact if own is None else counts_in_groups(exact, own)
+        expected = weights[i] * (np.abs(exact.ravel() - 50.0 * p[i]).sum() - sqrt(2 / np.pi) * 2.0 * cells[i])
+        assert before[i] / terms.unit == pytest.approx(expected, abs=weights[i] * (cells[i] + 1) / terms.scale)
+
+
+# What a client takes -------------------------------------------------------------------------------------------------
+
+PAIR = next(i for i, q in enumerate(CANDIDATES) if len(q) == 2)
+WHOLE = Coarse.in_groups(DOMAIN, [CANDIDATES[PAIR]], [tuple(np.arange(n) for n in DOMAIN.shape_of(CANDIDATES[PAIR]))])
+
+
+@pytest.mark.parametrize(
+    ("changes", "arrays", "says"),
+    [
+        ({}, [], "does not bring the groups"),
+        ({}, [WHOLE.pack()] * 2, "or more than them"),
+        ({"shapes": []}, [WHOLE.pack()], "or more than them"),
+        ({}, [WHOLE.pack()[:-1]], "do not fit the domain"),
+        ({}, [WHOLE.pack().astype(float)], "do not fit the domain"),
+        ({}, [WHOLE.pack().reshape(1, -1)], "do not fit the domain"),
+        ({}, [WHOLE.pack() + np.uint16(1)], "do not exist"),
+        ({"shapes": [[1, 1]]}, [WHOLE.pack()], "do not exist"),
+        ({"shapes": [[10_000, 1]]}, [WHOLE.pack()], "do not exist"),
+        ({"shapes": [[1]]}, [WHOLE.pack()], "'shapes' must hold the groups"),
+        ({"shapes": [[1, 1], [1, 1]]}, [WHOLE.pack()], "'shapes' must hold the groups"),
+        ({"shapes": [[0, 1]]}, [WHOLE.pack()], "'shapes'"),
+        ({"shapes": [[True, 1]]}, [WHOLE.pack()], "'shapes'"),
+        ({"shapes": [], "cliques": [PAIR, PAIR], "weights": [1, 1]}, [], "'cliques' repeats an entry"),
+        ({"weights": [1, 1]}, [WHOLE.pack()], "one weight for each"),
+    ],
+)
+def test_a_client_refuses_malformed_groups_in_one_sentence(changes: Any, arrays: Any, says: str) -> None:
+    good = {"shapes": [list(WHOLE.shapes[0])], "cliques": [PAIR], "weights": [2]}
+    CLIENT.measure(asked(CLIENT, (Weighed, good), [WHOLE.pack()]))
+    with pytest.raises(ProtocolError, match=says) as refused:
+        CLIENT.measure(asked(CLIENT, (Weighed, {**good, **changes}), arrays))
+    assert "\n" not in str(refused.value) and len(str(refused.value)) <= 160
+
+
+def test_groups_of_very_many_values_survive_the_message() -> None:
+    domain = Domain(("a", "b"), (70_000, 2))
+    made = Coarse.in_groups(domain, [("a", "b")], [(np.arange(70_000), np.arange(2))])
+    again = Coarse.unpack(domain, [("a", "b")], [[70_000, 2]], made.pack())
+    assert np.array_equal(again.groups[0][0], np.arange(70_000)) and WHOLE.pack().dtype == np.uint16
+
+
+def test_a_store_refuses_groups_of_another_shape() -> None:
+    contract = CLIENT.contract
+    good = [list(range(n)) for n in DOMAIN.shape_of(CANDIDATES[PAIR])]
+    layout = Marginals(sigma=1.0, cliques=[PAIR], groups=[good]).layout(contract)
+    assert layout.shapes == (DOMAIN.shape_of(CANDIDATES[PAIR]),) and layout.sensitivity == 1.0
+    for bad in ([good[:1]], [good, good], [[good[0][:-1], good[1]]]):
+        with pytest.raises(ProtocolError, match="groups"):
+            Marginals(sigma=1.0, cliques=[PAIR], groups=bad).layout(contract)
+
+
+# Fits ----------------------------------------------------------------------------------------------------------------
+
+
+def joint() -> np.ndarray:
+    return np.random.default_rng(0).dirichlet(np.full(24, 0.7)).reshape(SMALL.shape)
+
+
+def marginal(p: np.ndarray, clique: tuple[str, ...]) -> np.ndarray:
+    return p.sum(axis=tuple(i for i, name in enumerate("abc") if name not in clique))
+
+
+def measured() -> list[Measurement]:
+    """One-way marginals, one of them also in two blocks, a pair in groups and another in cells."""
+    rng, p, out = np.random.default_rng(1), joint() * TOTAL, []
+    looks: list[tuple[tuple[str, ...], Any, float]] = [
+        (("a",), None, 5.0), (("b",), None, 5.0), (("c",), None, 5.0), (("a",), (np.array([0, 0, 1, 1]),), 2.0),
+        (("a", "b"), GROUPS, 4.0), (("b", "c"), None, 6.0), (("a", "b"), (GROUPS[0], np.arange(3)), 9.0),
+    ]  # fmt: skip
+    for clique, groups, sigma in looks:
+        exact = Measurement(clique, np.zeros(0), sigma, groups=groups).of_cells(marginal(p, clique))
+        out.append(Measurement(clique, exact + rng.normal(0, sigma, len(exact)), sigma, groups=groups))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("solver", "kappa"),
+    [
+        ("accelerated", 0.0),
+        ("accelerated", 20.0),
+        pytest.param("mirror_descent", 0.0, marks=pytest.mark.thorough),
+        pytest.param("mirror_descent", 20.0, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_fit_to_groups_is_the_minimum_over_all_tables(solver: str, kappa: float) -> None:
+    """Against a quasi-Newton method on the logarithms of all 24 cells."""
+    given = measured()
+    config = EstimateConfig(iterations=3000, tolerance=0.0, solver=solver)
+    prior = estimate(SMALL, [m for m in given if len(m.clique) == 1 and m.groups is None], total=TOTAL, config=config)
+    p0 = prior.project("abc").ravel() / TOTAL
+
+    def objective(p: np.ndarray) -> float:
+        table = TOTAL * p.reshape(SMALL.shape)
+        fit = sum(0.5 * np.sum(((m.of_cells(marginal(table, m.clique)) - m.values) / m.sigma) ** 2) for m in given)
+        return float(fit + kappa * np.sum(p * np.log(np.maximum(p, 1e-300) / p0)))
+
+    def loss(x: np.ndarray) -> float:
+        e = np.exp(x - x.max())
+        return objective(e / e.sum())
+
+    model = estimate(SMALL, given, total=TOTAL, config=config, prior=prior, shrinkage=kappa)
+    best = minimize(loss, np.log(p0), method="L-BFGS-B", options={"maxiter": 400, "maxfun": 10**5, "ftol": 1e-13})
+    assert objective(model.project("abc").ravel() / TOTAL) == pytest.approx(best.fun, rel=2e-4)
+    assert model.info is not None and model.info.loss + 0.0 == pytest.approx(
+        objective(model.project("abc").ravel() / TOTAL) - kappa * kl(model, p0), rel=1e-9
+    )
+
+
+def kl(model: Model, p0: np.ndarray) -> float:
+    p = model.project("abc").ravel() / TOTAL
+    return float(np.sum(p * np.log(p / p0)))
+
+
+def test_inside_a_group_cells_follow_the_one_way_marginals() -> None:
+    exact = joint() * TOTAL
+    ones = [Measurement((name,), marginal(exact, (name,)), 1e-3) for name in "abc"]
+    counts = Measurement(("a", "b"), np.zeros(0), 1e-3, groups=GROUPS).of_cells(marginal(exact, ("a", "b")))
+    coarse = Measurement(("b", "a"), counts.reshape(2, 2).T, 1e-3, groups=GROUPS[::-1])
+    config = EstimateConfig(iterations=3000, tolerance=0.0)
+    table = estimate(SMALL, [*ones, coarse], total=TOTAL, config=config).project(("a", "b"))
+    for g, h in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        block = table[np.ix_(GROUPS[0] == g, GROUPS[1] == h)]
+        assert block.sum() == pytest.approx(counts.reshape(2, 2)[g, h], rel=1e-3)
+        assert np.allclose(block, np.outer(block.sum(1), block.sum(0)) / block.sum(), rtol=1e-6)
+
+
+def test_measurements_of_groups_are_merged_by_their_groups() -> None:
+    axes, given = axes_of(SMALL), measured()
+    found = merge(axes, given)
+    assert len(found) == 7 and [m.index is None for m in found].count(False) == 3
+    again = merge(axes, given[::-1])
+    assert all(np.array_equal(x.values, y.values) and x.sigma == y.sigma for x, y in zip(found, again, strict=True))
+    own = tuple(np.arange(n) for n in (4, 3))
+    cells = Measurement(("a", "b"), np.ones((4, 3)), 1.0)
+    (one,) = merge(axes, [cells, replace(cells, values=3 * np.ones(12), groups=own)])
+    assert one.index is None and np.allclose(one.values, 2.0), "every value in a group of its own is no group"
+    with pytest.raises(ValueError, match="group for each value"):
+        merge(axes, [replace(cells, groups=(own[0], own[1][:-1]))])
+    with pytest.raises(ValueError, match="shape"):
+        merge(axes, [replace(cells, groups=GROUPS)])
+
+
+def test_a_group_of_impossible_cells_is_known_to_be_empty() -> None:
+    barred = np.zeros((4, 3), bool)
+    barred[:2, 1:] = True
+    barred[3, 0] = True
+    domain = Domain(SMALL.attributes, SMALL.shape, zeros=((("a", "b"), barred),))
+    (one,) = merge(axes_of(domain), [Measurement(("a", "b"), np.full((2, 2), 7.0), 1.0, groups=GROUPS)])
+    axes = axes_of(domain)
+    by_name = one.values if axes.rank["a"] < axes.rank["b"] else one.values.T
+    assert by_name.tolist() == [[7.0, 0.0], [7.0, 7.0]] and one.noisy == 3
+
+
+def test_the_pull_is_found_where_groups_see_it() -> None:
+    rows = np.random.default_rng(3).integers(0, SMALL.shape, (4000, 3))
+    rows[:, 1] = np.where(np.arange(4000) % 3 == 0, rows[:, 0] // 2, rows[:, 1])
+    table = count(rows, SMALL, [("a", "b")])[0].astype(float)
+    prior = estimate(SMALL, [Measurement((n,), count(rows, SMALL, [(n,)])[0] * 1.0, 1e-3) for n in "abc"])
+    fine = Measurement(("a", "b"), table, 1e-3)
+    coarse = Measurement(("a", "b"), fine.values, 1e-3, groups=GROUPS)
+    coarse = replace(coarse, values=coarse.of_cells(table))
+    p = prior.project(("a", "b")) / prior.total
+    seen = coarse.of_cells(p)
+    expected = (1 - (seen**2).sum()) / ((coarse.values / prior.total - seen) ** 2).sum()
+    assert of_measurements([coarse], prior) == pytest.approx(expected, rel=1e-3)
+
+
+# Hierarchies ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "ordered"), [(12, 12), (33, 32), (20, 20), (5, 5), (14, 0)])
+def test_a_hierarchys_blocks_are_groups(size: int, ordered: int) -> None:
+    tree = Hierarchy.binary(size, ordered)
+    counts = np.random.default_rng(size).integers(0, 9, size)
+    expected = np.split(tree.scaled(1.0).apply(counts), np.cumsum(tree.lengths)[:-1])
+    for groups, blocks, weight in zip(tree.groups(), expected, tree.scaled(1.0).weights, strict=True):
+        assert np.array_equal(np.bincount(groups, counts)[: len(blocks)] * weight, blocks)
+        assert groups.max() + 1 == len(blocks) + (0 if len(blocks) == size else size - tree.ordered)
+
+
+# Whole runs ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_planned_group_is_asked_for_counted_and_opened_as_such() -> None:
+    config = config_of("sketch_aim", 1)
+    strategy = SketchAim(config, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
+    strategy.clients = {0: Participant(0, 1, float(len(CODES)))}
+    strategy.estimate([Measurement((name,), count(CODES, DOMAIN, [(name,)])[0] * 1.0, 1e-3) for name in DOMAIN])
+    strategy.measured_in[PAIR] = 1
+    single = next(i for i, q in enumerate(CANDIDATES) if len(q) == 1)
+    request, sigma, coarse = strategy.asked({single: 1.0, PAIR: 4.0})
+    assert coarse is not None and [list(s) for s in coarse.shapes] == request.shapes
+    assert request.cliques == [single, PAIR] and request.weights == [8, 16] and sigma**2 == pytest.approx(320 / 5)
+    assert request.shapes[1] == strategy.resolutions.ladder(CANDIDATES[PAIR]).counts[1].tolist()
+    assert request.shapes[0] == [DOMAIN.size(CANDIDATES[single])] and request.shapes[1] != list(WHOLE.shapes[0])
+    sent = CLIENT.measure(asked(CLIENT, request, [coarse.pack()])).dense().astype(float)
+    one, pair = strategy.opened_weighed(Summed([sent], (sigma,), (0,)), request, coarse)
+    for found, weight in ((one, 8), (pair, 16)):
+        exact = count(CODES, DOMAIN, [found.clique])[0]
+        assert np.array_equal(found.values.ravel(), found.of_cells(exact)) and found.sigma == sigma / weight
+    cells, _, none = strategy.asked({single: 1.0})
+    assert none is None and cells.shapes == []
+
+
+def test_a_hierarchy_divides_the_budget_of_its_attribute() -> None:
+    domain = Domain(("age", "sex"), (20, 2), ordered={"age": 20})
+    config = config_of("sketch_aim", 1, {"ablation": {"one_way": "hierarchical"}})
+    strategy = SketchAim(config, domain, "", randomness=Randomness(0))
+    ones = {q: i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 1}
+    request, sigma, coarse = strategy.asked({ones["age",]: 3.0, ones["sex",]: 1.0})
+    assert coarse is not None and coarse.shapes == ((20,), (10,), (5,), (3,), (2,), (2,))
+    precisions = np.square(request.weights) / sigma**2
+    assert precisions.sum() == pytest.approx(4.0, rel=1e-12)
+    assert precisions / precisions[1] == pytest.approx([4, 1, 1, 1, 1, 8 / 3], rel=0.25)
+
+
+@pytest.mark.parametrize("one_way", ["flat", "hierarchical"])
+def test_a_run_in_groups_is_one_gaussian_mechanism_that_spends_the_budget(one_way: str) -> None:
+    nodes = {"workload": {"degree": 2, "size": None, "seed": 1}, "privacy": {"epsilon": 0.1, "delta": 1e-5}}
+    ablation = {"resolution": "noise", "one_way": one_way}
+    config = config_of("sketch_aim", 3, {"rounds": 3, "ablation": ablation}, **nodes)
+    many, mu = np.repeat(CODES, 24, axis=0), PrivacyBudget(0.1, 1e-5).mu
+    outcome = finished(execute(config, Federation(TABLE, (many[:200], many[200:500], many[500:]))))
+    measured = [r for r in outcome.strategy.ledger.releases if r.name == "measure"]
+    assert {r.mechanism for r in outcome.strategy.ledger.releases} == {"gaussian"} and measured
+    assert sum((r.sensitivity / r.sigma) ** 2 for r in measured) == pytest.approx(0.8 * mu**2, rel=1e-8)
+    assert outcome.strategy.ledger.spent == pytest.approx(mu**2, rel=1e-8)
+    asked_for = [e.envelope["params"] for e in outcome.tape.exchanges if e.envelope["request"] == "measure"]
+    assert any(params["shapes"] for params in asked_for)
+
+
+def test_aim_in_groups_spends_the_budget_and_measures_what_it_chose() -> None:
+    options = {"rounds": 4, "ablation": {"resolution": "noise"}}
+    outcome = finished(execute(config_of("aim", 1, options), Federation(TABLE, (CODES,))))
+    ledger = outcome.strategy.ledger
+    assert ledger.spent_rho == pytest.approx(PrivacyBudget(1.0, 1e-5).rho, rel=1e-9)
+    chosen = [r for r in ledger.releases if r.name == "select"]
+    assert len(chosen) == 4 and all(r.sensitivity <= max(outcome.strategy.candidates.weights) for r in chosen)
+    assert all(r.count == 1 and r.sensitivity == 1.0 for r in ledger.releases if r.name == "measure")
+
+
+def test_aim_with_a_hierarchy_pays_for_its_one_way_marginals_what_it_paid_without() -> None:
+    rng = np.random.default_rng(0)
+    frame = {"age": rng.integers(0, 32, 200), "bmi": rng.integers(0, 16, 200), "sex": rng.integers(0, 2, 200)}
+    domain = Domain(tuple(frame), (32, 16, 2), ordered={"age": 32, "bmi": 16})
+    config = config_of("aim", 1, {"ablation": {"one_way": "hierarchical"}})
+    strategy = Aim(config, domain, "", randomness=Randomness(0))
+    strategy.clients = {0: Participant(0, 1, 200.0)}
+    codes, steps = np.stack(list(frame.values()), axis=1), strategy.one_way(5.0)
+    asked_for, found = next(steps), []
+    for _ in range(2):
+        found.append(asked_for.request)
+        layout = asked_for.request.layout(strategy.contract)
+        own = layout.groups or (None,) * len(layout.cliques)
+        pairs = zip(count(codes, domain, layout.cliques), own, strict=True)
+        exact = [m if g is None else counts_in_groups(m, g) for m, g in pairs]
+        answer = Summed([part * 1.0 for part in exact], (asked_for.request.sigma,) * len(exact), (0,))
+        try:
+            asked_for = steps.send(answer)
+        except StopIteration as end:
+            measured = end.value
+    cells, blocks = found
+    assert [len(m.values) for m in measured] == [32, 16, 2, 16, 8, 4, 2, 8, 4, 2]
+    assert blocks.sigma == 2 * cells.sigma
+    assert 3 / cells.sigma**2 + 7 / blocks.sigma**2 == pytest.approx(3 / 25.0, rel=1e-12)
+    for m in measured:
+        assert np.array_equal(m.values, m.of_cells(count(codes, domain, [m.clique])[0]))
+
+
+def test_the_way_between_two_models_is_their_divergence_also_where_groups_are_seen() -> None:
+    axes, rng = axes_of(SMALL), np.random.default_rng(5)
+    mask = axes.mask(("a", "b"))
+    calibrator = Calibrator(build_tree(axes, [mask]), [mask], {})
+    index, length = group_of_cells(GROUPS if axes.rank["a"] < axes.rank["b"] else GROUPS[::-1])
+    seen = Seen([0, 12], [(0, index, length)])
+    problem = Problem(calibrator, np.full(length, 0.25), np.full(length, 3.0), 1.0, np.zeros(12), seen=seen)
+    old, new = rng.normal(size=(2, 12))
+    before = problem.residual(old)
+    cells, p = problem.reached(), calibrator.marginals.copy()
+    change = problem.residual(new) - before
+    q = calibrator.marginals
+    expected = float((q * np.log(q / p)).sum() + (p * np.log(p / q)).sum())
+    assert problem.travelled(new, old, change, cells) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_mbi_fits_groups_to_the_same_optimum() -> None:
+    pytest.importorskip("mbi")
+    given, loss = measured(), []
+    for engine in ("native", "mbi"):
+        model = estimate(
+            SMALL, given, total=TOTAL, config=EstimateConfig(engine=engine, iterations=2000, tolerance=0.0)
+        )
+        assert model.info is not None
+        loss.append(model.info.loss)
+    assert loss[1] == pytest.approx(loss[0], rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "node"), [("distaim", {"protocol": "mpc"}), ("fhaim", {"protocol": "fhe"})])
+def test_stores_that_cannot_add_up_cells_refuse_groups(name: str, node: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="resolution"):
+        config_of(name, 3, {"ablation": {"resolution": "noise"}}, aggregation={**node, "noise": "distributed"})
