@@ -15,7 +15,7 @@ PAIRS = [name for name in ORACLES if "pairs" in name]
 
 @dataclass(frozen=True)
 class Reached:
-    """Workload errors in one place, means over the seeds that all have; settings are the best of six, cell by cell.
+    """Workload errors in one place, means over the seeds that all have; settings are the best, cell by cell.
 
     Attributes:
         place: table, rows, epsilon.
