@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 from fedsyn.version import __version__
 
 if TYPE_CHECKING:
+    from fedsyn.analysis.combining import combine
+    from fedsyn.analysis.whole import analyse
     from fedsyn.config import RunConfig
     from fedsyn.front.running import RunResult, run
     from fedsyn.front.synthesizer import Synthesizer, load
@@ -41,7 +43,9 @@ __all__ = [
     "Schema",
     "Synthesizer",
     "__version__",
+    "analyse",
     "check_mechanism",
+    "combine",
     "load",
     "load_config",
     "load_model",
@@ -55,7 +59,9 @@ _MODULES = {
     "RunResult": "fedsyn.front.running",
     "Schema": "fedsyn.schema",
     "Synthesizer": "fedsyn.front.synthesizer",
+    "analyse": "fedsyn.analysis.whole",
     "check_mechanism": "fedsyn.testing",
+    "combine": "fedsyn.analysis.combining",
     "load": "fedsyn.front.synthesizer",
     "load_config": "fedsyn.loading",
     "load_model": "fedsyn.runs.directory",

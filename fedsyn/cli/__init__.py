@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from fedsyn import __version__
+from fedsyn.cli.analysing import analyse
 from fedsyn.cli.comparing import compare
 from fedsyn.cli.console import out_console, say_what_is_logged
 from fedsyn.cli.deploy import app as deploy_app
@@ -40,6 +41,7 @@ for command in (
     init,
     run,
     sample,
+    analyse,
     evaluate,
     compare,
     report,

@@ -24,7 +24,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.deploy",),
     ("fedsyn.sweep", "fedsyn.node"),
     ("fedsyn.runs",),
-    ("fedsyn.report", "fedsyn.loading"),
+    ("fedsyn.report", "fedsyn.loading", "fedsyn.analysis"),
     ("fedsyn.plugins.strategies", "fedsyn.plugins.partitioners"),
     ("fedsyn.plugins.clients",),
     ("fedsyn.protocol",),

@@ -1,0 +1,135 @@
+"""What is estimated in each table: coefficients of a linear or a logistic regression, or a column's means.
+
+An estimator is a small class with one method, so an analyst may hand over her own. Variances are sandwich estimates by
+default: the combining rule takes the variance of drawing a table's rows out again, so it must be right also where the
+regression is not the truth.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.errors import ConfigError, DataError, nearest
+
+Floats = npt.NDArray[np.float64]
+
+#: The extra that brings statsmodels and patsy.
+NEEDED = "formulas need statsmodels: pip install 'fedsyn[analysis]'"
+
+
+class Estimator(ABC):
+    """A model that is fitted to each table.
+
+    Attributes:
+        title: what it is called in a result.
+    """
+
+    title: str
+
+    @abstractmethod
+    def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
+        """Estimates and their variances in one table.
+
+        Args:
+            y: (n,) outcome.
+            X: (n, k) terms, of full rank.
+            names: of the k terms, for messages.
+
+        Returns:
+            (k,) estimates, (k,) variances: squared standard errors.
+
+        Raises:
+            DataError: this table has no such estimate.
+        """
+
+
+class Linear(Estimator):
+    """Ordinary least squares.
+
+    Args:
+        robust: standard errors that hold whatever the spread of the residuals (HC1); False: the textbook's.
+    """
+
+    title = "linear regression"
+
+    def __init__(self, robust: bool = True) -> None:
+        self.robust = robust
+
+    def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
+        fitted = _statsmodels().OLS(y, X).fit(cov_type="HC1" if self.robust else "nonrobust")
+        return np.asarray(fitted.params, np.float64), np.asarray(fitted.bse, np.float64) ** 2
+
+
+class Logit(Estimator):
+    """Logistic regression of an outcome of 0 and 1; coefficients are log odds ratios.
+
+    Args:
+        robust: sandwich standard errors (HC0); False: the textbook's.
+    """
+
+    title = "logistic regression"
+
+    def __init__(self, robust: bool = True) -> None:
+        self.robust = robust
+
+    def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
+        sm = _statsmodels()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                fitted = sm.Logit(y, X).fit(disp=0, cov_type="HC0" if self.robust else "nonrobust")
+            except (Warning, np.linalg.LinAlgError, sm.tools.sm_exceptions.PerfectSeparationError):
+                raise DataError(self._separated(y, X, names)) from None
+        return np.asarray(fitted.params, np.float64), np.asarray(fitted.bse, np.float64) ** 2
+
+    @staticmethod
+    def _separated(y: Floats, X: Floats, names: Sequence[str]) -> str:
+        """The sentence for a likelihood without a maximum, with the terms that alone explain it."""
+        marks = [i for i in range(X.shape[1]) if set(np.unique(X[:, i])) == {0.0, 1.0}]
+        alone = [names[i] for i in marks for part in [y[X[:, i] == 1.0]] if part.min() == part.max()]
+        of = f" ({', '.join(alone)} alone does)" if alone else ""
+        return (
+            f"the terms tell the outcome apart exactly{of}: a coefficient is infinite; leave out or merge rare values"
+        )
+
+
+class Means(Estimator):
+    """The mean of each column of X by itself: means, and proportions of marks of 0 and 1."""
+
+    title = "means and proportions"
+
+    def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
+        return X.mean(axis=0), X.var(axis=0, ddof=1) / len(X)
+
+
+#: The names that `model` may have, for a command line.
+ESTIMATORS: dict[str, type[Estimator]] = {"ols": Linear, "logit": Logit}
+
+
+def estimator_of(given: str | Estimator) -> Estimator:
+    """The estimator that was asked for.
+
+    Raises:
+        ConfigError: no such name.
+    """
+    if isinstance(given, Estimator):
+        return given
+    if given not in ESTIMATORS:
+        raise ConfigError(
+            f"model: unknown model {given!r}{nearest(str(given), ESTIMATORS)}; known: {', '.join(ESTIMATORS)}"
+        )
+    return ESTIMATORS[given]()
+
+
+def _statsmodels() -> Any:
+    try:
+        import statsmodels.api as sm
+    except ImportError:
+        raise ConfigError(NEEDED) from None
+    return sm

@@ -1,0 +1,128 @@
+"""The tables of an analysis: data frames, files, or the directory that `fedsyn sample --tables` made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsyn.analysis.combining import ONE_TABLE
+from fedsyn.errors import DataError, InputError
+from fedsyn.schema import Schema
+from fedsyn.schema.columns import CategoricalColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What `sample --tables` writes beside the tables.
+FACTS_FILE = "tables.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Several synthetic tables with what was released beside them.
+
+    Attributes:
+        frames: the tables, two or more.
+        real_rows: how many real rows the model stands for, as released; None where nobody said.
+        held: cliques of columns whose joint distribution was measured; None where nobody said.
+    """
+
+    frames: Sequence[pd.DataFrame]
+    real_rows: float | None = None
+    held: frozenset[frozenset[str]] | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Rows of a table / real rows; 1 where the latter are not known."""
+        if self.real_rows is None:
+            return 1.0
+        return sum(map(len, self.frames)) / len(self.frames) / self.real_rows
+
+    def holds(self, columns: Iterable[str]) -> bool:
+        """Whether the model was fitted to a measurement of these columns together; True where nobody said."""
+        wanted = frozenset(columns)
+        return self.held is None or len(wanted) < 2 or any(wanted <= clique for clique in self.held)
+
+
+def tables_of(given: Any) -> Tables:
+    """The tables that were given.
+
+    Args:
+        given: a directory made by `fedsyn sample RUN --tables M --out DIR`, or a list of DataFrames or of paths.
+
+    Raises:
+        InputError: one table only.
+        DataError: something else, or files that cannot be read.
+    """
+    import pandas as pd
+
+    if isinstance(given, Tables):
+        return given
+    if isinstance(given, str | Path):
+        return _of_path(Path(given))
+    if isinstance(given, pd.DataFrame):
+        raise InputError(ONE_TABLE)
+    if not isinstance(given, list | tuple) or not all(isinstance(one, pd.DataFrame | str | Path) for one in given):
+        raise DataError(f"expected a folder of tables, or a list of DataFrames or paths; found {type(given).__name__}")
+    return Tables(_checked([one if isinstance(one, pd.DataFrame) else _frame(Path(one), None) for one in given]))
+
+
+def _of_path(path: Path) -> Tables:
+    if path.is_file():
+        raise InputError(f"{path}: {ONE_TABLE}")
+    facts_file = path / FACTS_FILE
+    if not facts_file.is_file():
+        if (path / "model.npz").is_file():
+            raise DataError(
+                f"{path} is a run and holds one table; draw several from it: fedsyn sample {path} --tables 20 --out DIR"
+            )
+        raise DataError(f"{path} has no {FACTS_FILE}: give a folder made by fedsyn sample RUN --tables 20 --out DIR")
+    try:
+        facts = json.loads(facts_file.read_text(encoding="utf-8"))
+        names = [one["file"] if isinstance(one, dict) else str(one) for one in facts["tables"]]
+        real = facts.get("real_rows")
+        held = facts.get("held")
+        cliques = None if held is None else frozenset(frozenset(map(str, clique)) for clique in held)
+        real_rows = None if real is None else float(real)
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"{facts_file} cannot be read: draw the tables again") from None
+    file = path / "schema.yaml"
+    schema = Schema.load(file) if file.is_file() else None
+    frames = [_frame(path / name, schema) for name in names]
+    return Tables(_checked(frames), real_rows, cliques)
+
+
+def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
+    """A table; what the schema calls categories stays text, also where it looks like numbers."""
+    import pandas as pd
+
+    if not path.is_file():
+        raise DataError(f"no such table: {path}")
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pd.read_parquet(path)
+        text = {} if schema is None else {name: str for name, column in schema.columns.items() if _is_text(column)}
+        return pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
+    except (ValueError, OSError) as error:
+        raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _is_text(column: object) -> bool:
+    """Two values have no order to lose, and ordered ones may be numbers: the file says what they are."""
+    return isinstance(column, CategoricalColumn) and not column.ordered and column.size > 2
+
+
+def _checked(frames: Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
+    if len(frames) == 1:
+        raise InputError(ONE_TABLE)
+    if not frames:
+        raise DataError("no table was given")
+    for number, frame in enumerate(frames, 1):
+        if list(frame.columns) != list(frames[0].columns):
+            raise DataError(f"table {number} has other columns than table 1")
+        if not len(frame):
+            raise DataError(f"table {number} has no rows")
+    return frames

@@ -1,0 +1,95 @@
+"""`fedsyn.analyse`: one estimator in every table, put together, with what the reader must know beside it."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsyn.analysis.combining import Combined, combine
+from fedsyn.analysis.estimators import Estimator
+from fedsyn.analysis.formulas import Question, question_of
+from fedsyn.analysis.result import Analysis
+from fedsyn.analysis.tables import Tables, tables_of
+from fedsyn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+
+def analyse(
+    tables: str | Path | Sequence[pd.DataFrame | str | Path] | Tables,
+    formula: str,
+    model: str | Estimator | None = None,
+    *,
+    level: float = 0.95,
+) -> Analysis:
+    """Means, proportions or a regression from several synthetic tables, with intervals that know of the noise.
+
+    Args:
+        tables: the folder that `fedsyn sample RUN --tables 20 --out DIR` made, or a list of DataFrames or paths.
+        formula: "readmitted ~ age + ward" as in R (patsy), "age" or "mean(age)", "ward" or "proportion(ward)". A name
+            such as hours-per-week stands as it is.
+        model: "ols", "logit" or an `Estimator`; None: logistic for an outcome of two values, else linear.
+        level: of the intervals.
+
+    Returns:
+        A result that prints as a table; `to_frame()` has its figures.
+
+    Raises:
+        InputError: one table only (only a naive interval would be possible), an unknown column, a formula or table for
+            which there is no such estimate, or statsmodels is missing.
+    """
+    if not 0 < level < 1:
+        raise ConfigError(f"level: expected a probability between 0 and 1, such as 0.95, found {level!r}")
+    given = tables_of(tables)
+    question = question_of(formula, given, model)
+    combined = combine(*question.estimates(given.frames), ratio=given.ratio)
+    pairs, unheld = _not_held(question, given)
+    notes = [*_of_tables(given, combined), *_of_pairs(pairs)]
+    names = tuple(term.name for term in question.terms)
+    return Analysis(question.about, names, combined, level, unheld, tuple(notes))
+
+
+def _not_held(question: Question, tables: Tables) -> tuple[list[str], frozenset[str]]:
+    """What the model was not fitted to: groups of columns, and the terms whose estimates rest on them.
+
+    A term rests on its columns together with the outcome's, and on those of every other term, from which it is told
+    apart.
+    """
+    wanted: dict[frozenset[str], set[str]] = {}
+    for term in question.terms:
+        if term.columns:
+            wanted.setdefault(term.columns | question.outcome, set()).add(term.name)
+    for first, second in combinations([term for term in question.terms if term.columns], 2):
+        wanted.setdefault(first.columns | second.columns, set()).update((first.name, second.name))
+    missing = {columns: names for columns, names in wanted.items() if not tables.holds(columns)}
+    return [" × ".join(sorted(columns)) for columns in missing], frozenset().union(*missing.values())
+
+
+def _of_pairs(pairs: list[str]) -> list[str]:
+    if not pairs:
+        return []
+    return [
+        f"* The model holds no measurement of {', '.join(pairs)}: what the tables say of it follows from other "
+        "columns, and no interval here knows how far that is off."
+    ]
+
+
+def _of_tables(tables: Tables, combined: Combined) -> list[str]:
+    notes = []
+    if tables.real_rows is None:
+        notes.append(
+            "Honest only if each table comes from its own draw of the posterior (fedsyn sample RUN --tables 20 --out "
+            "DIR) and has as many rows as the real one: nothing beside these tables says so."
+        )
+    if np.mean((1 + 1 / combined.tables) * combined.between <= combined.within) > 0.5 and tables.ratio <= 1:
+        notes.append(
+            "The tables differ less from each other than the rows of one: they look like samples of ONE model, and "
+            "then these intervals are as narrow as those of rows without noise."
+        )
+    return notes

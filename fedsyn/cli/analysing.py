@@ -1,0 +1,31 @@
+"""`fedsyn analyse`: intervals from the tables that `fedsyn sample --tables` drew."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def analyse(
+    tables: Annotated[
+        Path, typer.Argument(help="Folder made by: fedsyn sample RUN --tables 20 --out DIR.", metavar="DIR")
+    ],
+    formula: Annotated[
+        str, typer.Argument(help="'readmitted ~ age + ward', 'mean(age)' or 'proportion(ward)'.", metavar="FORMULA")
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="ols or logit; default: logit for an outcome of two values.", metavar="NAME")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: every figure as JSON.")] = False,
+) -> None:
+    """Means, proportions and regressions with intervals that know of the noise. It costs no privacy."""
+    from fedsyn.analysis import analyse as analysed
+
+    found = analysed(tables, formula, model, level=level)
+    text = json.dumps(found.to_dict(), indent=1) if as_json else str(found)
+    sys.stdout.write(text + "\n")

@@ -1,0 +1,262 @@
+"""Combining rules, formulas, and what is said beside an interval."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm, t
+from typer.testing import CliRunner
+
+import fedsyn
+from fedsyn.analysis import Linear, Logit, combine
+from fedsyn.analysis.tables import Tables
+from fedsyn.cli import app
+from fedsyn.errors import ConfigError, DataError, InputError
+
+M = 20
+
+
+# The rules -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_variance_is_that_of_raghunathan_and_the_degrees_of_freedom_are_reiters() -> None:
+    q, v = np.array([1.0, 2.0, 4.0, 5.0]), np.array([0.5, 0.7, 0.6, 0.6])
+    found = combine(q, v, ratio=1e-9)
+    spread = 1.25 * q.var(ddof=1)
+    assert found.estimate == 3.0 and not found.floored
+    assert found.variance == pytest.approx(spread - 0.6)
+    assert found.df == pytest.approx(3 * (1 - 0.6 / spread) ** 2)
+    half = t.ppf(0.975, found.df) * np.sqrt(spread - 0.6)
+    assert found.interval() == (pytest.approx(3.0 - half), pytest.approx(3.0 + half))
+    assert found.naive(0.9)[1] == pytest.approx(1.0 + norm.ppf(0.95) * np.sqrt(0.5))
+
+
+def test_a_variance_below_that_of_the_real_rows_is_replaced() -> None:
+    same = np.full((5, 2), 3.0)
+    found = combine(same, np.full((5, 2), 0.4), ratio=0.5)
+    assert found.floored.all() and np.allclose(found.variance, 0.2)
+    assert np.isinf(found.df).all() and np.isfinite(found.interval()).all()
+
+
+def test_the_variance_is_right_on_average() -> None:
+    """Posterior variance W, rows' variance v: the mean of m estimates is off by W + (W + v) / m, and so is E[T].
+
+    k = 20,000 quantities: T has the variance 2 ((1 + 1/m)(W + v))^2 / (m - 1); five standard errors, one in 10^6.
+    """
+    rng, k, m, W, v = np.random.default_rng(1), 20_000, 10, 4.0, 1.0
+    found = combine(rng.normal(0, np.sqrt(W + v), (m, k)), np.full((m, k), v), ratio=1e-9)
+    raw = (1 + 1 / m) * found.between - found.within
+    error = 1.1 * (W + v) * np.sqrt(2 / (m - 1) / k)
+    assert abs(raw.mean() - (W + (W + v) / m)) < 5 * error
+
+
+def test_intervals_cover_exactly_where_tables_are_endless() -> None:
+    """With v = 0 it is a t interval with m - 1 degrees of freedom: 95% of 40,000 within five sd, once in 10^6 not."""
+    rng, k = np.random.default_rng(2), 40_000
+    centre = rng.normal(0, 1, k)  # where the posterior is, beside the truth 0
+    low, high = combine(centre + rng.normal(0, 1, (5, k)), np.zeros((5, k))).interval()
+    assert abs(((low < 0) & (high > 0)).mean() - 0.95) < 5 * np.sqrt(0.95 * 0.05 / k)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5, 3.0])  # variance of the privacy noise / that of the rows
+@pytest.mark.parametrize("ratio", [1.0, 5.0])
+def test_intervals_cover_with_tables_of_rows(noise: float, ratio: float) -> None:
+    """A t that matches two moments: never below 94.5%; above 96% where the floor of T binds.
+
+    40,000 quantities: five standard errors are 0.0055, so a rule at 95% fails once in 10^6.
+    """
+    rng, k = np.random.default_rng(3), 40_000
+    W, v = 1.0 + noise, 1.0 / ratio
+    estimates = rng.normal(0, np.sqrt(W), k) + rng.normal(0, np.sqrt(W + v), (M, k))
+    low, high = combine(estimates, np.full((M, k), v), ratio=ratio).interval()
+    share = ((low < 0) & (high > 0)).mean()
+    assert 0.9395 < share < (0.99 if noise < 1 else 0.965), share
+
+
+@pytest.mark.parametrize(
+    ("estimates", "variances", "said"),
+    [
+        ([1.0], [1.0], "naive interval only"),
+        ([1.0, 2.0], [1.0], "of shape"),
+        ([1.0, np.nan], [1.0, 1.0], "finite"),
+        ([1.0, 2.0], [1.0, -1.0], "not negative"),
+        ([], [], "finite"),
+    ],
+)
+def test_what_cannot_be_combined_is_said(estimates: list[float], variances: list[float], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        combine(estimates, variances)
+
+
+# Formulas ------------------------------------------------------------------------------------------------------------
+
+statsmodels = pytest.importorskip("statsmodels.api")
+
+
+def one(seed: int, n: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    age, ward = rng.integers(18, 95, n), rng.choice(["children", "heart", "surgery"], n)
+    hours = 3 * age + 5 * (ward == "heart") + rng.normal(0, 10, n)
+    back = np.where(rng.random(n) < 1 / (1 + np.exp(3 - 0.04 * age)), "yes", "no")
+    return pd.DataFrame(
+        {"age": age, "ward": ward, "hours-per-week": hours, "back": back, "back01": (back == "yes") * 1}
+    )
+
+
+@pytest.fixture(scope="module")
+def tables() -> list[pd.DataFrame]:
+    return [one(seed) for seed in range(4)]
+
+
+def test_linear_regression_is_statsmodels_own(tables: list[pd.DataFrame]) -> None:
+    found = fedsyn.analyse(tables, "hours-per-week ~ age + ward")
+    renamed = [frame.rename(columns={"hours-per-week": "hours"}) for frame in tables]
+    fits = [statsmodels.formula.ols("hours ~ age + ward", frame).fit(cov_type="HC1") for frame in renamed]
+    assert found.about == "linear regression of hours-per-week"
+    for name in ("Intercept", "age", "ward[T.heart]"):
+        own = combine([fit.params[name] for fit in fits], [fit.bse[name] ** 2 for fit in fits])
+        row = found.to_frame().loc[name]
+        assert (row.low, row.high) == (pytest.approx(own.interval()[0]), pytest.approx(own.interval()[1]))
+        assert row.naive_low == pytest.approx(own.naive()[0])
+
+
+@pytest.mark.parametrize("outcome", ["back", "back01"])
+def test_two_values_make_it_logistic(tables: list[pd.DataFrame], outcome: str) -> None:
+    found = fedsyn.analyse(tables, f"{outcome} ~ age")
+    fits = [statsmodels.formula.logit("back01 ~ age", frame).fit(disp=0) for frame in tables]
+    assert found.about.startswith("logistic regression")
+    assert found.combined.estimate == pytest.approx(np.mean([fit.params for fit in fits], axis=0))
+    linear = fedsyn.analyse(tables, f"{outcome} ~ age", "ols")
+    assert linear.about.startswith("linear") and linear.combined.estimate[1] < 0.02
+
+
+def test_means_and_proportions(tables: list[pd.DataFrame]) -> None:
+    age = fedsyn.analyse(tables, "mean(age)")
+    assert age.combined.within == pytest.approx(np.mean([frame.age.var() / len(frame) for frame in tables]))
+    ward = fedsyn.analyse(tables, "ward")
+    assert ward.terms == ("ward = children", "ward = heart", "ward = surgery")
+    assert ward.combined.estimate.sum() == pytest.approx(1.0)
+    assert fedsyn.analyse(tables, "proportion(back01)").terms == ("back01 = 0", "back01 = 1")
+
+
+def test_a_level_that_one_table_lacks_is_named(tables: list[pd.DataFrame]) -> None:
+    without = [tables[0], tables[1][tables[1].ward != "heart"]]
+    with pytest.raises(DataError, match=r"table 2 of 2: no row tells anything of ward\[T.heart\]"):
+        fedsyn.analyse(without, "age ~ ward")
+
+
+def test_rows_with_missing_values_are_left_out(tables: list[pd.DataFrame]) -> None:
+    holed = [frame.assign(age=frame.age.astype(float).where(frame.age < 80)) for frame in tables]
+    short = [frame[frame.age < 80] for frame in tables]
+    for formula in ("hours-per-week ~ age", "age"):
+        found = [fedsyn.analyse(given, formula).combined.estimate for given in (holed, short)]
+        assert found[0] == pytest.approx(found[1])
+
+
+def test_an_estimator_of_ones_own(tables: list[pd.DataFrame]) -> None:
+    textbook = fedsyn.analyse(tables, "back01 ~ age", Linear(robust=False))
+    fits = [statsmodels.formula.ols("back01 ~ age", frame).fit() for frame in tables]
+    assert textbook.combined.within == pytest.approx(np.mean([fit.bse**2 for fit in fits], axis=0))
+    assert Logit(robust=False).title == "logistic regression"
+
+
+@pytest.mark.parametrize(
+    ("formula", "model", "said"),
+    [
+        ("ward ~ age", None, "the outcome has 3 values"),
+        ("bakc ~ age", None, r"'bakc' is not a column \(did you mean 'back'\?\)"),
+        ("back ~ agee", None, "did you mean 'age'"),
+        ("wrad", None, "did you mean 'ward'"),
+        ("back ~ age +", None, "expected a noun"),
+        ("back ~ (age", None, "brackets or quotes"),
+        ("age ~ nowhere(ward)", None, "nowhere"),
+        ("mean(ward)", None, "no numbers"),
+        ("age", "ols", "no outcome"),
+        ("age ~ ward", "logit", "more than two values"),
+        ("age ~ ward", "lgit", "did you mean 'logit'"),
+        ("age ~ back + back01", None, "combination of the others"),
+        ("back ~ back01", None, "tell the outcome apart exactly"),
+    ],
+)
+def test_what_cannot_be_analysed_is_one_sentence(
+    tables: list[pd.DataFrame], formula: str, model: str | None, said: str
+) -> None:
+    with pytest.raises(InputError, match=said) as found:
+        fedsyn.analyse(tables, formula, model)
+    assert "\n" not in str(found.value)
+
+
+def test_a_naive_interval_never_stands_alone(tables: list[pd.DataFrame]) -> None:
+    for alone in (tables[0], tables[:1]):
+        with pytest.raises(InputError, match=r"naive interval only.*--tables 20"):
+            fedsyn.analyse(alone, "age")
+    lines = str(fedsyn.analyse(tables, "hours-per-week ~ age")).splitlines()
+    assert "honest 95%" in lines[2] and "naive 95%" in lines[2]
+
+
+def test_without_statsmodels_it_says_what_to_type(tables: list[pd.DataFrame], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "patsy", None)
+    with pytest.raises(ConfigError, match=r"pip install 'fedsyn\[analysis\]'"):
+        fedsyn.analyse(tables, "back ~ age")
+
+
+# What is said beside it ----------------------------------------------------------------------------------------------
+
+
+def test_terms_that_the_model_does_not_hold_are_marked(tables: list[pd.DataFrame]) -> None:
+    held = frozenset({frozenset({"hours-per-week", "age"}), frozenset({"age", "ward"})})
+    found = fedsyn.analyse(Tables(tables, 300.0, held), "hours-per-week ~ age + ward")
+    assert found.unheld == {"ward[T.heart]", "ward[T.surgery]"}
+    assert "no measurement of hours-per-week × ward" in " ".join(found.warnings)
+    assert "ward[T.heart] *" in str(found) and found.to_frame().held["age"]
+    both = Tables(tables, 300.0, frozenset({frozenset({"hours-per-week", "age", "ward"})}))
+    assert not fedsyn.analyse(both, "hours-per-week ~ age * ward").unheld
+    pairs = frozenset(map(frozenset, [("hours-per-week", "age"), ("age", "ward"), ("hours-per-week", "ward")]))
+    crossed = fedsyn.analyse(Tables(tables, 300.0, pairs), "hours-per-week ~ age * ward")
+    assert "age:ward[T.heart]" in crossed.unheld  # an interaction needs the three together
+
+
+def test_samples_of_one_model_are_noticed() -> None:
+    same = [one(0)] * 5
+    assert "samples of ONE model" in str(fedsyn.analyse(same, "ward"))
+
+
+def test_a_folder_of_tables(tables: list[pd.DataFrame], tmp_path: Path) -> None:
+    for number, frame in enumerate(tables, 1):
+        frame.to_csv(tmp_path / f"table_{number:02d}.csv", index=False)
+    facts = {
+        "tables": [{"file": f"table_{number:02d}.csv"} for number in range(1, 5)],
+        "real_rows": 150.0,
+        "held": [["age", "back"]],
+    }
+    (tmp_path / "tables.json").write_text(json.dumps(facts))
+    found = fedsyn.analyse(tmp_path, "back ~ age")
+    expected = fedsyn.analyse(Tables(tables, 150.0), "back ~ age")
+    assert np.array_equal(found.combined.variance, expected.combined.variance) and not found.unheld
+    shown = CliRunner().invoke(app, ["analyse", str(tmp_path), "back ~ age"])
+    assert shown.exit_code == 0 and shown.stdout == f"{found}\n"
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    data = json.loads(CliRunner().invoke(app, ["analyse", str(tmp_path), "back ~ age", "--json"]).stdout)
+    assert data["terms"][1]["term"] == "age" and data["terms"][1]["low"] == found.to_frame().low["age"]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [({}, "has no tables.json"), ({"model.npz": ""}, "--tables 20"), ({"tables.json": "{"}, "draw the tables again")],
+)
+def test_a_folder_of_something_else(tmp_path: Path, files: dict[str, str], said: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=said):
+        fedsyn.analyse(tmp_path, "age")
+
+
+def test_a_result_has_eighty_columns(tables: list[pd.DataFrame]) -> None:
+    long = {"age": "a_column_with_a_name_that_nobody_would_like_to_type_twice", "hours-per-week": "hours"}
+    found = fedsyn.analyse([frame.rename(columns=long) for frame in tables], f"hours ~ {long['age']} * ward")
+    assert max(map(len, str(found).splitlines())) <= 80
