@@ -5,10 +5,8 @@ python experiments/default_workload/choose.py [RUNS]    # the folder of check.py
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
@@ -42,9 +40,8 @@ def main() -> int:
     results = load_results(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/default_workload"))
     by_table: dict[str, dict[str, Summary]] = {}
     for one in results.summaries:
-        table, workload = _mapping(one.axes["data"])["source"], json.dumps(_mapping(one.axes["workload"]))
         if one.done:
-            by_table.setdefault(table, {})[workload] = one
+            by_table.setdefault(str(one.axes["data.source"]), {})[_name(one)] = one
     workloads = list(dict.fromkeys(name for found in by_table.values() for name in found))
     print(f"| side | table | workload | {' | '.join(CRITERIA)} | mean |\n{'|---' * (4 + len(CRITERIA))}|")
     for side in ("tuning", "judging"):
@@ -59,8 +56,9 @@ def main() -> int:
     return 0
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    return dict(json.loads(value) if isinstance(value, str) else value)
+def _name(one: Summary) -> str:
+    size, degree = one.axes["workload.size"], one.axes["workload.degree"]
+    return f"{'all' if size is None else size} of {degree}"
 
 
 if __name__ == "__main__":
