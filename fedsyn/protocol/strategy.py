@@ -20,6 +20,7 @@ from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.fitting import estimate_config
 from fedsyn.inference.shrinkage import of_measurements
+from fedsyn.inference.smoothing import least_shares, smoothed
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.driving import Driver, Steps
 from fedsyn.protocol.joining import Participant
@@ -38,6 +39,7 @@ class MechanismStrategy(Driver):
         Client: its client half, whose contract (options, accountant, requests, statement) this half works under.
         until_noise: whether its fits end when the noise explains what is left, unless the run's `inference` says.
         shrinks: whether they are pulled towards the independent model, unless the run's `inference` says.
+        smooths: whether the last model is kept away from probability zero, unless the run's `inference` says.
 
     Args:
         config: the run's configuration.
@@ -52,6 +54,7 @@ class MechanismStrategy(Driver):
     Client: ClassVar[type[TableClient]]
     until_noise: ClassVar[bool] = False
     shrinks: ClassVar[bool] = False
+    smooths: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class MechanismStrategy(Driver):
         self.candidates = contract.candidates
         self.capacity = Capacity(domain, config.inference)
         self.model: Model | None = None
+        self._fitted_to: Sequence[Measurement] = ()
 
     # What a mechanism defines ----------------------------------------------------------------------------------------
 
@@ -115,6 +119,7 @@ class MechanismStrategy(Driver):
         """
         if not measurements:
             return
+        self._fitted_to = tuple(measurements)
         node, own = self.config.inference, self.options
         name = "final_iterations" if last else "iterations"
         iterations = getattr(node, name) or getattr(own, name, EstimateConfig.iterations)
@@ -153,6 +158,14 @@ class MechanismStrategy(Driver):
             return prior, float(asked)
         return prior, of_measurements(measurements, prior) if pseudo_records is None else pseudo_records
 
+    def smooth(self) -> None:
+        """Keeps possible rows away from probability zero in what is handed on (`fedsyn.inference.smoothing`)."""
+        asked = self.config.inference.smoothing
+        if not (self.smooths if asked is None else asked) or not self._fitted_to or not isinstance(self.model, Model):
+            return
+        with self.timed("estimate"):
+            self.model = smoothed(self.model, least_shares(self.domain, self._fitted_to, self.total))
+
     # Driving ----------------------------------------------------------------------------------------------------------
 
     def start(
@@ -176,6 +189,7 @@ class MechanismStrategy(Driver):
             else:
                 self.announce(0.0)
             self.drive(self.protocol(), grid, timeout)
+            self.smooth()
         finally:
             for kept in self.kept:
                 kept.close()
