@@ -8,7 +8,7 @@ answer back into the generator. A reply that is late, missing or malformed costs
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, ClassVar
 
 from fedsyn.config import RunConfig
@@ -73,7 +73,8 @@ class MechanismStrategy(Driver):
         self.candidates = contract.candidates
         self.capacity = Capacity(domain, config.inference)
         self.model: Model | None = None
-        self._fitted_to: Sequence[Measurement] = ()
+        self.measured: tuple[Measurement, ...] = ()  # what it was fitted to
+        self.afterwards: Callable[[], Steps] | None = None  # what the clients are asked once there is a model
 
     # What a mechanism defines ----------------------------------------------------------------------------------------
 
@@ -98,7 +99,8 @@ class MechanismStrategy(Driver):
             return []
         factor = self.expansion(sums)
         triples = zip(cliques, sums.arrays, sums.sigmas, strict=True)
-        return [Measurement(clique, values * factor, sigma * factor) for clique, values, sigma in triples]
+        share = min(1.0, 1.0 / factor)
+        return [Measurement(q, values * factor, sigma * factor, share=share) for q, values, sigma in triples]
 
     def selected(self, cliques: Iterable[Clique]) -> None:
         """Puts the chosen cliques into the round's record."""
@@ -119,7 +121,7 @@ class MechanismStrategy(Driver):
         """
         if not measurements:
             return
-        self._fitted_to = tuple(measurements)
+        self.measured = tuple(measurements)
         node, own = self.config.inference, self.options
         name = "final_iterations" if last else "iterations"
         iterations = getattr(node, name) or getattr(own, name, EstimateConfig.iterations)
@@ -161,10 +163,10 @@ class MechanismStrategy(Driver):
     def smooth(self) -> None:
         """Keeps possible rows away from probability zero in what is handed on (`fedsyn.inference.smoothing`)."""
         asked = self.config.inference.smoothing
-        if not (self.smooths if asked is None else asked) or not self._fitted_to or not isinstance(self.model, Model):
+        if not (self.smooths if asked is None else asked) or not self.measured or not isinstance(self.model, Model):
             return
         with self.timed("estimate"):
-            self.model = smoothed(self.model, least_shares(self.domain, self._fitted_to, self.total))
+            self.model = smoothed(self.model, least_shares(self.domain, self.measured, self.total))
 
     # Driving ----------------------------------------------------------------------------------------------------------
 
@@ -190,6 +192,9 @@ class MechanismStrategy(Driver):
                 self.announce(0.0)
             self.drive(self.protocol(), grid, timeout)
             self.smooth()
+            if self.afterwards is not None and self.model is not None:
+                self.begin_round(self.round + 1)
+                self.drive(self.afterwards(), grid, timeout)
         finally:
             for kept in self.kept:
                 kept.close()
