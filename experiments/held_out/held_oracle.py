@@ -105,7 +105,7 @@ class Oracle(SketchAim):
     def counted(self, plan: Mapping[int, float]) -> list[Measurement]:
         """The plan's marginals, in cells or groups as sketch_aim measures them, with Gaussian noise."""
         found = []
-        for i, groups, known in (look for i, precision in plan.items() for look in self.looks(i, precision)):
+        for i, groups, known in (look for one, given in plan.items() for look in self.looks(one, given)):
             clique = self.candidates.cliques[i]
             shape = self.domain.shape_of(clique) if groups is None else tuple(int(g.max()) + 1 for g in groups)
             empty = Measurement(clique, np.zeros(shape), known**-0.5, groups=groups)
