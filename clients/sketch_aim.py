@@ -66,6 +66,7 @@ class SketchAimAblation(Node):
         resolution: of what is measured: 'noise', in as many groups of values as its noise allows; or all 'cells'.
         one_way: of what the plan buys of them: 'hierarchical', numeric attributes of a dozen values and more also in
             blocks of 2, 4, 8, ... values (`fedsyn.inference.hierarchy`); 'flat': cells only.
+        room: where the model is full, a plan by gain for room is weighed against the plan by gain alone.
     """
 
     sketch: Literal["interactions", "groups", "count", "signs"] = "interactions"
@@ -74,6 +75,7 @@ class SketchAimAblation(Node):
     even: bool = False
     resolution: Literal["noise", "cells"] = "noise"
     one_way: Literal["hierarchical", "flat"] = "flat"
+    room: bool = True
 
     @property
     def is_grouped(self) -> bool:

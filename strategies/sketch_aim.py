@@ -44,6 +44,8 @@ from fedsyn.wire.requests import Sum, Summed
 _EVEN = 20
 # Of runs on independent attributes, those that may take noise for an association.
 _CHANCE = 0.05
+#: Trees of so many times the cells that a run's record compares with its own, where that is full.
+LARGER = (2, 8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,9 +252,8 @@ class SketchAim(ByCohorts, InGroups):
         errors = self.errors(sketched, measurements, ModelView(self.model))
         inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share)
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
-        refused: list[int] = []
-        new = self.planner.new(errors, eligible, self.taking(share, refused), left + sum(errors.noisy.values()))
-        self.say(new, refused, t)
+        new = self.chosen(errors, eligible, share, left + sum(errors.noisy.values()))
+        self.say(new, t)
         if self.options.ablation.even:
             new = new[: -(-_EVEN // self.options.rounds)]
             self.capacity.add([cliques[i] for i in new])
@@ -283,12 +284,38 @@ class SketchAim(ByCohorts, InGroups):
         errors = Errors(errors.parts, errors.support, dict.fromkeys(ones, 0.0))
         for i, known in self.planner.precisions(errors, [], mu2).items():
             errors.parts[i] = 2.0 / pi * errors.support(i) ** 2 / known
-        fits, refused = self.capacity.test(), list[int]()
+        fits = self.capacity.test()
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and fits(q)] if sketched.shows(view) else []
-        new = self.planner.new(errors, eligible, self.taking(1.0, refused), mu2)
-        self.say(new, refused, self.options.rounds)
+        new = self.chosen(errors, eligible, 1.0, mu2)
+        self.say(new, self.options.rounds)
         self.capacity.add([cliques[i] for i in new])
         return self.planner.precisions(errors, new, mu2)
+
+    def chosen(self, errors: Errors, eligible: Sequence[int], share: float, budget: float) -> list[int]:
+        """The plan's new cliques. The tree is a budget, too: where it is full, room counts.
+
+        Then a second plan takes first what gains most for its cells, and of both that with the smaller predicted error
+        stands. If that share is the whole tree, the record says what a larger one would be worth.
+        """
+        domain, cliques, refused = self.domain, self.candidates.cliques, list[int]()
+        plan = self.planner.best(errors, eligible, self.taking(share, refused), budget)
+        if refused and self.options.ablation.room:
+            cells = np.array([domain.size(q) for q in cliques], np.float64)
+            plans = [plan, self.planner.best(errors, eligible, self.taking(share, []), budget, cells)]
+            plan = min(plans, key=lambda own: own.error)
+        if refused and share == 1.0:
+            inside = contained_in(self.capacity.cliques)
+            every = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q)]
+            larger = [self.planner.best(errors, every, self.taking(k, []), budget).error for k in LARGER]
+            said = ", ".join(
+                f"{1.0 - own / plan.error:.0%} less with {k} times" for k, own in zip(LARGER, larger, strict=True)
+            )
+            self.record.notes.append(
+                f"{len(refused)} cliques promised a gain and would make the model larger than inference.max_cells or "
+                f"max_pass_cost allow; predicted error {said} as much of both"
+            )
+        errors.steps.update(plan.steps)
+        return plan.cliques
 
     def taking(self, share: float, refused: list[int]) -> Callable[[int], bool]:
         """A test that takes a clique into a tree of the plan's own if it has room, and notes those that it has not."""
@@ -304,16 +331,10 @@ class SketchAim(ByCohorts, InGroups):
 
         return fits
 
-    def say(self, new: Sequence[int], refused: Sequence[int], t: int) -> None:
+    def say(self, new: Sequence[int], t: int) -> None:
         """Puts into the round's record what a reader of the table should know of the plan."""
-        last = t == self.options.rounds
-        if not new and not self.capacity.cliques and last:
+        if not new and not self.capacity.cliques and t == self.options.rounds:
             self.record.notes.append("no clique promised more than its noise: the table has one-way marginals alone")
-        if refused and last:
-            self.record.notes.append(
-                f"{len(refused)} cliques promised a gain and would make the model larger than inference.max_cells or "
-                "max_pass_cost allow"
-            )
 
     # What was measured ------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ marginals).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from math import pi, sqrt
@@ -96,6 +96,21 @@ class Errors:
         return min(float(self.ladder(i).carried[self.steps[i]]), self.support(i))
 
 
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is to be measured in all.
+
+    Attributes:
+        cliques: the new ones, the most useful first.
+        error: predicted: what is missed and what noise adds, weighted over the queries, in records.
+        steps: of the cliques that are measured in groups, where on its ladder each is.
+    """
+
+    cliques: list[int]
+    error: float
+    steps: dict[int, int]
+
+
 class Planner:
     """Plans for one workload.
 
@@ -173,7 +188,20 @@ class Planner:
         return float(net[step]), step if step + 1 < len(net) else None
 
     def new(self, errors: Errors, eligible: Iterable[int], fits: Callable[[int], bool], budget: float) -> list[int]:
-        """The cliques to be measured in all, the most useful first; none where noise would do more harm than good.
+        """The cliques of `best`; its steps are kept in the errors."""
+        plan = self.best(errors, eligible, fits, budget)
+        errors.steps.update(plan.steps)
+        return plan.cliques
+
+    def best(
+        self,
+        errors: Errors,
+        eligible: Iterable[int],
+        fits: Callable[[int], bool],
+        budget: float,
+        cells: Floats | None = None,
+    ) -> Plan:
+        """The most useful cliques first, as long as they gain; none where noise would do more harm than good.
 
         The noise of all measurements together is (sum of shares)^(3/2) / sqrt(budget): a clique adds to it what it
         takes away from the others. The supports, which take long to compute for large cliques, are asked for those
@@ -184,8 +212,12 @@ class Planner:
             eligible: candidates that are in no measured clique and that the model could take.
             fits: whether the model takes one more beside those chosen before; asked once for each that is best.
             budget: 1/sigma^2 that all measurements of the run share, spent or not.
+            cells: (m,) what room each candidate takes, where that is scarce: the first is then the one that gains most
+                for its room, as in a knapsack. None: the one that gains most.
         """
-        parts, chosen = errors.parts.copy(), []
+        errors = replace(errors, steps=dict(errors.steps))
+        parts, chosen = errors.parts.copy(), list[int]()
+        room = np.ones(len(parts)) if cells is None else cells
         open_ = np.zeros(len(parts), bool)
         open_[list(eligible)] = True
         total = sum(self.share(i, errors) for i in errors.noisy)
@@ -193,12 +225,12 @@ class Planner:
             gains = np.where(open_, self.removed(parts), 0.0)
             missed = np.sqrt(self.inside(np.where(self.single, 0.0, parts)))
             best, clique, step = 0.0, -1, None
-            for i in np.argsort(-gains, kind="stable"):
-                if gains[i] <= best:
+            for i in np.argsort(-gains / room, kind="stable"):
+                if gains[i] / room[i] <= best:
                     break
                 net, at = self.offer(int(i), float(gains[i]), float(missed[i]), total, budget, errors)
-                if net > best:
-                    best, clique, step = net, int(i), at
+                if net / room[i] > best:
+                    best, clique, step = net / float(room[i]), int(i), at
             if clique < 0:
                 break
             open_[clique] = False
@@ -211,7 +243,8 @@ class Planner:
                 total += self.share(clique, errors)
                 inside = self._part[self._whole == clique]
                 parts[inside] *= np.where(self.single[inside], 1.0, left)
-        return chosen
+        overlooked = float(self.weights @ np.sqrt(self.inside(np.where(self.single, 0.0, parts))[self.queries]))
+        return Plan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps)
 
     def precisions(self, errors: Errors, chosen: Sequence[int], left: float) -> dict[int, float]:
         """1/sigma^2 for each new clique and each measured one, one-way marginals too: all that is left."""
@@ -228,4 +261,4 @@ def _inside(clique: Clique) -> Iterator[Clique]:
         yield from combinations(clique, k)
 
 
-__all__ = ["SURVIVING", "Errors", "Planner", "above_floors", "shrunk"]
+__all__ = ["SURVIVING", "Errors", "Plan", "Planner", "above_floors", "shrunk"]

@@ -13,7 +13,7 @@ from scipy.integrate import quad
 from fedsyn.counting.candidates import Candidates
 from fedsyn.counting.workload import Workload, random_kway
 from fedsyn.domain import Domain
-from fedsyn.selection.planning import SURVIVING, Errors, Planner, above_floors, shrunk
+from fedsyn.selection.planning import SURVIVING, Errors, Plan, Planner, above_floors, shrunk
 
 DOMAIN = Domain(tuple("abcdef"), (2, 3, 4, 5, 6, 7))
 TRIPLES = random_kway(DOMAIN, 3, 7, np.random.default_rng(3))
@@ -87,13 +87,14 @@ def test_squared_distances_are_posterior_means() -> None:
     assert np.isfinite(shrunk(np.array([-1e9, 1e9]), np.array([1.0, 1e8]))).all()
 
 
+@pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("workload", [TRIPLES, WEIGHED])
-def test_the_choice_is_greedy_in_what_is_removed_less_what_is_added(workload: Workload, seed: int) -> None:
+def test_the_choice_is_greedy_in_what_is_removed_less_what_is_added(workload: Workload, seed: int, dense: bool) -> None:
     """Against a plain evaluation of every candidate in every step, all supports known."""
     plan = planner(workload)
     errors, cliques = errors_of(plan, seed), plan.candidates.cliques
-    budget, taken = 40.0, seed + 1
+    budget, taken = 2.0 if dense else 40.0, seed + 1
     eligible = [i for i, q in enumerate(cliques) if len(q) > 1]
 
     def cost(chosen: list[int]) -> float:
@@ -104,7 +105,7 @@ def test_the_choice_is_greedy_in_what_is_removed_less_what_is_added(workload: Wo
     parts, expected, open_ = errors.parts.copy(), [], list(eligible)
     while open_:
         net = {i: plan.removed(parts)[i] - (cost([*expected, i]) - cost(expected)) for i in open_}
-        best = max(open_, key=lambda i: net[i])
+        best = max(open_, key=lambda i: net[i] / (DOMAIN.size(cliques[i]) if dense else 1))
         if net[best] <= 0:
             break
         open_.remove(best)
@@ -119,7 +120,10 @@ def test_the_choice_is_greedy_in_what_is_removed_less_what_is_added(workload: Wo
         room[0] -= 1
         return room[0] >= 0
 
-    assert plan.new(errors, eligible, fits, budget) == expected and expected
+    cells = np.array([float(DOMAIN.size(q)) for q in cliques]) if dense else None
+    assert plan.best(errors, eligible, fits, budget, cells).cliques == expected and expected
+    room = [taken]
+    assert dense or plan.new(errors, eligible, fits, budget) == expected
 
 
 def test_nothing_is_chosen_where_noise_is_more_than_what_there_is() -> None:
@@ -134,3 +138,43 @@ def test_precisions_spend_what_is_left() -> None:
     found = plan.precisions(errors, chosen, 5.0)
     assert sum(found.values()) == pytest.approx(5.0) and set(found) <= {*chosen, *errors.noisy}
     assert set(chosen) <= set(found)
+
+
+def knapsack(room: int | None, dense: bool) -> tuple[Planner, Errors, Plan]:
+    """Every pair is a query; cf misses most, and ab, ac, bc nearly as much in a fraction of its cells."""
+    pairs = (("a", "b"), ("a", "c"), ("b", "c"), ("c", "f"))
+    plan = planner(Workload(pairs, (1.0,) * 4))
+    cliques = plan.candidates.cliques
+    missed = {("c", "f"): 1000.0, ("a", "b"): 900.0, ("a", "c"): 800.0, ("b", "c"): 700.0}
+    parts = np.array([missed.get(q, 1.0) ** 2 for q in cliques])
+    noisy = {i: 1.0 for i, q in enumerate(cliques) if len(q) == 1}
+    errors = Errors(parts, lambda i: float(DOMAIN.size(cliques[i])), noisy)
+    left = [np.inf if room is None else room]
+
+    def fits(i: int) -> bool:
+        left[0] -= DOMAIN.size(cliques[i])
+        if left[0] < 0:
+            left[0] += DOMAIN.size(cliques[i])
+            return False
+        return True
+
+    cells = np.array([float(DOMAIN.size(q)) for q in cliques]) if dense else None
+    pair = [i for i, q in enumerate(cliques) if len(q) == 2]
+    return plan, errors, plan.best(errors, pair, fits, 10.0, cells)
+
+
+def test_where_room_is_scarce_gain_for_room_fills_it_better() -> None:
+    found = {dense: knapsack(30, dense) for dense in (False, True)}
+    names = {dense: [plan.candidates.cliques[i] for i in best.cliques] for dense, (plan, _, best) in found.items()}
+    assert names == {False: [("c", "f")], True: [("a", "b"), ("a", "c"), ("b", "c")]}
+    assert found[True][2].error < found[False][2].error
+    roomy = {dense: knapsack(None, dense)[2] for dense in (False, True)}
+    assert set(roomy[False].cliques) == set(roomy[True].cliques) and len(roomy[True].cliques) == 4
+    assert roomy[True].error == pytest.approx(roomy[False].error)
+    assert roomy[True].error < found[True][2].error
+
+
+def test_the_predicted_error_is_what_is_missed_and_what_noise_adds() -> None:
+    plan, errors, best = knapsack(30, True)
+    shares = sum(plan.share(i, errors) for i in [*best.cliques, *errors.noisy])
+    assert best.error == pytest.approx(1000.0 + shares**1.5 / sqrt(10.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import pi, prod, sqrt
 from typing import Any
@@ -42,7 +43,7 @@ CODES = TABLE.encode()
 D = len(DOMAIN)
 MU = PrivacyBudget(1.0, 1e-5).mu
 KINDS = ["interactions", "groups", "count", "signs"]
-ABLATION = ("sketch", "weights", "even")
+ABLATION = ("room", "sketch", "weights", "even")
 
 
 def config(clients: int = 3, nodes: Any = None, **options: Any) -> Any:
@@ -390,6 +391,17 @@ def test_nothing_is_measured_that_the_model_has_no_room_for() -> None:
     outcome = finished(run(parts, nodes=nodes))
     cliques = outcome.strategy.capacity.cliques
     assert cliques and model_size(DOMAIN, cliques) <= room < model_size(DOMAIN, outcome.strategy.candidates.cliques)
+
+
+def test_the_last_round_says_what_a_larger_model_would_be_worth() -> None:
+    nodes = {"inference": {"max_cells": 100}, "privacy": {"epsilon": 5.0, "delta": 1e-5}}
+    parts = tuple(dependent()[k::3] for k in range(3))
+    for room in (True, False):
+        records = finished(run(parts, nodes=nodes, room=room)).strategy.records
+        notes = [note for record in records for note in record.notes if "max_cells" in note]
+        assert len(notes) == 1 and notes[0] in records[-1].notes
+        found = re.search(r"predicted error (-?\d+)% less with 2 times, (-?\d+)% less with 8 times", notes[0])
+        assert found and 0 <= int(found[1]) <= int(found[2])
 
 
 def test_what_is_known_of_a_clique_adds_up_over_its_measurements() -> None:
