@@ -26,7 +26,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.inference import Measurement, Model
 from fedsyn.plugins.strategies.sketch_aim import SketchAim, precision
 from fedsyn.randomness import Randomness
-from fedsyn.selection.planning import Errors, Planner
+from fedsyn.selection.planning import Errors, Plan, Planner
 from fedsyn.selection.views import ModelView
 
 #: How much of the workload's cliques an oracle sees, and how bold it is: with a boldness of 4 it reckons with a quarter
@@ -45,8 +45,8 @@ class Bold(Planner):
 
     boldness = 1.0
 
-    def new(self, errors: Errors, eligible: Any, fits: Any, budget: float) -> list[int]:
-        return super().new(errors, eligible, fits, self.boldness * budget)
+    def best(self, errors: Errors, eligible: Any, fits: Any, budget: float, cells: Any = None) -> Plan:
+        return super().best(errors, eligible, fits, self.boldness * budget, cells)
 
 
 class Oracle(SketchAim):
