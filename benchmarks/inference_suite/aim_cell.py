@@ -16,11 +16,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-
-Settings = dict[str, Any]
+from cell_process import Settings, run_job
 
 
 def workload_error(head: Settings, real: np.ndarray, made: np.ndarray) -> float:
@@ -157,21 +155,14 @@ LIBRARIES = {
 
 
 def main() -> int:
-    table, given, out = sys.argv[1:]
-    settings = json.loads(given)
-    with np.load(table) as file:
-        head, codes = json.loads(file["head"].tobytes()), file["codes"]
-    try:
-        job = LIBRARIES[settings["library"]](head, codes, settings)
-    except ImportError as error:
-        Path(out).write_text(json.dumps({"failed": f"not installed ({error.name})"}))
+    done = run_job(lambda settings: LIBRARIES[settings["library"]])
+    if done.absent:
+        done.out.write_text(json.dumps({"failed": f"not installed ({done.absent})"}))
         return 0
-    cpu, wall = time.process_time(), time.perf_counter()
-    made = job()
-    report = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall, "whole_cpu": time.process_time()}
+    report = {"cpu": done.cpu, "wall": done.wall, "whole_cpu": time.process_time()}
     report["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    report["error"] = workload_error(head, codes, made)
-    Path(out).write_text(json.dumps(report))
+    report["error"] = workload_error(done.head, done.codes, done.made)
+    done.out.write_text(json.dumps(report))
     return 0
 
 

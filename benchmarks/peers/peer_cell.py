@@ -12,9 +12,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import sys
-import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +21,10 @@ import numpy as np
 warnings.simplefilter("ignore")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "inference_suite"))
 
-Head = dict[str, Any]
-Job = Callable[[], Any]  # mbi's model
+from cell_process import Head, Job, Prepare, run_job  # noqa: E402
 
 
-def opendp_job(algorithm: str) -> Callable[[Head, np.ndarray, dict[str, Any]], Job]:
+def opendp_job(algorithm: str) -> Prepare:
     """OpenDP's AIM or MST with its defaults; AIM is told the workload."""
 
     def prepare(head: Head, codes: np.ndarray, settings: dict[str, Any]) -> Job:
@@ -77,7 +74,7 @@ def mbi_aim_job(head: Head, codes: np.ndarray, settings: dict[str, Any]) -> Job:
     return lambda: mbi_aim.fit(head, codes, given)
 
 
-def dpsynth_job(algorithm: str) -> Callable[[Head, np.ndarray, dict[str, Any]], Job]:
+def dpsynth_job(algorithm: str) -> Prepare:
     """dpsynth's AIM or MST with its defaults. Written after its sources; no package index that we reach has it."""
 
     def prepare(head: Head, codes: np.ndarray, settings: dict[str, Any]) -> Job:
@@ -94,7 +91,7 @@ def dpsynth_job(algorithm: str) -> Callable[[Head, np.ndarray, dict[str, Any]], 
     return prepare
 
 
-PEERS: dict[str, Callable[[Head, np.ndarray, dict[str, Any]], Job]] = {
+PEERS: dict[str, Prepare] = {
     "opendp AIM": opendp_job("AIM"),
     "opendp MST": opendp_job("MST"),
     "mbi AIM": mbi_aim_job,
@@ -124,24 +121,16 @@ def versions(peer: str) -> str:
 
 
 def main() -> int:
-    table, given, out = sys.argv[1:]
-    settings = json.loads(given)
-    with np.load(table) as file:
-        head, codes = json.loads(file["head"].tobytes()), file["codes"]
-    try:
-        job = PEERS[settings["peer"]](head, codes, settings)
-    except ImportError as error:
-        report: dict[str, Any] = {"absent": f"not installed: {error.name}"}
-        arrays: dict[str, np.ndarray] = {}
-    else:
-        started = time.process_time()
-        model = job()
-        report = {"cpu": time.process_time() - started, "total": float(model.total)}
-        found = potentials_of(model)
-        report |= {"cliques": [list(clique) for clique in found], "versions": versions(settings["peer"])}
+    done = run_job(lambda settings: PEERS[settings["peer"]])
+    report: dict[str, Any] = {"absent": f"not installed: {done.absent}"}
+    arrays: dict[str, np.ndarray] = {}
+    if not done.absent:
+        found = potentials_of(done.made)
+        report = {"cpu": done.cpu, "total": float(done.made.total), "cliques": [list(clique) for clique in found]}
+        report["versions"] = versions(done.settings["peer"])
         arrays = {f"potential_{i}": values for i, values in enumerate(found.values())}
-    with Path(out).open("wb") as file_out:
-        np.savez(file_out, report=np.frombuffer(json.dumps(report).encode(), np.uint8), **arrays)
+    with done.out.open("wb") as file:
+        np.savez(file, report=np.frombuffer(json.dumps(report).encode(), np.uint8), **arrays)
     return 0
 
 

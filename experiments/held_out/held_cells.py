@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,15 @@ import fedsyn
 from fedsyn import yamlio
 from fedsyn.config import RunConfig, WorkloadNode
 from fedsyn.counting.candidates import build_workload
-from fedsyn.domain import Domain
+from fedsyn.counting.marginals import count
+from fedsyn.domain import Clique, Domain
 from fedsyn.errors import FedsynError
 from fedsyn.evaluation import EvaluationInput, evaluate
 from fedsyn.flower import Context
 from fedsyn.flower.bridge import read_state, write_state
 from fedsyn.flower.direct import TableApp
 from fedsyn.flower.grid import InProcessGrid
+from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import assign, parse_config
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
@@ -123,13 +126,32 @@ def run_cell(cell: Cell) -> dict[str, Any]:
 
 
 def _metrics(cell: Cell) -> dict[str, Any]:
-    table, config = rows_of(cell.table), cell.config()
-    train = table.train[: cell.rows]
-    strategy = fitted(config, train, table.domain)
-    workload = build_workload(WORKLOAD, table.domain)
-    data = EvaluationInput(train=train, domain=table.domain, workload=workload, test=table.held, model=strategy.model)
+    table = rows_of(cell.table)
+    strategy = fitted(cell.config(), table.train[: cell.rows], table.domain)
+    return measures(cell, strategy.model) | {"measured": len(strategy.records)}
+
+
+def measures(cell: Cell, model: AnyModel | None) -> dict[str, float | None]:
+    """The metrics of a model in a cell; None stands for infinity, and where there is no such pair."""
+    table = rows_of(cell.table)
+    train, workload = table.train[: cell.rows], build_workload(WORKLOAD, table.domain)
+    data = EvaluationInput(train=train, domain=table.domain, workload=workload, test=table.held, model=model)
     found = {name: value if np.isfinite(value) else None for name, value in evaluate(METRICS, data).items()}
-    return found | {"measured": len(strategy.records)}
+    return found | pair_errors(model, train, table.domain, workload.cliques)
+
+
+def pair_errors(
+    model: AnyModel | None, train: np.ndarray, domain: Domain, workload: Iterable[Clique]
+) -> dict[str, float | None]:
+    """Mean L1 errors, 0 to 2, of the pairs that queries hold, `inside`, and of all others, `outside`."""
+    asked = {pair for clique in workload for pair in combinations(clique, 2)}
+    errors: dict[str, list[float]] = {"inside": [], "outside": []}
+    if isinstance(model, Model):
+        pairs = list(combinations(domain.attributes, 2))
+        for pair, true, made in zip(pairs, count(train, domain, pairs), model.project_many(pairs), strict=True):
+            off = np.abs(np.asarray(true).ravel() / len(train) - np.asarray(made).ravel() / model.total)
+            errors["inside" if pair in asked else "outside"].append(float(off.sum()))
+    return {name: float(np.mean(some)) if some else None for name, some in errors.items()}
 
 
 def fitted(

@@ -128,8 +128,8 @@ def summary_table(compared: Sequence[Compared]) -> list[str]:
 
 
 def facts_of(compared: Sequence[Compared]) -> dict[str, float]:
-    """What expected.yaml is about, over the places that the promise is about: n of 1,000 and more, or all of them."""
-    large = [one for one in compared if one.place[1] >= 1000]
+    """What expected.yaml is about, where the promise is: n of 1,000 and more at ε of 0.3 and more, or everywhere."""
+    large = [one for one in compared if one.place[1] >= 1000 and one.place[2] >= 0.3]
     facts: dict[str, float] = {}
     for name, ratios in (
         ("aim", _ratios(large, "to_aim")),

@@ -4,6 +4,7 @@
     python experiments/held_out/run.py --cache FILE                            # sketch_aim beside them, tuning side
     python experiments/held_out/run.py --cache FILE --set mechanism.rounds=3   # any candidate
     python experiments/held_out/run.py --cache FILE --side judging --check     # the report
+    python experiments/held_out/run.py --cache FILE --side judging --oracle    # what an oracle reaches: held_oracle.py
 
 Results stay in the cache, a file outside of the repository: what is there is not run again. A candidate's results count
 for the code that computed them; a yardstick's for any, unless --strict. Exit code: 0; 1 if a cell failed or what
@@ -23,13 +24,16 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from held_cells import YARDSTICKS, Assignments, Cache, Cell, mechanism_of, run_cell, spread  # noqa: E402
+from held_cells import MST, YARDSTICKS, Assignments, Cache, Cell, mechanism_of, run_cell, spread  # noqa: E402
+from held_oracle import EVERY_PAIR, ORACLES, run_oracle  # noqa: E402
 from held_report import Results, cells_table, judged, summary_table  # noqa: E402
 from held_tables import TABLES, available, row_counts  # noqa: E402
+from oracle_report import likelihood_table, reached, reached_cells, reached_table  # noqa: E402
 
 from fedsyn.registry import mechanisms  # noqa: E402
 
-EPSILONS = (1.0, 3.0, 0.3, 10.0)
+EPSILONS = (1.0, 3.0, 0.3, 10.0, 0.1)
+TOLD = ORACLES | EVERY_PAIR
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,16 +47,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = False
     for cell in _cells(options, candidates):
         yardstick = cell.name in YARDSTICKS
-        facts = cache.find(cell, any_code=yardstick and not options.strict)
-        if facts is None and not options.report and (not yardstick or (options.yardsticks and cell.name in candidates)):
-            facts = run_cell(cell)
+        facts = cache.find(cell, any_code=options.any_code or (yardstick and not options.strict))
+        if options.oracle and cell.name in MST and facts is not None and "inside" not in facts:
+            facts = None  # of before errors of pairs were kept
+        asked = not yardstick or (cell.name in candidates and (options.yardsticks or options.oracle))
+        if facts is None and not options.report and asked:
+            facts = run_oracle(cell) if cell.name in TOLD else run_cell(cell)
             cache.add(facts)
             if not options.quiet:
                 print(_line(cell, facts), file=sys.stderr, flush=True)
         if facts is not None:
             failed |= "error" in facts
             results.add(cell.name, facts)
-    for name in candidates:
+    for name in [] if options.oracle else candidates:
         compared = results.compared(name)
         print(f"\n{name}: {len(compared)} cells\n")
         print("\n".join([*cells_table(compared), "", *summary_table(compared)]))
@@ -60,6 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lines, good = judged(HERE, compared)
             print("\n".join(["", *lines, "", "as expected" if good else "NOT as expected"]))
             failed |= not good
+    if options.oracle:
+        name = next(iter(candidates))
+        cells = reached(results, name)
+        print(f"\n{name}, and oracles: {len(cells)} cells\n")
+        print("\n".join([*reached_cells(cells), "", *reached_table(cells), "", *likelihood_table(results, name)]))
     return int(failed)
 
 
@@ -75,7 +87,7 @@ def _candidates(options: argparse.Namespace) -> dict[str, Assignments]:
         else:
             sets = (f"mechanism.name={name}", *options.set)
             found[options.name or " ".join([name, *options.set])] = sets
-    return found
+    return found | TOLD | MST if options.oracle else found
 
 
 def _known_yardsticks() -> dict[str, Assignments]:
@@ -96,7 +108,7 @@ def _cells(options: argparse.Namespace, candidates: dict[str, Assignments]) -> I
                     if options.rows and not _asked(options.rows, rows, rows == row_counts(name)[-1]):
                         continue
                     for title, sets in (candidates | YARDSTICKS).items():
-                        clients = Cell.clients if title in YARDSTICKS else options.clients
+                        clients = Cell.clients if title in YARDSTICKS | TOLD else options.clients
                         yield Cell(name, rows, epsilon, seed, title, sets, clients)
 
 
@@ -126,6 +138,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", help="what to call the candidate")
     parser.add_argument("--clients", type=int, default=2, help="of mechanisms that are not central")
     parser.add_argument("--yardsticks", action="store_true", help="run the yardsticks that the cache does not have")
+    parser.add_argument("--oracle", action="store_true", help="run oracles too, and print what they reach")
+    parser.add_argument("--any-code", action="store_true", help="take candidates' results by any code")
     parser.add_argument("--strict", action="store_true", help="yardsticks of this very code only")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--quiet", action="store_true", help="no line for each run")

@@ -14,9 +14,14 @@ FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "held_out"
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
 
 import held_cells  # noqa: E402
+import held_oracle  # noqa: E402
 import held_report  # noqa: E402
 import held_tables  # noqa: E402
+import oracle_report  # noqa: E402
 import planted  # noqa: E402
+
+from fedsyn.inference import estimate  # noqa: E402
+from fedsyn.selection.views import ModelView  # noqa: E402
 
 # Of the protocol for good: a name that moved would make the report one about tables that rules were chosen on.
 JUDGING = {
@@ -161,3 +166,45 @@ def test_ratios_are_to_the_best_of_six_by_means_over_seeds() -> None:
     assert found.mst_nll is None
     text = "\n".join(held_report.summary_table([found]))
     assert "| all | 1 | 1.000 | 1.00 (t, n 1000, ε 1) |" in text
+
+
+def test_an_oracle_sees_true_errors_and_pays_for_what_it_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = held_tables.rows_of("few_1")
+    config = held_cells.Cell("few_1", 240, 3.0, 1, "x", ("mechanism.name=sketch_aim",)).config()
+    oracle = held_oracle.Oracle(config, table.train, table.domain, sizes=2, boldness=4.0)
+    spent: list[float] = []
+    counted = oracle.counted
+    monkeypatch.setattr(oracle, "counted", lambda plan: spent.extend(plan.values()) or counted(plan))
+    model = oracle.run()
+    assert sum(spent) == pytest.approx(2.0 * oracle.contract.plan_rho)  # all of it: an oracle sketches nothing
+    assert isinstance(oracle.planner, held_oracle.Bold) and oracle.planner.boldness == 4.0
+    errors = oracle.errors(None, [], ModelView(model))
+    place = {q: i for i, q in enumerate(oracle.candidates.cliques)}
+    pair, triple = (next(q for q in place if len(q) == size) for size in (2, 3))
+    counts = np.zeros(table.domain.shape_of(pair))
+    np.add.at(counts, tuple(table.train[:, table.domain.attributes.index(name)] for name in pair), 1.0)
+    assert errors.parts[place[pair]] == pytest.approx(float(np.abs(counts - model.project(pair)).sum()) ** 2)
+    assert errors.parts[place[triple]] == 0.0  # beyond what it looks at
+
+
+def test_what_an_oracle_reaches_is_of_the_seeds_that_all_have() -> None:
+    results = held_report.Results()
+    errors = dict.fromkeys(held_cells.AIM, 0.5) | dict.fromkeys(held_oracle.ORACLES, 0.6) | {"one-way": 0.8, "x": 0.7}
+    for name, error in (errors | {"oracle all x4": 0.45, "mst": 0.7, "oracle every pair": 0.5}).items():
+        facts = {"table": "t", "rows": 1000, "epsilon": 1.0, "nll": 5.0 + error * (name != "mst"), "inside": error}
+        results.add(name, facts | {"seed": 1, "workload_error": error, "outside": None})
+    results.add("x", facts | {"seed": 2, "workload_error": 0.0})
+    (found,) = oracle_report.reached(results, "x")
+    assert (found.seeds, found.ours, found.aim, found.oracle, found.pairs) == (1, 0.7, 0.5, 0.45, 0.6)
+    text = "\n".join(oracle_report.reached_table([found]))
+    assert "| all | 1 | 1.400 | 1 | 0 | 0.900 | 0 | 0.90 (t, n 1000, ε 1) | 1.200 | 1.556 | 0 |" in text
+    (line,) = oracle_report.likelihood_table(results, "x")[2:]
+    assert line == "| t | 1000 | 1 | +0.70 | +0.50 | 0.700 | 0.700 | 0.500 |  |  |  |"
+
+
+def test_errors_of_pairs_are_told_apart_by_the_workload() -> None:
+    table = held_tables.rows_of("few_1")
+    model = estimate(table.domain, [], total=len(table.train))
+    found = held_cells.pair_errors(model, table.train, table.domain, [table.domain.attributes[:3]])
+    assert found["inside"] is not None and found["outside"] is not None
+    assert held_cells.pair_errors(model, table.train, table.domain, [])["inside"] is None
