@@ -256,9 +256,7 @@ def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) 
     """Refuses text with so many values that it cannot be meant as categories, such as dates."""
     for name in columns:
         if not _is_numeric(frames[0][name]) and (found := frames[0][name].nunique()) > _MOST_VALUES:
-            raise ConfigError(
-                f"'{name}' has {found:,} values that are no numbers, too many for categories; bin them"
-            )
+            raise ConfigError(f"'{name}' has {found:,} values that are no numbers, too many for categories; bin them")
 
 
 def _unknown(word: str, columns: Sequence[str]) -> str:
