@@ -5,6 +5,7 @@
     python experiments/honest_intervals/run.py --out FILE.csv --picture FILE   # the tutorial's figure
     python experiments/honest_intervals/run.py --bins                          # what bins lose
 
+    python experiments/honest_intervals/run.py --rules                         # the combining rules alone
     python experiments/honest_intervals/run.py --example FOLDER                # tables for `fedsyn analyse`
 
 Exit code: 0; with --check 1 where expected.yaml does not hold.
@@ -40,6 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from honest_example import write
 
         write(options.example)
+        return 0
+    if options.rules:
+        from honest_rules import lines as of_rules
+
+        print("\n".join(of_rules()))
         return 0
     if options.bins:
         from honest_bins import lines
@@ -106,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--example", type=Path, metavar="FOLDER", help="write the tables of one run, for fedsyn analyse"
     )
+    parser.add_argument("--rules", action="store_true", help="the combining rules alone")
     parser.add_argument("--bins", action="store_true", help="what bins lose, on Adult")
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the tutorial's figure")
     return parser

@@ -42,9 +42,9 @@ from fedsyn.randomness import RandomSource
 Floats = npt.NDArray[np.float64]
 # Rows that stand for more: what they deviate is scaled.
 _MOST_ROWS = 1 << 17
-_CONFIG = EstimateConfig(iterations=60)
-# How often a projection is corrected towards what is held.
-_CORRECTIONS = 3
+_FIT = EstimateConfig(iterations=30)
+# A projection is corrected towards what is held in many short steps: each moves what the last one was short of.
+_STEP, _STEPS = EstimateConfig(iterations=8), 12
 
 
 class Posterior:
@@ -118,12 +118,12 @@ class Posterior:
         """The model nearest to the least squares of some values."""
         aims, one_way = self._effects.tables(values, self.total)
         held, given = Held(self._grids, aims, one_way), aims
-        model = self._fitted(given, start)
-        for _ in range(_CORRECTIONS):
+        model = self._fitted(given, start, _FIT)
+        for _ in range(_STEPS):
             given = held.corrected(given, on_grids(model, self._grids))
-            model = self._fitted(given, model)
+            model = self._fitted(given, model, _STEP)
         return model
 
-    def _fitted(self, tables: Sequence[Floats], start: Model) -> Model:
+    def _fitted(self, tables: Sequence[Floats], start: Model, config: EstimateConfig) -> Model:
         measurements = [grid.measurement(table) for grid, table in zip(self._grids, tables, strict=True)]
-        return estimate(self._domain, measurements, total=self.total, config=_CONFIG, warm_start=start)
+        return estimate(self._domain, measurements, total=self.total, config=config, warm_start=start)

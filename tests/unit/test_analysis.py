@@ -244,6 +244,9 @@ def test_terms_that_the_model_does_not_hold_are_marked(tables: list[pd.DataFrame
     assert "ward[T.heart] *" in str(found) and found.to_frame().held["age"]
     both = Tables(tables, 300.0, frozenset({frozenset({"hours-per-week", "age", "ward"})}))
     assert not fedsyn.analyse(both, "hours-per-week ~ age * ward").unheld
+    pairs = frozenset(map(frozenset, [("hours-per-week", "age"), ("hours-per-week", "ward")]))
+    told_apart = fedsyn.analyse(Tables(tables, 300.0, pairs), "hours-per-week ~ age + ward")
+    assert "age" in told_apart.unheld  # a term is told apart from the others by their pairs
     pairs = frozenset(map(frozenset, [("hours-per-week", "age"), ("age", "ward"), ("hours-per-week", "ward")]))
     crossed = fedsyn.analyse(Tables(tables, 300.0, pairs), "hours-per-week ~ age * ward")
     assert "age:ward[T.heart]" in crossed.unheld  # an interaction needs the three together
@@ -265,6 +268,7 @@ def test_a_folder_of_tables(tables: list[pd.DataFrame], tmp_path: Path) -> None:
     (tmp_path / "tables.json").write_text(json.dumps(facts))
     found = fedsyn.analyse(tmp_path, "back ~ age")
     expected = fedsyn.analyse(Tables(tables, 150.0), "back ~ age")
+    assert fedsyn.analyse(Tables(tables, 3.0), "back ~ age").combined.floored.all()  # 100 times as many rows as real
     assert np.array_equal(found.combined.variance, expected.combined.variance) and not found.unheld
     shown = CliRunner().invoke(app, ["analyse", str(tmp_path), "back ~ age"])
     assert shown.exit_code == 0 and shown.stdout == f"{found}\n"

@@ -16,6 +16,7 @@ import pytest
 from typed_commands import Fedsyn, Result, entry_point
 
 import fedsyn
+from fedsyn.errors import InputError
 from fedsyn.loading import load_config
 
 SCHEMA = """\
@@ -246,3 +247,38 @@ def test_the_demo_without_its_table_says_what_to_install(
     monkeypatch.delenv("FEDSYN_DATA", raising=False)
     assert_one_message(call("demo", "--out", "out"), "pip install 'fedsyn[demo]'")
     assert not Path("out").exists()
+
+
+# sample --tables -----------------------------------------------------------------------------------------------------
+
+
+def test_several_tables_are_draws_of_their_own(call: Fedsyn, here: Path) -> None:
+    result = call("sample", here / "one", "--tables", 3, "--rows", 50, "--out", "several", "--seed", 1)
+    assert result.code == 0 and "3 tables of 50 rows in several" in result.err, result
+    facts = json.loads(Path("several/tables.json").read_text(encoding="utf-8"))
+    assert [one["file"] for one in facts["tables"]] == [f"table_0{i}.csv" for i in (1, 2, 3)]
+    assert facts["real_rows"] == pytest.approx(fedsyn.load(here / "one").model.total) and facts["private"] is True
+    assert facts["held"] and all(set(clique) <= {"age", "ward", "cost"} for clique in facts["held"])
+    tables = [pd.read_csv(Path("several") / one["file"]) for one in facts["tables"]]
+    assert all(list(table) == ["age", "ward", "cost"] and len(table) == 50 for table in tables)
+    assert not tables[0].equals(tables[1])
+    saved = fedsyn.load(here / "model.fedsyn").sample(50, tables=3, seed=1)
+    assert [list(table["ward"]) for table in saved] == [list(table["ward"]) for table in tables]
+
+
+def test_tables_under_a_condition_meet_it(call: Fedsyn, here: Path) -> None:
+    result = call("sample", here / "one", "--tables", 2, "--rows", 20, "--where", "ward=children", "--out", "few")
+    assert result.code == 0, result
+    assert set(pd.read_csv("few/table_02.csv")["ward"]) == {"children"}
+    facts = json.loads(Path("few/tables.json").read_text(encoding="utf-8"))
+    assert 0 < facts["real_rows"] < fedsyn.load(here / "one").model.total
+
+
+def test_what_tables_refuse(call: Fedsyn, here: Path) -> None:
+    assert_one_message(call("sample", here / "one", "--tables", 2), "--out DIR")
+    assert_one_message(call("sample", here / "one", "--tables", 2, "--out", "a.csv"), "--out DIR")
+    Path("mine").mkdir()
+    assert_one_message(call("sample", here / "one", "--tables", 2, "--out", "mine"), "mine exists")
+    assert_one_message(call("sample", here / "one", "--tables", 2, "--out", "mine", "--force"), "something else")
+    with pytest.raises(InputError, match="number of tables"):
+        fedsyn.load(here / "one").sample(5, tables=0)

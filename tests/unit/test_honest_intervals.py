@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import fedsyn
+from fedsyn.inference import Measurement
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "honest_intervals"
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "held_out"), str(FOLDER.parent)]
@@ -84,6 +85,9 @@ def test_what_a_model_holds_is_what_was_measured() -> None:
     assert seen.model.total == 500 and all(seen.holds(frozenset({name})) for name in population.domain)
     pairs = [m.clique for m in seen.measurements if len(m.clique) == 2]
     assert pairs and all(seen.holds(frozenset(pair)) for pair in pairs)
+    groups = tuple(np.zeros(size, int) for size in population.domain.shape_of(("region", "ward")))
+    seen.measurements = [Measurement(("region", "ward"), np.ones((1, 1)), 1.0, groups=groups)]
+    assert not seen.holds(frozenset({"region", "ward"}))  # of groups of values only
 
 
 def test_the_report_counts_what_covers() -> None:
