@@ -154,6 +154,7 @@ def test_without_noise_the_bounds_hold_for_every_table(shape: tuple[int, ...], h
             assert max(f.high - f.low for f in found.values()) < 0.1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("off", [0.0, 4.0, math.inf])
 @pytest.mark.parametrize("holders", [1, 4])
 def test_intervals_hold_the_exact_figures(off: float, holders: int) -> None:
@@ -181,6 +182,7 @@ def test_an_interval_says_what_it_is() -> None:
 # The classifier ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("classes", [1, 2, 5])
 def test_trees_that_travel_predict_as_those_that_were_trained(classes: int) -> None:
     from sklearn.ensemble import HistGradientBoostingClassifier
@@ -328,11 +330,14 @@ MODES: dict[str, dict[str, Any]] = {
     "some rounds of each": {"federation": {"participation": 0.6, "participations": 1}},
     "local noise": {"aggregation": {"protocol": "plain", "noise": "local"}},
     "secure sums": {"aggregation": {"protocol": "secagg", "noise": "distributed"}},
+    "ciphertexts": {"aggregation": {"protocol": "fhe", "noise": "distributed"}},
 }
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_it_is_paid_from_the_budget_whatever_is_protected(mode: str) -> None:
+    if mode == "ciphertexts":
+        pytest.importorskip("tenseal")
     federation = federation_of(awkward_table("every_kind"), False)
     nodes = {**MODES[mode], "evaluation": {"federated": True, "share": 0.2}}
     outcome = finished(execute(config_of("sketch_aim", len(federation.parts), None, **nodes), federation))
