@@ -239,7 +239,7 @@ class RunConfig(Node):
             "federation": ("columns", "participations"),
             "privacy": ("schema_share", "unit", "rows_per_client"),
             "runtime": ("operator", "operator_key", "patience", "ray"),
-            "inference": ("until_noise", "shrinkage"),
+            "inference": ("until_noise", "shrinkage", "smoothing"),
             "synthesis": ("format",),
         }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):

@@ -179,7 +179,8 @@ class Flaim(MechanismStrategy):
             if records < 1.0:
                 continue  # nobody who chose it answered (or, as printed, noise alone): it says nothing
             noise = sigma * self.noise_factor(federation, records, cohort)
-            new.append(Measurement(clique, values * (federation / records), noise))
+            share = min(1.0, records / federation)
+            new.append(Measurement(clique, values * (federation / records), noise, share=share))
         self.selected(choosers)
         return new
 

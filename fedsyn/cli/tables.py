@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from fedsyn.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedsyn.evaluation.quality import Quality
+    from fedsyn.front.archive import Release
     from fedsyn.inference import AnyModel
     from fedsyn.randomness import Randomness
     from fedsyn.schema import Schema
@@ -33,8 +35,14 @@ def sample(
         list[str] | None,
         typer.Option(metavar="COLUMN=VALUE", help="Only such rows: also != <= >= < >; may be repeated."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file; default: standard output.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv or .parquet file, or a folder for tables; default: standard output.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="For the same rows again.")] = None,
+    tables: Annotated[
+        int | None,
+        typer.Option(min=2, max=1000, help="So many tables, each of another posterior draw; --out is a folder."),
+    ] = None,
     force: ForceOption = False,
 ) -> None:
     """Draw more rows from a fitted model, all of them or only some kind. It costs no privacy, however often."""
@@ -43,6 +51,9 @@ def sample(
     from fedsyn.randomness import Randomness
     from fedsyn.runs.synthesis import write_synthetic
 
+    if tables is not None:
+        _several(source, out, tables, rows, where or (), seed, force)
+        return
     if out is not None:
         if out.suffix.lower() not in (".csv", ".parquet"):
             raise ConfigError(f"--out {out}: the name must end in .csv or .parquet")
@@ -59,11 +70,7 @@ def sample(
             write_synthetic(made, schema, model, wanted, Randomness(seed), keep=False)
             made.replace(out)
         err_console.print(f"{wanted:,} rows in {out}", soft_wrap=True, highlight=False)
-    if not release.ledger.get("private", False):
-        reasons = (
-            "; ".join(release.ledger.get("not_private_because", ())) or "its ledger does not say that it is private"
-        )
-        err_console.print(f"do not release this table: {reasons}", soft_wrap=True, highlight=False, style="yellow")
+    _warn(release, "this table")
 
 
 def evaluate(
@@ -146,6 +153,40 @@ def _ask_holders(
         shown.add_row(name, f"{figure['low']:.4f}", f"{figure['high']:.4f}")
     out_console.print(shown)
     out_console.print(f"what it cost: {folder / 'ledger.json'}", soft_wrap=True, highlight=False)
+
+
+def _several(
+    source: Path, out: Path | None, count: int, rows: int | None, where: Sequence[str], seed: int | None, force: bool
+) -> None:
+    """A folder with so many tables: there whole or not at all."""
+    from fedsyn.front.archive import read_release
+    from fedsyn.front.conditions import read_conditions
+    from fedsyn.front.several import write_tables
+
+    if out is None or out.suffix:
+        raise ConfigError("--tables needs a folder for them: --out DIR")
+    may_write(out, force)
+    if out.exists() and not (out / "tables.json").is_file():
+        raise ConfigError(f"{out} is something else than a folder of tables; choose another name")
+    release = read_release(source)
+    conditions = read_conditions(release.schema, where)
+    with writing(out), tempfile.TemporaryDirectory(dir=out.absolute().parent) as folder:
+        made = Path(folder) / "tables"
+        made.mkdir()
+        size = write_tables(made, release, count, rows, conditions, seed)
+        if out.exists():
+            out.rename(Path(folder) / "before")
+        made.replace(out)
+    err_console.print(f"{count} tables of {size:,} rows in {out}", soft_wrap=True, highlight=False)
+    _warn(release, "these tables")
+
+
+def _warn(release: Release, what: str) -> None:
+    if not release.ledger.get("private", False):
+        reasons = (
+            "; ".join(release.ledger.get("not_private_because", ())) or "its ledger does not say that it is private"
+        )
+        err_console.print(f"do not release {what}: {reasons}", soft_wrap=True, highlight=False, style="yellow")
 
 
 def may_write(path: Path, force: bool) -> None:

@@ -1,7 +1,7 @@
 """A model in one file, and a run directory, read without trusting either: no pickle, no code, no more memory than said.
 
 The file is a ZIP of what a run releases: `fedsyn.json` (format), `schema.yaml`, `ledger.json`, `config.yaml`,
-`rounds.jsonl` and `model.npz`. It holds no row of a real table and nothing that was measured on one.
+`rounds.jsonl`, `model.npz` and `measurements.npz`. It holds no row of a real table and no exact count of one.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import io
 import json
 import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,9 @@ from pydantic import ValidationError
 from fedsyn import yamlio
 from fedsyn.config import FORMAT, RunConfig, check_format, explain
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, DataError, FedsynError
-from fedsyn.inference import AnyModel, model_size, read_model
+from fedsyn.errors import ConfigError, DataError, FedsynError, ProtocolError
+from fedsyn.inference import AnyModel, Evidence, model_size, read_model
+from fedsyn.runs.directory import save_evidence, save_model
 from fedsyn.runs.prepare import public_schema
 from fedsyn.runs.published import published_config
 from fedsyn.schema import Schema
@@ -32,6 +33,7 @@ from fedsyn.version import __version__
 #: Largest size of each member, in bytes after unpacking. A model of 2^27 cells is of the size of the first.
 LIMITS = {
     "model.npz": 1 << 30,
+    "measurements.npz": 1 << 30,
     "schema.yaml": 1 << 26,
     "ledger.json": 1 << 26,
     "config.yaml": 1 << 24,
@@ -43,6 +45,9 @@ MOST_CELLS = 1 << 27
 _MOST_CLIQUES = 100_000
 _MOST_TEXT = 1 << 25  # bytes that describe a model
 _MOST_NODES = 2_000_000  # values of a YAML document
+# Arrays of both npz files; the first two of a model and the first of the measurements describe the others.
+_ARRAYS, _EVIDENCE = ("domain", "model", "potentials", "codes"), ("evidence", "values", "groups")
+_TEXTS = ("domain", "model", "evidence")
 # What is read of a ledger when it is shown.
 _LEDGER: dict[str, Any] = {
     "epsilon": int | float,
@@ -53,9 +58,11 @@ _LEDGER: dict[str, Any] = {
     "budget": dict,
     "releases": list,
 }
-_OPTIONAL = ("rounds.jsonl",)
+_OPTIONAL = ("rounds.jsonl", "measurements.npz")
 # Every file has this time, so that the same model makes the same file.
 _TIME = (1980, 1, 1, 0, 0, 0)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +75,7 @@ class Release:
         ledger: of the server, as in ledger.json.
         config: of the run.
         rounds: what was released of each round, as in rounds.jsonl.
+        evidence: what the model was fitted to; None: of a mechanism without such measurements, or not kept.
     """
 
     schema: Schema
@@ -75,6 +83,7 @@ class Release:
     ledger: dict[str, Any]
     config: RunConfig
     rounds: tuple[dict[str, Any], ...]
+    evidence: Evidence | None = None
 
 
 def save_release(path: Path, release: Release) -> None:
@@ -85,19 +94,19 @@ def save_release(path: Path, release: Release) -> None:
         "config.yaml": yamlio.dumps({"format": FORMAT, **published_config(release.config)}).encode(),
         "ledger.json": json.dumps({"format": FORMAT, **release.ledger}, indent=1, ensure_ascii=False).encode(),
         "rounds.jsonl": "".join(json.dumps({"format": FORMAT, **line}) + "\n" for line in release.rounds).encode(),
-        "model.npz": model_bytes(release.model),
+        "model.npz": _bytes_of(save_model, release.model),
     }
+    if release.evidence is not None:
+        members["measurements.npz"] = _bytes_of(save_evidence, release.evidence)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             archive.writestr(zipfile.ZipInfo(name, _TIME), content, zipfile.ZIP_DEFLATED)
 
 
-def model_bytes(model: AnyModel) -> bytes:
-    """model.npz, as `fedsyn.runs.directory.save_model` writes it."""
-    from fedsyn.runs.directory import save_model
-
+def _bytes_of(save: Callable[[BinaryIO, T], None], what: T) -> bytes:
+    """What is written to a file of a run directory."""
     buffer = io.BytesIO()
-    save_model(buffer, model)
+    save(buffer, what)
     return buffer.getvalue()
 
 
@@ -166,7 +175,9 @@ def _release(members: Mapping[str, bytes], where: str) -> Release:
         schema = Schema.from_dict(_yaml(members["schema.yaml"], "schema.yaml", where), f"{where}: schema.yaml")
     else:
         schema = public_schema(config)  # a run of before there was one in its directory
-    return Release(schema, _model(members["model.npz"], schema.domain, where), ledger, config, rounds)
+    model, content = _model(members["model.npz"], schema.domain, where), members.get("measurements.npz")
+    evidence = None if content is None else _evidence(content, model.domain, where)
+    return Release(schema, model, ledger, config, rounds, evidence)
 
 
 def _text(content: bytes, name: str, where: str) -> str:
@@ -238,36 +249,42 @@ def _model(content: bytes, domain: Domain, where: str) -> AnyModel:
         raise DataError(f"{where}: model.npz is damaged") from None
 
 
+def _evidence(content: bytes, domain: Domain, where: str) -> Evidence:
+    try:
+        return Evidence.from_arrays(domain, _arrays(content, where, "measurements.npz", _EVIDENCE))
+    except ProtocolError as error:
+        raise DataError(f"{where}: measurements.npz: {error}") from None
+
+
 def _cells(domain: Domain, cliques: list[tuple[str, ...]]) -> float:
     """Cells of the junction tree; the sum over the cliques alone where that is too much already."""
     apart = sum(domain.size(clique) for clique in cliques)
     return apart if apart > MOST_CELLS else model_size(domain, cliques)
 
 
-def _arrays(content: bytes, where: str) -> dict[str, npt.NDArray[Any]]:
+def _arrays(
+    content: bytes, where: str, name: str = "model.npz", known: Sequence[str] = _ARRAYS
+) -> dict[str, npt.NDArray[Any]]:
     """The arrays of an npz file, of plain numbers only, each of exactly the size that it says."""
-    found, left = {}, LIMITS["model.npz"]
+    found, left = {}, LIMITS[name]
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = archive.namelist()
-            if len(set(names)) != len(names) or not set(names) <= {f"{n}.npy" for n in _ARRAYS}:
-                raise DataError(f"{where}: model.npz holds other arrays than a model has")
-            for name in names:
-                allowed = min(left, _MOST_TEXT) if name in ("domain.npy", "model.npy") else left
-                with archive.open(name) as file:
+            if len(set(names)) != len(names) or not set(names) <= {f"{n}.npy" for n in known}:
+                raise DataError(f"{where}: {name} holds other arrays than a model has")
+            for member in names:
+                allowed = min(left, _MOST_TEXT) if member.removesuffix(".npy") in _TEXTS else left
+                with archive.open(member) as file:
                     data = file.read(allowed + 1)
                 left -= len(data)
                 if len(data) > allowed:
-                    raise DataError(f"{where}: model.npz unpacks to more than a model needs")
-                found[name.removesuffix(".npy")] = _array(data)
+                    raise DataError(f"{where}: {name} unpacks to more than a model needs")
+                found[member.removesuffix(".npy")] = _array(data)
     except DataError:
         raise
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError, SyntaxError):
-        raise DataError(f"{where}: model.npz is damaged") from None
+        raise DataError(f"{where}: {name} is damaged") from None
     return found
-
-
-_ARRAYS = ("domain", "model", "potentials", "codes")
 
 
 def _array(data: bytes) -> npt.NDArray[Any]:

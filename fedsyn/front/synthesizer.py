@@ -233,9 +233,24 @@ class Synthesizer:
         self._fitted("model")
         return self.model_
 
+    @overload
     def sample(
         self, n: int | None = None, where: Mapping[str, Any] | None = None, *, seed: int | None = None
-    ) -> pd.DataFrame:
+    ) -> pd.DataFrame: ...
+
+    @overload
+    def sample(
+        self, n: int | None = None, where: Mapping[str, Any] | None = None, *, seed: int | None = None, tables: int
+    ) -> list[pd.DataFrame]: ...
+
+    def sample(
+        self,
+        n: int | None = None,
+        where: Mapping[str, Any] | None = None,
+        *,
+        seed: int | None = None,
+        tables: int | None = None,
+    ) -> pd.DataFrame | list[pd.DataFrame]:
         """Synthetic rows: columns, order and dtypes are the schema's. It costs nothing, however often it is done.
 
         Args:
@@ -244,24 +259,23 @@ class Synthesizer:
                 range, both ends included (None: open), a list any of its values, None a missing value. Rows are drawn
                 from the model's exact conditional distribution, none is thrown away.
             seed: for the same rows again; None: the synthesizer's own.
+            tables: so many tables for `fedsyn.analyse`, each of another draw of what the noise leaves uncertain, with
+                rows drawn independently; n None: five times as many rows each as there are real ones.
 
         Raises:
             NotFittedError: before `fit`.
-            InputError: an unknown column or value, conditions that no row meets, or a bad n.
+            InputError: an unknown column or value, conditions that no row meets, a bad n, or tables of a model that was
+                not fitted to marginals.
         """
-        import pandas as pd
-
-        from fedsyn.runs.synthesis import BATCH, batches
+        from fedsyn.front.several import frame_of, frames_of_posterior
 
         release = self._fitted("sample()")
-        schema, model = restrict(release.schema, release.model, {} if where is None else where)
-        rows = expected_rows(model) if n is None else _count(n)
+        given, rows = {} if where is None else where, None if n is None else _count(n)
         randomness = Randomness(self.seed if seed is None else seed)
-        parts = [
-            schema.decode(make(), rng, number * BATCH)
-            for number, (make, rng) in enumerate(batches(model, rows, randomness))
-        ]
-        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+        if tables is not None:
+            return list(frames_of_posterior(release, tables, rows, given, randomness))
+        schema, model = restrict(release.schema, release.model, given)
+        return frame_of(schema, model, expected_rows(model) if rows is None else rows, randomness)
 
     def evaluate(self, real: pd.DataFrame | Sequence[pd.DataFrame], label: str | None = None) -> Quality:
         """How good synthetic rows are beside real ones: scores per column and pair, with scales (docs/metrics.md).

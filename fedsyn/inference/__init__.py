@@ -3,17 +3,20 @@
 from fedsyn.inference.consistency import consistent
 from fedsyn.inference.empirical import AnyModel, EmpiricalModel, read_model
 from fedsyn.inference.estimation import FitInfo, Measurement, estimate
+from fedsyn.inference.evidence import Evidence
 from fedsyn.inference.fitting import EstimateConfig
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.inference.hierarchy import HierarchicalMeasurement, Hierarchy, least_squares
 from fedsyn.inference.junction_tree import model_size, pass_cost
 from fedsyn.inference.mixture import MixtureModel
 from fedsyn.inference.model import Model
+from fedsyn.inference.posterior import Posterior
 
 __all__ = [
     "AnyModel",
     "EmpiricalModel",
     "EstimateConfig",
+    "Evidence",
     "FitInfo",
     "GumConfig",
     "HierarchicalMeasurement",
@@ -21,6 +24,7 @@ __all__ = [
     "Measurement",
     "MixtureModel",
     "Model",
+    "Posterior",
     "consistent",
     "estimate",
     "least_squares",

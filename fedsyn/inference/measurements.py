@@ -26,6 +26,7 @@ class Measurement:
             sigma^2; None: one a value. Fewer where values of groups were spread over cells (`fedsyn.selection.coarse`).
         groups: of each attribute of the clique, the group of each value, 0 to its number of groups: `values` are then
             the counts of groups, in the groups' shape. None: each value is its own.
+        share: of the federation's rows, those that were counted; the values stand for all of them. A fit ignores it.
     """
 
     clique: Clique
@@ -33,6 +34,7 @@ class Measurement:
     sigma: float
     noises: int | None = None
     groups: Groups | None = None
+    share: float = 1.0
 
     def of_cells(self, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """(k,) what a marginal of the clique, in its shape or flat, has where this measures."""

@@ -16,7 +16,7 @@ from fedsyn.errors import InputError, ProtocolError
 from fedsyn.inference.calibrate import Calibrator
 from fedsyn.inference.junction_tree import JunctionTree, build_tree
 from fedsyn.inference.project import TreeProjector
-from fedsyn.inference.sampling import sample_rows
+from fedsyn.inference.sampling import deal_independently, sample_rows
 from fedsyn.inference.triangulation import axes_of, bits
 from fedsyn.randomness import RandomSource
 
@@ -266,17 +266,18 @@ class Model:
         out[barred] = -np.inf
         return out
 
-    def sample(self, n: int, rng: RandomSource) -> np.ndarray:
+    def sample(self, n: int, rng: RandomSource, *, independent: bool = False) -> np.ndarray:
         """Synthetic rows whose marginals follow the model's up to rounding.
 
         Args:
             n: number of rows.
             rng: source of randomness; only `random(size)` is called.
+            independent: rows drawn each for itself instead, as variances of estimates take them for.
 
         Returns:
             (n, d) codes in the smallest unsigned integer type that holds every value, columns in domain order.
         """
-        rows = sample_rows(self._query(), n, rng)
+        rows = sample_rows(self._query(), n, rng, deal_independently if independent else None)
         dtype = np.min_scalar_type(max(self.domain.shape, default=1) - 1)
         out = np.empty((n, len(self.domain)), dtype=dtype)
         for rank, column in enumerate(axes_of(self.domain).order):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fedsyn.inference.project import TreeProjector
@@ -36,8 +38,11 @@ def _rounded_values(probabilities: np.ndarray, counts: np.ndarray, offsets: np.n
     return np.repeat(values.ravel(), per_value.ravel())
 
 
-def sample_rows(projector: TreeProjector, n: int, rng: RandomSource) -> np.ndarray:
-    """(n, d) values by rank, drawn down the tree.
+Deal = Callable[[np.ndarray, np.ndarray, RandomSource], np.ndarray]
+
+
+def sample_rows(projector: TreeProjector, n: int, rng: RandomSource, dealing: Deal | None = None) -> np.ndarray:
+    """(n, d) values by rank, drawn down the tree; `dealing` gives rows their values, by default `deal`.
 
     Each attribute is drawn given those of its clique that are there already: the rows that agree on these form a group,
     the group's expected counts are rounded (`_rounded_values`) and dealt to its rows in random order. This is
@@ -48,6 +53,7 @@ def sample_rows(projector: TreeProjector, n: int, rng: RandomSource) -> np.ndarr
     positive value's. So no row is in a structural zero. A group with rows has a positive probability, at least the
     rounding of one share of the group before it, so its own shares do not all underflow.
     """
+    dealing = dealing or deal
     tree = projector.tree
     sizes = projector.axes.sizes
     rows = np.zeros((n, len(sizes)), dtype=np.min_scalar_type(max(sizes, default=1) - 1), order="F")
@@ -60,7 +66,7 @@ def sample_rows(projector: TreeProjector, n: int, rng: RandomSource) -> np.ndarr
             # The new attribute to the last axis, the known ones flattened in rank order.
             axis = bits(known | 1 << rank).index(rank)
             weights = np.moveaxis(table, axis, -1).reshape(-1, sizes[rank])
-            rows[:, rank] = deal(weights, _group_of(rows, sizes, known), rng)
+            rows[:, rank] = dealing(weights, _group_of(rows, sizes, known), rng)
             known |= 1 << rank
     return rows
 
@@ -123,4 +129,22 @@ def deal(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarra
         values = _rounded_values(weights[cells[part]], counts[part], offsets[part])
         out[order[done : done + len(values)]] = values
         done += len(values)
+    return out
+
+
+def deal_independently(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarray:
+    """(n,) values, each drawn for itself in the proportions of its group; arguments as of `deal`.
+
+    A value of weight exactly 0 is never drawn: u < 1 lies where the cumulative sum moves.
+    """
+    cdf = np.cumsum(weights, axis=1)
+    total = cdf[:, -1:]
+    steps = np.arange(1, cdf.shape[1] + 1) / cdf.shape[1]  # a group that underflowed: uniform
+    cdf = np.where(total > 0, cdf / np.where(total > 0, total, 1.0), steps)
+    at = np.asarray(rng.random(len(group)))
+    out = np.empty(len(group), dtype=np.min_scalar_type(weights.shape[1] - 1))
+    step = max(1, _CHUNK_CELLS // weights.shape[1])
+    for start in range(0, len(group), step):
+        part = slice(start, start + step)
+        out[part] = np.add.reduce(cdf[group[part]] <= at[part, None], axis=1)
     return out

@@ -14,7 +14,7 @@ import numpy as np
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError, InputError, RunError
-from fedsyn.inference import AnyModel, read_model
+from fedsyn.inference import AnyModel, Evidence, read_model
 from fedsyn.report.html import read_facts
 
 # A simulation's scores beside the real rows, and the scale of its metrics. It is not for publication.
@@ -27,6 +27,7 @@ RESULTS = (
     "synthetic.csv",
     "synthetic.parquet",
     "model.npz",
+    "measurements.npz",
     "schema.yaml",
     "metrics.json",
     "ledger.json",
@@ -90,7 +91,7 @@ def synthetic_file(out: Path) -> Path:
 
 def drop_tables(out: Path) -> None:
     """Removes the synthetic table and the model of a run directory, which take most of its room."""
-    for name in ("synthetic.csv", "synthetic.parquet", "model.npz"):
+    for name in ("synthetic.csv", "synthetic.parquet", "model.npz", "measurements.npz"):
         (out / name).unlink(missing_ok=True)
 
 
@@ -99,6 +100,12 @@ def save_model(path: Path | BinaryIO, model: AnyModel) -> None:
     facts = {"format": FORMAT, **model.domain.describe()}
     arrays: dict[str, Any] = dict(model.to_arrays())
     np.savez_compressed(path, domain=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
+
+
+def save_evidence(path: Path | BinaryIO, evidence: Evidence) -> None:
+    """measurements.npz: the noisy sums that the model was fitted to, as released. Readable without pickle."""
+    arrays: dict[str, Any] = dict(evidence.to_arrays())
+    np.savez_compressed(path, **arrays)
 
 
 def load_model(path: Path | str) -> AnyModel:

@@ -16,9 +16,9 @@ from fedsyn.config import RunConfig
 from fedsyn.evaluation import EvaluationInput, column_ranges, evaluate, label_values
 from fedsyn.evaluation.quality import quality
 from fedsyn.evaluation.scales import scales
-from fedsyn.inference import AnyModel
+from fedsyn.inference import AnyModel, Evidence
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.runs.directory import save_model, write_json
+from fedsyn.runs.directory import save_evidence, save_model, write_json
 from fedsyn.runs.judge import Judging, table_file, table_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
 from fedsyn.runs.report import DRAWN_ROWS, QUALITY_SEED, save_quality, write_run_page
@@ -53,6 +53,8 @@ def finish(
     else:
         synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=keep, most=most)
     save_model(out / "model.npz", model)
+    if strategy.measured:
+        save_evidence(out / "measurements.npz", Evidence(strategy.measured, model.total))
     prepared.schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
     metrics: dict[str, float] = {}
     if evaluated:

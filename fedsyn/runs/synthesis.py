@@ -12,6 +12,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -21,7 +22,7 @@ import numpy.typing as npt
 from fedsyn.data.spool import RowSpool
 from fedsyn.data.writers import table_writer
 from fedsyn.errors import ConfigError
-from fedsyn.inference import AnyModel, EmpiricalModel
+from fedsyn.inference import AnyModel, EmpiricalModel, Model
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
 
@@ -33,6 +34,7 @@ _MOST_THREADS = 4
 T = TypeVar("T")
 R = TypeVar("R")
 Make = Callable[[], npt.NDArray[np.integer]]
+Sample = Callable[[int, np.random.Generator], npt.NDArray[np.integer]]
 
 
 def write_synthetic(
@@ -44,8 +46,12 @@ def write_synthetic(
     *,
     keep: bool,
     most: int | None = None,
+    independent: bool = False,
 ) -> npt.NDArray[np.integer] | None:
-    """Writes `rows` rows of the model. Returns their codes, read-only, if they are kept: all, or the `most` first."""
+    """Writes `rows` rows of the model. Returns their codes, read-only, if they are kept: all, or the `most` first.
+
+    `independent`: each row for itself, not rounded expectations (`Model.sample`).
+    """
     spool = RowSpool(len(schema.columns), schema.dtype) if keep else None
     with table_writer(path, schema) as writer:
 
@@ -54,7 +60,9 @@ def write_synthetic(
             codes = make()
             return codes, writer.render(codes, rng, number * BATCH)
 
-        for codes, rendered in _in_order(made, enumerate(batches(model, rows, randomness)), _threads(rows)):
+        for codes, rendered in _in_order(
+            made, enumerate(batches(model, rows, randomness, independent)), _threads(rows)
+        ):
             writer.write(rendered)
             if spool is not None and (most is None or len(spool) < most):
                 spool.append(codes if most is None else codes[: most - len(spool)])
@@ -75,11 +83,18 @@ def require_room(folder: Path, schema: Schema, rows: int, format: str = "csv") -
         )
 
 
-def batches(model: AnyModel, rows: int, randomness: Randomness) -> Iterator[tuple[Make, np.random.Generator]]:
+def batches(
+    model: AnyModel, rows: int, randomness: Randomness, independent: bool = False
+) -> Iterator[tuple[Make, np.random.Generator]]:
     """What makes the codes of each batch, and the generator from which the batch is decoded afterwards."""
+    if independent:
+        assert isinstance(model, Model)
+        sample: Sample = partial(model.sample, independent=True)
+    else:
+        sample = model.sample
     rng = randomness.ordinary("synthesize")
     if rows <= BATCH:
-        yield (lambda: model.sample(rows, rng)), rng
+        yield (lambda: sample(rows, rng)), rng
         return
     starts = range(0, rows, BATCH)
     if isinstance(model, EmpiricalModel):  # its rows are drawn without replacement: all at once
@@ -91,7 +106,7 @@ def batches(model: AnyModel, rows: int, randomness: Randomness) -> Iterator[tupl
     model.sample(1, np.random.default_rng(0))  # fills what the model keeps between samples, before threads share it
     for number, start in enumerate(starts):
         own, size = randomness.ordinary("synthesize", number), min(BATCH, rows - start)
-        yield (lambda own=own, size=size: model.sample(size, own)), own  # type: ignore[misc]
+        yield (lambda own=own, size=size: sample(size, own)), own  # type: ignore[misc]
 
 
 def _threads(rows: int) -> int:

@@ -25,6 +25,7 @@ LEFT = {
     "ledger.json",
     "measured.jsonl",
     "metrics.json",
+    "measurements.npz",
     "model.npz",
     "report.html",
     "rounds.jsonl",

@@ -35,6 +35,7 @@ RUN_FILES = (
     "config.yaml",
     "schema.yaml",
     "synthetic.csv",
+    "measurements.npz",
     "model.npz",
     "ledger.json",
     "metrics.json",

@@ -210,6 +210,7 @@ RUN_FILES = {
     "ledger.json",
     "measured.jsonl",
     "metrics.json",
+    "measurements.npz",
     "model.npz",
     "quality.json",
     "report.html",

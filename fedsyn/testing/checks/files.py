@@ -23,8 +23,8 @@ from fedsyn.testing.bench import Bench, Nodes, equal_arrays, under
 from fedsyn.testing.checks.replay import neighbours
 from fedsyn.testing.harness import Draw, Federation, Tape, watched_grid, watched_server
 
-#: What the README calls public (`synthetic.csv` and `model.npz` if the run is private).
-PUBLIC = ("synthetic.csv", "model.npz", "schema.yaml", "ledger.json", "rounds.jsonl", "config.yaml")
+#: What the README calls public (`synthetic.csv`, `model.npz` and `measurements.npz` if the run is private).
+PUBLIC = ("synthetic.csv", "model.npz", "measurements.npz", "schema.yaml", "ledger.json", "rounds.jsonl", "config.yaml")
 
 
 def check_run_directory(bench: Bench) -> None:
@@ -90,7 +90,7 @@ def _left_behind(
         config.save(out / "config.yaml")
         strategy = serve(config, prepared, grid, out, None, watched_server(config, tape))
         finish(config, prepared, strategy, out, 0.0, full_page=False)
-        return tape, {name: (out / name).read_bytes() for name in PUBLIC}
+        return tape, {name: (out / name).read_bytes() if (out / name).is_file() else b"" for name in PUBLIC}
 
 
 def _first_difference(one: bytes, two: bytes) -> str:

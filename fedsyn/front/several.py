@@ -1,0 +1,117 @@
+"""Several tables, each of another draw of the posterior: what error bars are computed from (docs/mechanisms.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsyn.config import FORMAT
+from fedsyn.errors import InputError
+from fedsyn.front.archive import Release
+from fedsyn.front.conditions import restrict
+from fedsyn.inference import AnyModel, Model, Posterior
+from fedsyn.randomness import Randomness
+from fedsyn.runs.synthesis import BATCH, batches, write_synthetic
+from fedsyn.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Tables of one analysis at most.
+MOST_TABLES = 1000
+FACTS_FILE = "tables.json"
+# Rows of a table / real rows. The rules that combine tables take the spread between them and subtract what their own
+# rows add; the less that is, the less is left to chance (docs/analysis.md).
+_LARGER = 5
+
+
+def posterior_of(release: Release) -> Posterior:
+    """Of a run's files.
+
+    Raises:
+        InputError: its model has no potentials, or the run kept no measurements.
+    """
+    if release.evidence is None:
+        raise InputError(
+            "several tables need the run's measurements.npz, which runs before this version and mechanisms without "
+            "measured marginals do not have"
+        )
+    return Posterior(release.model, release.evidence)
+
+
+def real_rows(release: Release, posterior: Posterior, where: Mapping[str, Any]) -> float:
+    """How many real ones there are that meet the conditions, as released."""
+    return restrict(release.schema, posterior.centre, where)[1].total
+
+
+def table_rows(rows: int | None, real: float) -> int:
+    """Rows of each table: as asked, or five times as many as there are real ones."""
+    return max(1, round(_LARGER * real)) if rows is None else rows
+
+
+def draws(
+    release: Release, posterior: Posterior, count: int, where: Mapping[str, Any], randomness: Randomness
+) -> Iterator[tuple[Schema, Model, Randomness]]:
+    """Schema, model and randomness of each table."""
+    for number in range(1, count + 1):
+        model = posterior.draw(randomness.ordinary("posterior", number))
+        schema, given = restrict(release.schema, model, where)
+        if not isinstance(given, Model):
+            raise InputError("several tables cannot be cut inside a bin: ask for whole bins, or for no condition")
+        yield schema, given, randomness.child("table", number)
+
+
+def frame_of(
+    schema: Schema, model: AnyModel, rows: int, randomness: Randomness, independent: bool = False
+) -> pd.DataFrame:
+    """Rows of a model as a DataFrame."""
+    import pandas as pd
+
+    parts = [
+        schema.decode(make(), rng, number * BATCH)
+        for number, (make, rng) in enumerate(batches(model, rows, randomness, independent))
+    ]
+    return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+
+
+def frames_of_posterior(
+    release: Release, count: int, rows: int | None, where: Mapping[str, Any], randomness: Randomness
+) -> Iterator[pd.DataFrame]:
+    """One table per draw of the posterior.
+
+    Raises:
+        InputError: as `posterior_of`, conditions that no row meets, or not a number of tables.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_TABLES:
+        raise InputError(f"tables: expected a number of tables from 1 to {MOST_TABLES}, found {count!r}")
+    posterior = posterior_of(release)
+    size = table_rows(rows, real_rows(release, posterior, where))
+    for schema, model, own in draws(release, posterior, count, where, randomness):
+        yield frame_of(schema, model, size, own, independent=True)
+
+
+def write_tables(
+    out: Path, release: Release, count: int, rows: int | None, where: Mapping[str, Any], seed: int | None
+) -> int:
+    """table_01.csv and so on, schema.yaml, and tables.json, into a folder that exists. Returns the rows of each."""
+    posterior = posterior_of(release)
+    real = real_rows(release, posterior, where)
+    size, width, named = table_rows(rows, real), max(2, len(str(count))), []
+    for number, (schema, model, own) in enumerate(draws(release, posterior, count, where, Randomness(seed)), 1):
+        named.append({"file": f"table_{number:0{width}}.csv", "rows": size})
+        write_synthetic(out / str(named[-1]["file"]), schema, model, size, own, keep=False, independent=True)
+    release.schema.save(out / "schema.yaml")
+    facts = {
+        "format": FORMAT,
+        "tables": named,
+        "real_rows": real,
+        "held": [list(clique) for clique in posterior.held],
+        "centre": None,
+        "seed": seed,
+        "run": release.config.sha256,
+        "private": bool(release.ledger.get("private", False)),
+    }
+    (out / FACTS_FILE).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return size
