@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsyn.cli.console import err_console, out_console, writing
+from fedsyn.cli.console import SetOption, err_console, out_console, writing
 from fedsyn.config import MOST_ROWS
 from fedsyn.errors import ConfigError
 
@@ -75,16 +75,31 @@ def sample(
 
 def evaluate(
     synthetic: Annotated[Path, typer.Argument(help="Synthetic table, or directory of a run.", metavar="SYNTHETIC")],
-    real: Annotated[Path, typer.Option(help="Table of real rows.", metavar="FILE")],
+    real: Annotated[Path | None, typer.Option(help="Table of real rows.", metavar="FILE")] = None,
+    federated: Annotated[
+        Path | None,
+        typer.Option(
+            help="Ask the holders of this simulation instead, with noise; its budget is spent.", metavar="CONFIG"
+        ),
+    ] = None,
+    set_: SetOption = None,
     schema: Annotated[
         Path | None, typer.Option(help="Schema of both; default: schema.yaml beside the table.", metavar="FILE")
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column to predict; default: the schema's.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write a page, too.", metavar="PAGE.html")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write a page, too; with --federated: a folder.", metavar="PAGE.html")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: every score as JSON.")] = False,
     force: ForceOption = False,
 ) -> None:
-    """Compare a synthetic table with real rows, where those are. What it prints and writes is not private."""
+    """Compare a synthetic table with real rows, where those are (not private), or ask their holders (with noise)."""
+    if (real is None) == (federated is None):
+        raise ConfigError("name either --real FILE, or --federated CONFIG")
+    if federated is not None:
+        _ask_holders(synthetic, federated, set_, out, as_json)
+        return
+    assert real is not None
     import numpy as np
 
     from fedsyn.data import encode_file
@@ -113,6 +128,31 @@ def evaluate(
         _show_quality(found)
         if out is not None:
             out_console.print(f"page: {out}", soft_wrap=True, highlight=False)
+
+
+def _ask_holders(
+    synthetic: Path, federated: Path, assignments: list[str] | None, out: Path | None, as_json: bool
+) -> None:
+    """Intervals for the figures of a table, from its holders' noisy sum."""
+    from rich.table import Table
+
+    from fedsyn.loading import load_config
+    from fedsyn.runs.directory import new_out, synthetic_file
+    from fedsyn.runs.judge_table import judge_table
+
+    config = load_config(federated, assignments or ())
+    folder = out or new_out(name="evaluation")
+    facts = judge_table(config, synthetic_file(synthetic) if synthetic.is_dir() else synthetic, folder.resolve())
+    if as_json:
+        sys.stdout.write(json.dumps(facts, indent=1) + "\n")
+        return
+    shown = Table(title=f"asked of {facts['holders']} holders: 95% intervals", title_justify="left")
+    for head in ("figure", "from", "to"):
+        shown.add_column(head, justify="left" if head == "figure" else "right")
+    for name, figure in facts["figures"].items():
+        shown.add_row(name, f"{figure['low']:.4f}", f"{figure['high']:.4f}")
+    out_console.print(shown)
+    out_console.print(f"what it cost: {folder / 'ledger.json'}", soft_wrap=True, highlight=False)
 
 
 def _several(

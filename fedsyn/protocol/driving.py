@@ -371,7 +371,8 @@ class Driver(OwnLoop):
     def announce(self, share: float) -> None:
         """Agrees on the run, and on what of the budget remains after a share, with whoever keeps something for it."""
         for kept in self.kept:
-            kept.announce(self.ledger.remaining_rho * (1 - share))
+            last = self.contract.judged_rho if kept is self.crypto else 0.0  # a store has no part in evaluation
+            kept.announce(self.ledger.remaining_rho * (1 - share) + last)
 
     def _release_sizes(self, grid: Grid, timeout: float) -> None:
         """Private sizes: every client releases its own row count once, or all of them their sum, from the run's budget.

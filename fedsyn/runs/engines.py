@@ -84,7 +84,7 @@ def run(
                     (out / "error.json").unlink(missing_ok=True)
                 return run_elsewhere(config, prepared, out, superlink, progress, kept)
             log.info("%s, holders: %d, into %s", config.mechanism.name, prepared.clients, out)
-            with _grid(config, prepared) as grid:
+            with simulation_grid(config, prepared) as grid:
                 _clear(config, out)
                 strategy = serve(config, prepared, grid, out, _logged(progress))
             with told_what_was_spent(lambda: strategy.ledger, out):
@@ -186,7 +186,7 @@ def _clear(config: RunConfig, out: Path) -> None:
 
 
 @contextmanager
-def _grid(config: RunConfig, prepared: Prepared) -> Iterator[InProcessGrid]:
+def simulation_grid(config: RunConfig, prepared: Prepared) -> Iterator[InProcessGrid]:
     """The Grid of a simulation, closed in the end with all that it started."""
     from fedsyn.runs.holders import app
 

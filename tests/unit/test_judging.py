@@ -154,6 +154,7 @@ def test_without_noise_the_bounds_hold_for_every_table(shape: tuple[int, ...], h
             assert max(f.high - f.low for f in found.values()) < 0.1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("off", [0.0, 4.0, math.inf])
 @pytest.mark.parametrize("holders", [1, 4])
 def test_intervals_hold_the_exact_figures(off: float, holders: int) -> None:
@@ -181,6 +182,7 @@ def test_an_interval_says_what_it_is() -> None:
 # The classifier ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("classes", [1, 2, 5])
 def test_trees_that_travel_predict_as_those_that_were_trained(classes: int) -> None:
     from sklearn.ensemble import HistGradientBoostingClassifier
@@ -328,11 +330,14 @@ MODES: dict[str, dict[str, Any]] = {
     "some rounds of each": {"federation": {"participation": 0.6, "participations": 1}},
     "local noise": {"aggregation": {"protocol": "plain", "noise": "local"}},
     "secure sums": {"aggregation": {"protocol": "secagg", "noise": "distributed"}},
+    "ciphertexts": {"aggregation": {"protocol": "fhe", "noise": "distributed"}},
 }
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_it_is_paid_from_the_budget_whatever_is_protected(mode: str) -> None:
+    if mode == "ciphertexts":
+        pytest.importorskip("tenseal")
     federation = federation_of(awkward_table("every_kind"), False)
     nodes = {**MODES[mode], "evaluation": {"federated": True, "share": 0.2}}
     outcome = finished(execute(config_of("sketch_aim", len(federation.parts), None, **nodes), federation))
@@ -421,3 +426,28 @@ def test_a_run_says_how_good_its_table_is(tmp_path: Path) -> None:
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text(encoding="utf-8"))
     assert ledger["releases"][-1]["name"] == "judge" and ledger["epsilon"] <= 5.0
     assert "column_score" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_table_that_was_made_elsewhere_can_be_judged(tmp_path: Path) -> None:
+    """By the command; the mechanism of the configuration releases nothing."""
+    from typer.testing import CliRunner
+
+    from fedsyn.cli import app
+
+    rng = np.random.default_rng(0)
+    schema = "columns:\n  a: {kind: categorical, categories: [x, y, z], other: false}\n"
+    (tmp_path / "schema.yaml").write_text(schema + "  b: {kind: boolean, texts: ['no', 'yes']}\n", encoding="utf-8")
+    for name in ("rows.csv", "made.csv"):
+        lines = [f"{rng.choice(list('xyz'))},{rng.choice(['no', 'yes'])}" for _ in range(500)]
+        (tmp_path / name).write_text("\n".join(["a,b", *lines]) + "\n", encoding="utf-8")
+    config = "data: {source: rows.csv, schema: schema.yaml}\nepsilon: 3\ndelta: 1e-5\nfederation: {clients: 3}\n"
+    (tmp_path / "run.yaml").write_text(config + "runtime: {seed: 1}\n", encoding="utf-8")
+    words = ["evaluate", str(tmp_path / "made.csv"), "--federated", str(tmp_path / "run.yaml"), "--json"]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    figures = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))["figures"]
+    assert figures["workload_error"]["low"] <= 0.1 and 0.7 < figures["column_score"]["low"] < 1.0
+    ledger = json.loads((tmp_path / "out" / "ledger.json").read_text(encoding="utf-8"))
+    assert [entry["name"] for entry in ledger["releases"]] == ["sizes", "judge"] and 2.5 < ledger["epsilon"] <= 3.0
+    again = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
+    assert again.exit_code != 0

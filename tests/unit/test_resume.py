@@ -46,6 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
         "mechanism": "fed_privsyn",
         "aggregation": SECURE,
         "privacy": {"client_sizes": "private"},
+        "evaluation": {"federated": True},
     },
     "distributed_aim, server's noise": {
         "mechanism": "distributed_aim",
@@ -77,7 +78,7 @@ def config_of(case: Mapping[str, Any], folder: Path, seed: int | None = 0) -> Ru
         "privacy": {"epsilon": 4.0, "delta": 1e-5, "client_sizes": "public", **case.get("privacy", {})},
         "workload": {"degree": 2, "size": None},
         "aggregation": dict(case["aggregation"]),
-        "evaluation": [],
+        "evaluation": case.get("evaluation", []),
         "runtime": {"seed": seed},
     }
     return parse_config(document)
@@ -91,6 +92,7 @@ def facts(strategy: MechanismStrategy, nodes: Nodes, out: Path) -> dict[str, Any
         "ledger": json.loads((out / "ledger.json").read_text(encoding="utf-8")),
         "clients": nodes.ledgers(),
         "rounds": (out / "rounds.jsonl").read_text(encoding="utf-8"),
+        "judged": (out / "evaluation.json").read_text(encoding="utf-8") if strategy.afterwards else None,
     }
 
 
