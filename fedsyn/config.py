@@ -118,6 +118,21 @@ class SynthesisNode(Node):
     format: Literal["csv", "parquet"] | None = None
 
 
+class EvaluationNode(Node):
+    """How good the table is. A list alone stands for `metrics`; a configuration without any has `[workload_error]`.
+
+    Attributes:
+        metrics: they compare the table with real rows, in a simulation only (docs/metrics.md); [] for none.
+        federated: ask the holders, by one noisy sum from the run's budget, also in a deployment; `evaluation.json` and
+            the page say what they answer.
+        share: of the budget for that; the mechanism has the rest.
+    """
+
+    metrics: tuple[str, ...] = ()
+    federated: bool = False
+    share: float = Field(default=0.05, gt=0, le=0.95)
+
+
 class RuntimeNode(Node):
     """Where the run happens; nothing here changes its result.
 
@@ -165,7 +180,7 @@ class RunConfig(Node):
     at the top stand for `privacy.epsilon` and `privacy.delta`.
 
     Attributes:
-        evaluation: metrics that compare the table with real rows, in a simulation only (docs/metrics.md); [] for none.
+        evaluation: how good the table is; a list of metrics alone stands for `evaluation.metrics`, and [] for none.
     """
 
     mechanism: MechanismNode = Field(default_factory=lambda: MechanismNode(name=DEFAULT_MECHANISM))
@@ -176,7 +191,7 @@ class RunConfig(Node):
     aggregation: AggregationNode = Field(default_factory=AggregationNode)
     inference: InferenceNode = Field(default_factory=InferenceNode)
     synthesis: SynthesisNode = Field(default_factory=SynthesisNode)
-    evaluation: tuple[str, ...] = ("workload_error",)
+    evaluation: EvaluationNode = Field(default_factory=lambda: EvaluationNode(metrics=("workload_error",)))
     runtime: RuntimeNode = Field(default_factory=RuntimeNode)
 
     @field_validator("mechanism", mode="before")
@@ -191,8 +206,9 @@ class RunConfig(Node):
 
     @field_validator("evaluation", mode="before")
     @classmethod
-    def _one_metric_alone(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
+    def _metrics_alone(cls, value: Any) -> Any:
+        value = (value,) if isinstance(value, str) else value
+        return {"metrics": tuple(value)} if isinstance(value, list | tuple) else value
 
     @model_validator(mode="after")
     def _held_out(self) -> RunConfig:
@@ -223,12 +239,14 @@ class RunConfig(Node):
             "federation": ("columns", "participations"),
             "privacy": ("schema_share", "unit", "rows_per_client"),
             "runtime": ("operator", "operator_key", "patience", "ray"),
-            "inference": ("until_noise", "shrinkage"),
+            "inference": ("until_noise", "shrinkage", "smoothing"),
             "synthesis": ("format",),
         }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):
             if document[node][key] == type(getattr(self, node)).model_fields[key].default:
                 del document[node][key]
+        if not self.evaluation.federated:
+            document["evaluation"] = document["evaluation"]["metrics"]
         return document
 
     @property
@@ -240,13 +258,15 @@ class RunConfig(Node):
     def sha256(self) -> str:
         """Hash of everything that client and server must agree on.
 
-        That leaves out the runtime, the evaluation, and of the data all but what changes the schema.
+        That leaves out the runtime, the metrics, and of the data all but what changes the schema.
         """
         agreed = ("mechanism", "privacy", "workload", "aggregation", "federation", "inference")
         document = self.to_dict()
         shared = {key: document[key] for key in agreed}
         shared["federation"].pop("partition")
         shared["data"] = {key: document["data"][key] for key in ("bins", "label")}
+        if self.evaluation.federated:
+            shared["evaluation"] = self.evaluation.share
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
     def save(self, path: Path) -> None:

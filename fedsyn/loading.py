@@ -85,7 +85,7 @@ def check_config(config: RunConfig) -> None:
 
         partitioner(config.federation.partition.name, **config.federation.partition.options)
         # Whether the table has a label is known once its schema is read; `runs.prepare` checks that.
-        validate_metrics(config.evaluation, has_test=bool(config.data.test_fraction), label="unknown yet")
+        validate_metrics(config.evaluation.metrics, has_test=bool(config.data.test_fraction), label="unknown yet")
 
 
 def protected(document: dict[str, Any]) -> dict[str, Any]:
@@ -174,6 +174,8 @@ def assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
         child = node.get(part)
         if isinstance(child, str) and part in ("mechanism", "partition", "data"):
             child = {"source" if part == "data" else "name": child}
+        if part == "evaluation" and isinstance(child, str | list):
+            child = {"metrics": child}
         if child is None:
             child = {}
         if not isinstance(child, dict):

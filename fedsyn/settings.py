@@ -340,6 +340,8 @@ class InferenceNode(Node):
             last iteration; null: as the mechanism has it.
         shrinkage: kappa, so many pseudo-records of the independent model pull a fit towards it; 'released': found from
             released values; 0: none; null: as the mechanism has it. Needs the native engine.
+        smoothing: the last model gives every possible row a probability that what was released does not rule out
+            (docs/mechanisms.md); null: as the mechanism has it.
         max_cells: largest model, in cells of the junction tree's cliques.
         max_pass_cost: largest cost of one message-passing sweep, in cells touched.
     """
@@ -350,5 +352,6 @@ class InferenceNode(Node):
     final_iterations: int | None = Field(default=None, ge=1)
     until_noise: bool | None = None
     shrinkage: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["released"] | None = None
+    smoothing: bool | None = None
     max_cells: int = Field(default=1_000_000, ge=1)
     max_pass_cost: float = Field(default=4_000_000, gt=0)

@@ -101,6 +101,7 @@ class FedMst(Mst):
     contract: FedMstContract
     until_noise = True
     shrinks = True
+    smooths = True
     pull_by: float | None = None  # kappa, from the tree's pairs as they were measured
 
     def protocol(self) -> Protocol:

@@ -122,6 +122,7 @@ class SketchAim(ByCohorts, InGroups):
     contract: SketchAimContract
     until_noise = True
     shrinks = True
+    smooths = True
 
     def protocol(self) -> Protocol:
         if self.config.federation.participations is not None:

@@ -164,7 +164,8 @@ def configuration() -> str:
     from fedsyn.settings import PartyNode
 
     lines = ["# Every key of a configuration", "", *_intro()]
-    lines += ["## At the top", "", *table(RunConfig)]
+    top = table(RunConfig)
+    lines += ["## At the top", "", *top] if top else []
     for name, node in _nodes(RunConfig):
         lines += [f"## {name}", "", first_paragraph(node), "", *table(node)]
         if name == "aggregation":

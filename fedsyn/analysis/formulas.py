@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import keyword
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 _ONE = re.compile(r"\s*(?:(mean|proportion)\s*\(\s*(.+?)\s*\)|([^~]+?))\s*")
+# More proportions than that nobody reads.
+_MOST_VALUES = 100
 # Names that a formula may have beside columns: patsy's own and numpy's.
 _KNOWN = frozenset(
     {"C", "I", "Q", "np", "Treatment", "Sum", "Poly", "bs", "cr", "cc", "center", "standardize", "scale"}
@@ -66,7 +69,8 @@ class Question:
         for number, frame in enumerate(frames, 1):
             try:
                 y, X = self.matrices(frame)
-                _require_rank(X, names)
+                if not isinstance(self.estimator, Means):
+                    _require_rank(X, names)
                 found.append(self.estimator.estimate(y, X, names))
             except DataError as error:
                 raise DataError(f"table {number} of {len(frames)}: {error}") from None
@@ -85,6 +89,8 @@ class OneColumn(Question):
         if proportion or not is_number:
             parts = [pd.Series(frame[column].dropna().unique()) for frame in tables.frames]
             self.values = sorted(pd.concat(parts).unique().tolist(), key=str)
+            if len(self.values) > _MOST_VALUES:
+                raise ConfigError(f"'{column}' has {len(self.values):,} values, too many for proportions; bin it first")
             self.about = f"proportions of {column}"
             self.terms = tuple(Term(f"{column} = {value}", frozenset({column})) for value in self.values)
         else:
@@ -109,6 +115,7 @@ class Regression(Question):
         quoted = _quoted(formula, columns)
         _require_names(quoted, columns)
         used = list(_columns_of(quoted, columns))
+        _require_few_levels(used, frames)
 
         def parts() -> Iterator[dict[str, Any]]:
             return iter([{name: _plain(frame[name]) for name in used} for frame in frames])
@@ -136,6 +143,8 @@ class Regression(Question):
                 f"model logit: '{name}' has more than two values; choose ols, or one value: ({name} == 1)"
             )
         self.about = f"{self.estimator.title} of {self._said(name)}"
+        if both := self.outcome & frozenset(_columns_of(quoted.partition("~")[2], columns)):
+            raise ConfigError(f"formula '{formula}': {_some(sorted(both))} is on both sides")
         self.terms = tuple(
             Term(_shown(column), frozenset(_columns_of(" ".join(f.name() for f in term.factors), columns)))
             for term, where in self._right.term_slices.items()
@@ -173,6 +182,8 @@ class Regression(Question):
 
     def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
         left, right = (np.asarray(part, np.float64) for part in self._built([self._left, self._right], frame))
+        if not len(left):
+            raise DataError("every row has a missing value in one of the formula's columns")
         y = left[:, -1]
         if isinstance(self.estimator, Logit) and self._levels is not None:
             y = (y == self._levels[1]).astype(np.float64)
@@ -195,7 +206,7 @@ def question_of(formula: str, tables: Tables, model: str | Estimator | None = No
     if model is not None:
         raise ConfigError(f"model: '{formula}' has no outcome; write OUTCOME ~ {name}")
     if name not in columns:
-        raise ConfigError(f"'{name}' is not a column{nearest(name, columns)}; columns: {', '.join(columns)}")
+        raise ConfigError(_unknown(name, columns))
     if found is not None and found[1] == "mean" and not _is_numeric(tables.frames[0][name]):
         raise ConfigError(f"'{name}' has no mean, as its values are no numbers; write proportion({name})")
     return OneColumn(name, tables, proportion=found is not None and found[1] == "proportion")
@@ -206,7 +217,9 @@ def question_of(formula: str, tables: Tables, model: str | Estimator | None = No
 
 def _quoted(formula: str, columns: Sequence[str]) -> str:
     """The formula with columns whose names are no Python names in Q(...): `hours-per-week` is no difference."""
-    awkward = sorted((name for name in columns if not name.isidentifier()), key=len, reverse=True)
+    awkward = sorted(
+        (name for name in columns if not name.isidentifier() or keyword.iskeyword(name)), key=len, reverse=True
+    )
     if not awkward:
         return formula
     pattern = "|".join(map(re.escape, awkward))
@@ -236,7 +249,23 @@ def _columns_of(text: str, columns: Sequence[str]) -> Iterator[str]:
 def _require_names(formula: str, columns: Sequence[str]) -> None:
     for word, is_text in _words(formula):
         if not is_text and word not in columns and word not in _KNOWN and word not in ("in", "True", "False", "not"):
-            raise ConfigError(f"'{word}' is not a column{nearest(word, columns)}; columns: {', '.join(columns)}")
+            raise ConfigError(_unknown(word, columns))
+
+
+def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) -> None:
+    """Refuses text with so many values that it cannot be meant as categories, such as dates."""
+    for name in columns:
+        if not _is_numeric(frames[0][name]) and (found := frames[0][name].nunique()) > _MOST_VALUES:
+            raise ConfigError(f"'{name}' has {found:,} values that are no numbers, too many for categories; bin them")
+
+
+def _unknown(word: str, columns: Sequence[str]) -> str:
+    return f"'{word}' is not a column{nearest(word, columns)}; columns: {_some(columns)}"
+
+
+def _some(names: Sequence[str], most: int = 20) -> str:
+    """Names for a message, not all of very many."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _shown(name: str) -> str:
@@ -269,7 +298,8 @@ def _require_rank(X: Floats, names: Sequence[str]) -> None:
     constant = [name for name, column in zip(names, X.T, strict=True) if column.min() == column.max()]
     empty = [name for name, column in zip(names, X.T, strict=True) if not column.any()]
     if empty or len(constant) > 1:
-        raise DataError(f"no row tells anything of {', '.join(empty or constant[1:])}: leave it out or merge values")
+        names = _some(empty or constant[1:], 3)
+        raise DataError(f"no row tells anything of {names}: leave it out or merge values")
     scale = np.abs(X).max(axis=0)
     if np.linalg.matrix_rank((X / scale).T @ (X / scale), hermitian=True) < X.shape[1]:
         raise DataError("a term is a combination of the others: leave one out")

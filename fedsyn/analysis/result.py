@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _WIDTH = 80
+# Digits after the point before a number is written with a power of ten.
+_MOST_DIGITS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ class Analysis:
                 _interval(*ends, digits) for ends in ((row.low, row.high), (row.naive_low, row.naive_high))
             )
             mark = "" if row.held else " *"
-            rows.append((name + mark, f"{row.estimate:.{digits}f}", honest, naive, f"{min(row.df, 999):.0f}"))
+            rows.append((name + mark, _number(row.estimate, digits), honest, naive, f"{min(row.df, 999):.0f}"))
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
         widths[0] = max(8, min(widths[0], _WIDTH - sum(widths[1:]) - 8))
         lines = [f"{self.about}, {self.combined.tables} tables", ""]
@@ -88,7 +90,11 @@ def _digits(width: float) -> int:
 
 
 def _interval(low: float, high: float, digits: int) -> str:
-    return f"{low:.{digits}f} to {high:.{digits}f}"
+    return f"{_number(low, digits)} to {_number(high, digits)}"
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if digits <= _MOST_DIGITS else f"{value:.2e}"
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ from fedsyn.analysis.combining import ONE_TABLE
 from fedsyn.errors import DataError, InputError
 from fedsyn.schema import Schema
 from fedsyn.schema.columns import CategoricalColumn
+from fedsyn.schema.quantities import WrittenNumber
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,12 +28,14 @@ class Tables:
     Attributes:
         frames: the tables, two or more.
         real_rows: how many real rows the model stands for, as released; None where nobody said.
+        centre: a table of the model that the tables' own scatter about, where they were fitted again to noisier values.
         held: cliques of columns whose joint distribution was measured; None where nobody said.
     """
 
     frames: Sequence[pd.DataFrame]
     real_rows: float | None = None
     held: frozenset[frozenset[str]] | None = None
+    centre: pd.DataFrame | None = None
 
     @property
     def ratio(self) -> float:
@@ -84,7 +87,7 @@ def _of_path(path: Path) -> Tables:
         facts = json.loads(facts_file.read_text(encoding="utf-8"))
         names = [one["file"] if isinstance(one, dict) else str(one) for one in facts["tables"]]
         real = facts.get("real_rows")
-        held = facts.get("held")
+        held, middle = facts.get("held"), facts.get("centre")
         cliques = None if held is None else frozenset(frozenset(map(str, clique)) for clique in held)
         real_rows = None if real is None else float(real)
     except (ValueError, KeyError, TypeError):
@@ -92,11 +95,12 @@ def _of_path(path: Path) -> Tables:
     file = path / "schema.yaml"
     schema = Schema.load(file) if file.is_file() else None
     frames = [_frame(path / name, schema) for name in names]
-    return Tables(_checked(frames), real_rows, cliques)
+    centre = None if middle is None else _checked([frames[0], _frame(path / str(middle), schema)])[1]
+    return Tables(_checked(frames), real_rows, cliques, centre)
 
 
 def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
-    """A table; what the schema calls categories stays text, also where it looks like numbers."""
+    """A table; what the schema calls categories stays text, and what it calls a number becomes one, however written."""
     import pandas as pd
 
     if not path.is_file():
@@ -105,9 +109,15 @@ def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
         if path.suffix.lower() == ".parquet":
             return pd.read_parquet(path)
         text = {} if schema is None else {name: str for name, column in schema.columns.items() if _is_text(column)}
-        return pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
+        frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
     except (ValueError, OSError) as error:
         raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+    for name, column in ({} if schema is None else schema.columns).items():
+        if isinstance(column, WrittenNumber) and name in frame and frame[name].dtype.kind not in "iuf":
+            given = frame[name].where(frame[name].notna(), "").tolist()
+            steps, _ = column.parse_all(given, frozenset({""}))
+            frame[name] = steps / 10.0**column.decimals
+    return frame
 
 
 def _is_text(column: object) -> bool:

@@ -48,7 +48,8 @@ def analyse(
         raise ConfigError(f"level: expected a probability between 0 and 1, such as 0.95, found {level!r}")
     given = tables_of(tables)
     question = question_of(formula, given, model)
-    combined = combine(*question.estimates(given.frames), ratio=given.ratio)
+    centre = None if given.centre is None else question.estimates([given.centre])[0][0]
+    combined = combine(*question.estimates(given.frames), ratio=given.ratio, centre=centre)
     pairs, unheld = _not_held(question, given)
     notes = [*_of_tables(given, combined), *_of_pairs(pairs)]
     names = tuple(term.name for term in question.terms)

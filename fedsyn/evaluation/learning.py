@@ -158,6 +158,46 @@ def _fit_classifier(data: EvaluationInput) -> _Predictions:
     return _Predictions(truth, scores)
 
 
+def train_trees(codes: np.ndarray, label: int, most: int) -> tuple[np.ndarray, ...] | str:
+    """The classifier of `accuracy`, trained on a table, as arrays that need no scikit-learn to be followed.
+
+    Args:
+        codes: (n, d) codes of the table.
+        label: column that is predicted.
+        most: classes that are allowed.
+
+    Returns:
+        nodes (T, M, 4), values (T, M), base, classes as of `fedsyn.judging.trees.Trees`, or why there are none.
+    """
+    classes, counts = np.unique(codes[:, label], return_counts=True)
+    nothing = np.zeros((0, 1, 4), np.int32), np.zeros((0, 1))
+    if len(classes) > most:
+        return f"accuracy is asked of labels with at most {most} values"
+    if len(classes) < 2 or codes.shape[1] < 2:
+        return (*nothing, np.zeros(1), classes[np.argmax(counts)][None].astype(np.int32))
+    try:
+        _require_sklearn()
+    except ConfigError as error:
+        return str(error)
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    columns = np.delete(np.arange(codes.shape[1]), label)
+    with one_thread():
+        learner = HistGradientBoostingClassifier(**_LEARNER).fit(codes[:, columns].astype(np.float64), codes[:, label])
+    grown = [tree.nodes for step in learner._predictors for tree in step]
+    nodes = np.zeros((len(grown), max(map(len, grown)), 4), np.int32)
+    values = np.zeros(nodes.shape[:2])
+    for tree, own in enumerate(grown):
+        inner = own["is_leaf"] == 0
+        values[tree, : len(own)] = own["value"]
+        nodes[tree, : len(own), 0] = np.where(inner, columns[own["feature_idx"]], 0)
+        nodes[tree, : len(own), 1] = np.where(inner, np.floor(np.where(inner, own["num_threshold"], 0.0)), 0)
+        nodes[tree, : len(own), 2] = np.where(inner, own["left"], 0)
+        nodes[tree, : len(own), 3] = np.where(inner, own["right"], 0)
+    base = np.asarray(learner._baseline_prediction, np.float64).ravel()
+    return nodes, values, base, learner.classes_.astype(np.int32)
+
+
 def _features_and_label(codes: np.ndarray, data: EvaluationInput) -> tuple[np.ndarray, np.ndarray]:
     """(n, d - 1) float64 features and (n,) int64 label codes."""
     assert data.label is not None

@@ -24,7 +24,7 @@ from fedsyn.domain import Domain
 from fedsyn.evaluation.base import ColumnRange, EvaluationInput, sample_rows
 
 QUERIES = 1_000
-_QUERY_SEED = 20_260  # public: the same queries for every run of a table
+QUERY_SEED = 20_260  # public: the same queries for every run of a table
 _SAMPLE_SEED = 20_261
 # Comparisons that are held at the same time: 2 million take about 20 MB.
 _COMPARED_AT_ONCE = 1 << 21
@@ -88,7 +88,7 @@ def range_query_error(data: EvaluationInput, ways: int = 2) -> float:
     A synthetic table without rows answers 0 to every query.
     """
     assert data.test is not None and data.synthetic is not None
-    queries = random_queries(data.domain, data.ranges, ways, QUERIES, np.random.default_rng([_QUERY_SEED, ways]))
+    queries = random_queries(data.domain, data.ranges, ways, QUERIES, np.random.default_rng([QUERY_SEED, ways]))
     synthetic = sample_rows(data.synthetic, data.test.shape[0], np.random.default_rng(_SAMPLE_SEED))
     real = queries.answers(data.test_positions())
     return float(np.abs(real - queries.answers(data.positions(synthetic))).mean())

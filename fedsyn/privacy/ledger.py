@@ -84,6 +84,7 @@ class Ledger:
         self._costs: list[float] = []
         self._caveats: list[str] = []
         self._among: tuple[int, ...] = ()
+        self._kept_back = 0.0
         full = self.accountant.capacity * (1.0 + REREADING_ROOM)
         if self.accountant.epsilon(full, budget.delta) > budget.epsilon:
             raise ValueError("the accountant's capacity exceeds the budget")
@@ -101,8 +102,22 @@ class Ledger:
 
     @property
     def remaining(self) -> float:
-        """Capacity less what is spent, in the accountant's unit; never negative."""
-        return max(0.0, self.accountant.capacity - self.spent)
+        """Capacity less what is spent and kept back, in the accountant's unit; never negative."""
+        return max(0.0, self._free - self.spent)
+
+    @property
+    def _free(self) -> float:
+        """The capacity that may be spent now."""
+        return self.accountant.capacity - self._kept_back
+
+    def keep_back(self, share: float) -> None:
+        """Refuses from now on what would leave less than this share of the capacity; 0 gives all of it free again.
+
+        What comes after a mechanism is paid from it: plans divide `remaining_rho`, which does not hold it.
+        """
+        if not 0.0 <= share < 1.0:
+            raise ValueError("the share that is kept back must be at least 0 and below 1")
+        self._kept_back = share * self.accountant.capacity
 
     @property
     def spent_rho(self) -> float:
@@ -132,7 +147,7 @@ class Ledger:
         """Whether all of these together would be accepted now; each states what one row moves and pays."""
         releases = tuple(map(self.unit.entered, releases))
         costs = [self.accountant.cost(release) for release in releases]
-        return affordable(self._with(releases, costs), self.accountant.capacity)
+        return affordable(self._with(releases, costs), self._free)
 
     def _with(self, releases: Sequence[Release], costs: Sequence[float]) -> float:
         """What would be spent if these were entered, too."""
@@ -162,7 +177,7 @@ class Ledger:
         release = self.unit.entered(release)
         release = replace(release, clients=self._among) if self._among else release
         cost = self.accountant.cost(release)
-        if not affordable(self._with([release], [cost]), self.accountant.capacity):
+        if not affordable(self._with([release], [cost]), self._free):
             raise BudgetExceeded(
                 f"release '{release.name}' of round {release.round} costs {cost:.6g} {self.accountant.unit}, "
                 f"but only {self.remaining:.6g} of {self.accountant.capacity:.6g} is left for epsilon = "
@@ -547,6 +562,7 @@ class Ledger:
             "caveats": list(self._caveats),
             "statement": None if self.statement is None else self.statement.to_dict(),
             **self.unit.to_dict(),
+            **({"kept_back": self._kept_back / self.accountant.capacity} if self._kept_back else {}),
             "releases": [release.to_dict() for release in entries],
         }
 
@@ -576,6 +592,7 @@ class Ledger:
         for reason in state["caveats"]:
             ledger.not_private(reason)
         ledger.reenter(map(Release.from_dict, state["releases"]))
+        ledger.keep_back(float(state.get("kept_back", 0.0)))
         return ledger
 
     def report(self) -> dict[str, Any]:

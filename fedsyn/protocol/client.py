@@ -26,11 +26,11 @@ from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_rho
 from fedsyn.protocol.cohorts import take_part
 from fedsyn.protocol.common import Join as Join
+from fedsyn.protocol.common import Judge, told
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
 from fedsyn.protocol.common import Rows as Rows
 from fedsyn.protocol.common import Sizes as Sizes
-from fedsyn.protocol.common import told
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.counted import layout_counts
 from fedsyn.protocol.plan import Planned, require_planned
@@ -227,8 +227,9 @@ class TableClient(NumPyClient):
 
     def _require_planned(self, request: Request, layout: Layout | None, rho: float) -> None:
         """ProtocolError if a request costs one row more than the run's plan says; before anything is charged."""
-        sizes = self.config.privacy.size_share * self.contract.whole_rho
-        planned = Planned(sizes, sizes) if isinstance(request, Rows) else self.contract.planned(request, layout)
+        own = {Rows: self.config.privacy.size_share * self.contract.whole_rho, Judge: self.contract.judged_rho}
+        rho_of_it = own.get(type(request))
+        planned = self.contract.planned(request, layout) if rho_of_it is None else Planned(rho_of_it, rho_of_it)
         if planned is not None:
             require_planned(planned, request.name, rho, self.ledger)
 
@@ -328,6 +329,12 @@ class TableClient(NumPyClient):
         if not self.contract.sums_rows:
             raise ProtocolError("row counts are not summed in this run")
         return Contribution.of_vector(np.array([len(self.codes)]), call.request.layout(self.contract, call.arrays))
+
+    @answers(Judge)
+    def judge(self, call: Call[Judge]) -> Contribution:
+        """How far its rows are from a table; `fedsyn.judging.statistics` has the sensitivity of each entry."""
+        size = call.request.even if self.contract.sums_rows else self.size
+        return call.request.contribution(self.contract, call.arrays, self.codes, size)
 
     @answers(OneWay)
     def one_way(self, call: Call[OneWay]) -> Contribution:

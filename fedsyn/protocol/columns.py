@@ -1,4 +1,4 @@
-"""Which columns a configuration cannot work with: split over holders, or with private values."""
+"""What a configuration cannot work with: columns split over holders or with private values, evaluation without sums."""
 
 from __future__ import annotations
 
@@ -50,3 +50,16 @@ def check_open(config: RunConfig, schema: Schema) -> None:
         )
     if config.federation.columns is not None:
         raise ConfigError(f"{what}; columns that are split over holders (federation.columns) have none")
+
+
+def check_judged(config: RunConfig, store: bool) -> None:
+    """ConfigError where the holders cannot be asked how good the table is: that takes a sum over whole rows."""
+    if not config.evaluation.federated:
+        return
+    if store and config.aggregation.protocol != "plain":
+        raise ConfigError(
+            f"evaluation.federated: asks for a noisy sum, and '{config.mechanism.name}' under aggregation.protocol: "
+            f"{config.aggregation.protocol} keeps a store, which forms none; leave it out, or use a mechanism of sums"
+        )
+    if config.federation.columns is not None:
+        raise ConfigError("evaluation.federated: needs whole rows at each holder; leave out federation.columns")

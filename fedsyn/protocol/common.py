@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
+from fedsyn.aggregation import Contribution
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, NodeError, ProtocolError
+from fedsyn.judging.question import Question
+from fedsyn.judging.statistics import Entries, vector
 from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
@@ -79,6 +84,45 @@ class Marginals(SumRequest):
 
     def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         return Layout.of_marginals(contract.domain, [contract.candidates.cliques[i] for i in self.cliques])
+
+
+class Judge(SumRequest):
+    """How far the holders' rows are from the synthetic table, how many rows a classifier trained on it gets right."""
+
+    name = "judge"
+    takes_part = False
+    leaves = "overlaps of its marginals with the table's, distances of its range counts, rows predicted right, in a sum"
+    costs = (
+        "one vector; what a row moves each entry by at most is fixed: rho S^2/(2 sigma^2) with S^2 the sum of squares"
+    )
+
+    total: Annotated[float, Field(gt=0, le=2.0**32, description="rows of all holders, public or released")]
+    even: Annotated[float, Field(gt=0, le=2.0**32, description="rows of each, where nobody's own count is known")]
+    label: Annotated[int, Field(ge=0, description="the column that the classifier predicts, from 1; 0: none")]
+
+    def question(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Question:
+        """What is asked; ProtocolError if the run does not, or the arrays are no question."""
+        if not contract.config.evaluation.federated:
+            raise ProtocolError("this run's configuration does not ask its holders how good the table is")
+        return Question.read(contract.domain, contract.workload, arrays, self.label - 1 if self.label else None)
+
+    def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """ONE vector; a row moves each entry by its own bound at most (`fedsyn.judging.statistics`)."""
+        entries = entries_of(contract, self.question(contract, arrays))
+        return Layout.of_vector(len(entries.moves), entries.sensitivity, magnitude=float(max(entries.moves)))
+
+    def contribution(
+        self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]], codes: npt.NDArray[np.integer], size: float
+    ) -> Contribution:
+        """What a holder of these rows contributes; `size`: its public or released row count."""
+        question = self.question(contract, arrays)
+        found = vector(question, entries_of(contract, question), codes, size, self.total)
+        return Contribution.of_vector(found, self.layout(contract, arrays))
+
+
+def entries_of(contract: BaseContract, question: Question) -> Entries:
+    """The entries of the vector: with the row count where that is no public number."""
+    return Entries.of(question, contract.config.privacy.client_sizes != "public")
 
 
 def told(error: Exception) -> dict[str, str]:

@@ -28,7 +28,7 @@ from fedsyn.privacy import (
     accountant_for,
 )
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
-from fedsyn.protocol.columns import check_columns, check_open
+from fedsyn.protocol.columns import check_columns, check_judged, check_open
 from fedsyn.protocol.plan import Planned
 from fedsyn.protocol.whole_clients import check_unit
 from fedsyn.randomness import Randomness
@@ -122,7 +122,21 @@ class Contract:
 
     @cached_property
     def whole_rho(self) -> float:
-        """The run's budget as zCDP of Gaussian releases, as its accountant reckons."""
+        """The run's budget as zCDP of Gaussian releases, as its accountant reckons, but for what evaluation is."""
+        return self._budget_rho * (1.0 - self.judged_share)
+
+    @property
+    def judged_rho(self) -> float:
+        """What asking the holders how good the table is may cost."""
+        return self._budget_rho * self.judged_share
+
+    @property
+    def judged_share(self) -> float:
+        node = self.config.evaluation
+        return node.share if node.federated else 0.0
+
+    @cached_property
+    def _budget_rho(self) -> float:
         budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
         return Ledger(budget, self.accountant_of(budget), unit=self.unit).remaining_rho
 
@@ -214,6 +228,7 @@ class Contract:
         rounds = getattr(cls.options_of(config), "rounds", None)
         check_participations(config, rounds, once=bool(cls.store), central=cls.central)
         check_unit(config, bool(cls.store), cls.central, cls.not_private, cls.accountant)
+        check_judged(config, bool(cls.store))
         if federation.columns is not None and (
             not cls.store
             or cls.central
@@ -274,6 +289,14 @@ class Contract:
                 cost=f"the row count once at 1/(2 sigma^2), {self.config.privacy.size_share:g} of rho; of the rest: "
                 f"{filled.cost}",
             )
+        if self.judged_share:
+            filled = replace(
+                filled,
+                server_sees=f"{filled.server_sees}; last, noisy sums of how far the holders' rows are from the table",
+                client_sees=f"{filled.client_sees}; the synthetic table, and a classifier that was trained on it",
+                cost=f"last, one vector of evaluation at 1/(2 sigma^2), {self.judged_share:g} of rho; before it, of "
+                f"the rest: {filled.cost}",
+            )
         if not self.unit.caps:
             return filled
         c = self.unit.rows
@@ -314,6 +337,7 @@ class Contract:
             record=record,
             unit=self.unit,
         )
+        ledger.keep_back(self.judged_share)
         if randomness.seeded:
             ledger.not_private(randomness.label)
         if self.not_private:

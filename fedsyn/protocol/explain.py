@@ -11,6 +11,7 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, sigma_for_rho
 from fedsyn.protocol.client import Join, Rows, Sizes, TableClient
+from fedsyn.protocol.common import Judge
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.finding import requests_of
 from fedsyn.schema import Schema
@@ -148,7 +149,8 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     private = config.privacy.client_sizes == "private"
     first: list[type[Request]] = [Join, Rows if contract.sums_rows else Sizes] if private else [Join]
     first += [] if contract.finding is None else requests_of(contract.finding)
-    own = [r for r in client.requests.values() if r not in (Join, Sizes, Rows)]
+    own = [r for r in client.requests.values() if r not in (Join, Sizes, Rows, Judge)]
+    own += [Judge] if config.evaluation.federated else []
     own += [r for r in contract.store if r not in own]  # of the store, which no client answers
     node = config.aggregation
     cards = [*(node.parties or ()), *([node.crypto] if node.crypto is not None else [])]

@@ -8,7 +8,7 @@ answer back into the generator. A reply that is late, missing or malformed costs
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, ClassVar
 
 from fedsyn.config import RunConfig
@@ -20,6 +20,7 @@ from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.fitting import estimate_config
 from fedsyn.inference.shrinkage import of_measurements
+from fedsyn.inference.smoothing import least_shares, smoothed
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.driving import Driver, Steps
 from fedsyn.protocol.joining import Participant
@@ -38,6 +39,7 @@ class MechanismStrategy(Driver):
         Client: its client half, whose contract (options, accountant, requests, statement) this half works under.
         until_noise: whether its fits end when the noise explains what is left, unless the run's `inference` says.
         shrinks: whether they are pulled towards the independent model, unless the run's `inference` says.
+        smooths: whether the last model is kept away from probability zero, unless the run's `inference` says.
 
     Args:
         config: the run's configuration.
@@ -52,6 +54,7 @@ class MechanismStrategy(Driver):
     Client: ClassVar[type[TableClient]]
     until_noise: ClassVar[bool] = False
     shrinks: ClassVar[bool] = False
+    smooths: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class MechanismStrategy(Driver):
         self.capacity = Capacity(domain, config.inference)
         self.model: Model | None = None
         self.measured: tuple[Measurement, ...] = ()  # what it was fitted to
+        self.afterwards: Callable[[], Steps] | None = None  # what the clients are asked once there is a model
 
     # What a mechanism defines ----------------------------------------------------------------------------------------
 
@@ -156,6 +160,14 @@ class MechanismStrategy(Driver):
             return prior, float(asked)
         return prior, of_measurements(measurements, prior) if pseudo_records is None else pseudo_records
 
+    def smooth(self) -> None:
+        """Keeps possible rows away from probability zero in what is handed on (`fedsyn.inference.smoothing`)."""
+        asked = self.config.inference.smoothing
+        if not (self.smooths if asked is None else asked) or not self.measured or not isinstance(self.model, Model):
+            return
+        with self.timed("estimate"):
+            self.model = smoothed(self.model, least_shares(self.domain, self.measured, self.total))
+
     # Driving ----------------------------------------------------------------------------------------------------------
 
     def start(
@@ -179,6 +191,10 @@ class MechanismStrategy(Driver):
             else:
                 self.announce(0.0)
             self.drive(self.protocol(), grid, timeout)
+            self.smooth()
+            if self.afterwards is not None and self.model is not None:
+                self.begin_round(self.round + 1)
+                self.drive(self.afterwards(), grid, timeout)
         finally:
             for kept in self.kept:
                 kept.close()

@@ -14,6 +14,7 @@ from fedsyn.evaluation.quality import Quality
 from fedsyn.privacy import unit_from_dict
 from fedsyn.report.charts import Links, Marginal, associations, budget, by_round, graph, marginals
 from fedsyn.report.html import Page, listed, settings
+from fedsyn.report.judged_page import judged_section
 from fedsyn.report.quality_page import DEFINITIONS, how_good, not_for_publication, quality_cards, quality_sections
 from fedsyn.report.tables import number
 from fedsyn.report.text import cards, definitions, paragraph, table, warning
@@ -51,6 +52,7 @@ class RunFacts:
         marginals, links: of the synthetic table, where there is no `quality`.
         quality: beside the real rows; None: not computed.
         scales: metric -> name of a reference -> value.
+        judged: evaluation.json: what the holders' noisy sums say of the table; None where they were not asked.
         notes: why something is missing, one sentence each.
         public: whether everything that reads private rows is left out.
     """
@@ -70,6 +72,7 @@ class RunFacts:
     links: Links = ()
     quality: Quality | None = None
     scales: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    judged: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
     public: bool = False
 
@@ -89,6 +92,8 @@ def run_page(facts: RunFacts, *, draw: bool = True) -> Page:
         if facts.links:
             page.section("Associations")
             page.figure(associations([column.name for column in facts.marginals], facts.links))
+    if facts.judged is not None:
+        judged_section(page, facts.judged)
     if not facts.public:
         _metrics(page, facts)
     _model(page, facts)
@@ -115,6 +120,8 @@ def first_sentence(facts: RunFacts) -> str:
         text += f"it keeps private {ledger['unit']}, with {guarantee}"
     else:
         text += f"it is not private ({'; '.join(ledger['not_private_because'])}): {guarantee} hold for nobody"
+    if facts.judged is not None and (facts.public or facts.quality is None):
+        return text + "; what its holders say of how good it is stands below."
     if facts.public:
         return text + "; how good it is can be told only beside real rows, which this page leaves out."
     if facts.quality is None:

@@ -19,6 +19,8 @@ from fedsyn.report.html import read_facts
 
 # A simulation's scores beside the real rows, and the scale of its metrics. It is not for publication.
 QUALITY_FILE = "quality.json"
+# What the holders' noisy sums say of the table. It was released and paid for: it may be published.
+JUDGED_FILE = "evaluation.json"
 # What a run leaves besides config.yaml. A new run in the same folder removes them before it starts, so that nothing of
 # an earlier one can be taken for its own.
 RESULTS = (
@@ -34,6 +36,7 @@ RESULTS = (
     "report.html",
     "error.json",
     QUALITY_FILE,
+    JUDGED_FILE,
 )
 
 

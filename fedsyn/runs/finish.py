@@ -19,6 +19,7 @@ from fedsyn.evaluation.scales import scales
 from fedsyn.inference import AnyModel, Evidence
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.runs.directory import save_evidence, save_model, write_json
+from fedsyn.runs.judge import Judging, table_file, table_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
 from fedsyn.runs.report import DRAWN_ROWS, QUALITY_SEED, save_quality, write_run_page
 from fedsyn.runs.synthesis import write_synthetic
@@ -37,17 +38,20 @@ def finish(
 ) -> dict[str, float]:
     """Samples the synthetic table, computes the metrics and writes the run directory. Returns the metrics.
 
-    A simulation that measures anything (`evaluation` is not empty) also compares its table with the real rows, for its
-    page: quality.json. Without `full_page` it does not, and the page has no charts; `fedsyn report` adds both.
+    A simulation that measures anything (`evaluation.metrics` is not empty) also compares its table with the real rows,
+    for its page: quality.json. Without `full_page` it does not, and the page has no charts; `fedsyn report` adds both.
     """
     prepared, model = prepared.closed, strategy.model
     assert model is not None
-    rows = config.synthesis.rows or max(1, round(model.total))
-    file = out / f"synthetic.{config.synthesis.format or 'csv'}"
-    evaluated = prepared.simulated and bool(config.evaluation)
+    rows, file = table_rows(config, model), table_file(config, out)
+    evaluated = prepared.simulated and bool(config.evaluation.metrics)
     # Where nothing is measured, only the page's charts want rows, and a sample does for them.
     keep, most = evaluated or full_page, None if evaluated else DRAWN_ROWS
-    synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=keep, most=most)
+    judging = strategy.afterwards
+    if isinstance(judging, Judging):  # the table was drawn already: what the holders were asked about is what is left
+        synthetic = judging.synthetic
+    else:
+        synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=keep, most=most)
     save_model(out / "model.npz", model)
     if strategy.measured:
         save_evidence(out / "measurements.npz", Evidence(strategy.measured, model.total))
@@ -56,7 +60,7 @@ def finish(
     if evaluated:
         assert synthetic is not None
         data = evaluation_input(prepared, strategy, model, synthetic)
-        metrics = evaluate(config.evaluation, data)
+        metrics = evaluate(config.evaluation.metrics, data)
     metrics |= costs(strategy, prepared.clients, started)
     # Strict JSON knows no infinity (the likelihood of a row that the model rules out): null says "not finite".
     write_json(out / "metrics.json", {k: v if np.isfinite(v) else None for k, v in metrics.items()})
@@ -71,7 +75,7 @@ def compare(config: RunConfig, prepared: Prepared, data: EvaluationInput, out: P
     rng = np.random.default_rng(QUALITY_SEED)
     assert data.synthetic is not None
     found = quality(prepared.schema, data.train, data.synthetic, holdout=data.test, rng=rng)
-    save_quality(out, found, scales(config.evaluation, data, rng))
+    save_quality(out, found, scales(config.evaluation.metrics, data, rng))
 
 
 def evaluation_input(

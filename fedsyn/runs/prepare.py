@@ -133,10 +133,10 @@ def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
     schema = schema.adjusted(config.data.bins, config.data.label)
     schema.require_approved()
     open_tables.check_opening(config, schema)
-    if config.evaluation:
+    if config.evaluation.metrics:
         raise ConfigError(
-            "evaluation: a deployment's server has no rows to evaluate on; set evaluation: [] "
-            "and evaluate the synthetic table where real rows are"
+            "evaluation: a deployment's server has no rows to evaluate on; set evaluation: [] (or ask the holders: "
+            "evaluation: {federated: true}) and evaluate the synthetic table where real rows are"
         )
     return deployed(config, schema, folder)
 
@@ -149,7 +149,7 @@ def deployed(config: RunConfig, schema: Schema, folder: Path) -> Prepared:
 def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None:
     numeric = None if schema.label is None else label_values(schema, schema.label) is not None
     validate_metrics(
-        config.evaluation,
+        config.evaluation.metrics,
         test_rows > 0,
         schema.label,
         numeric_label=numeric,

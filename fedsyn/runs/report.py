@@ -23,7 +23,7 @@ from fedsyn.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.report.html import read_facts, read_rounds
 from fedsyn.report.run_page import RunFacts, alarms, run_page
 from fedsyn.report.tables import latex_table, number
-from fedsyn.runs.directory import QUALITY_FILE, load_model, synthetic_file, write_json
+from fedsyn.runs.directory import JUDGED_FILE, QUALITY_FILE, load_model, synthetic_file, write_json
 from fedsyn.runs.open_tables import encoded_by
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.published import published_config
@@ -131,6 +131,7 @@ def write_run_page(
         links=links,
         quality=None if found is None else found[0],
         scales={} if found is None else found[1],
+        judged=read_facts(out / JUDGED_FILE) if (out / JUDGED_FILE).is_file() else None,
         notes=notes,
         public=public,
     )

@@ -20,6 +20,7 @@ from fedsyn.registry import contract_class, strategy_class
 from fedsyn.runs.directory import append_line, write_json
 from fedsyn.runs.finish import evaluation_input
 from fedsyn.runs.journal import RunJournal
+from fedsyn.runs.judge import Judging
 from fedsyn.runs.prepare import Prepared, randomness_of
 
 Progress = Callable[[RoundRecord], None]
@@ -72,6 +73,8 @@ def serve(
                 prepared = prepared.close(found)
                 prepared.schema.save(out / "schema.yaml")
                 strategy = made(config, prepared.schema.domain, schema.sha256, after=opening, **drawn)
+            if config.evaluation.federated:
+                strategy.afterwards = Judging(config, prepared, strategy, randomness, out)
             strategy.start(grid)
     finally:
         write_json(out / "ledger.json", driver.ledger.report())

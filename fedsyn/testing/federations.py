@@ -73,7 +73,7 @@ def config_of(name: str, clients: int, options: Mapping[str, Any] | None = None,
         "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
         "workload": {"degree": 2, "size": 6, "seed": 1},
         "aggregation": {"protocol": "plain", "noise": "server"},
-        "evaluation": [],
+        "evaluation": {"metrics": []},
         "runtime": {"seed": 0},
     }
     for key, node in nodes.items():

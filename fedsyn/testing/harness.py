@@ -9,7 +9,7 @@ the first time, so that whatever still differs depends on the rows past the ledg
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,11 @@ from fedsyn.flower import ClientApp, Context
 from fedsyn.flower.bridge import bridge, read_state, write_state
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.client import TableClient
+from fedsyn.protocol.judging import judged
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.registry import client_class, strategy_class
+from fedsyn.runs.judge import question_about
 from fedsyn.selection.views import PooledView
 from fedsyn.testing.failures import ProvokedError, described, errors_kept
 from fedsyn.testing.faults import Fault, ScriptedGrid, garble, vanish
@@ -229,6 +231,8 @@ def execute(
     tape = Tape(script)
     grid = watched_grid(config, federation, tape, raising=raising, faults=faults, reverse=reverse)
     strategy = watched_server(config, tape)(config, federation.domain, federation.table.schema.sha256)
+    if config.evaluation.federated:
+        strategy.afterwards = lambda: _judged(strategy, federation)
     error: FedsynError | None = None
     with errors_kept(tape.errors):
         try:
@@ -240,6 +244,15 @@ def execute(
         rows = config.synthesis.rows or max(1, round(strategy.model.total))
         synthetic = strategy.model.sample(rows, Randomness(config.runtime.seed).ordinary("synthesize"))
     return Outcome(config, federation, strategy, tape, error, _client_ledgers(grid), synthetic)
+
+
+def _judged(strategy: MechanismStrategy, federation: Federation) -> Generator[Any, Any, None]:
+    """Asks the holders how good a small table of the model is, as the end of a run does."""
+    assert strategy.model is not None
+    rows = strategy.model.sample(50, Randomness(strategy.config.runtime.seed).ordinary("judged"))
+    question, _ = question_about(federation.table.schema, strategy.workload, rows)
+    sums = yield from judged(strategy, question)
+    strategy.record.notes.append("judged" if sums is not None else "not judged")
 
 
 def finished(outcome: Outcome) -> Outcome:

@@ -43,6 +43,15 @@ def test_a_variance_below_that_of_the_real_rows_is_replaced() -> None:
     assert np.isinf(found.df).all() and np.isfinite(found.interval()).all()
 
 
+def test_draws_that_lie_beside_their_centre_are_moved_as_far_to_the_other_side() -> None:
+    q, v = np.array([[3.0, 1.0], [5.0, 2.0]]), np.ones((2, 2))
+    found = combine(q, v, centre=[3.0, 1.0])
+    assert found.estimate.tolist() == [2.0, 0.5]
+    assert np.array_equal(found.variance, combine(q, v).variance)
+    with pytest.raises(InputError, match="centre"):
+        combine(q, v, centre=[1.0])
+
+
 def test_the_variance_is_right_on_average() -> None:
     """Posterior variance W, rows' variance v: the mean of m estimates is off by W + (W + v) / m, and so is E[T].
 
@@ -158,6 +167,23 @@ def test_rows_with_missing_values_are_left_out(tables: list[pd.DataFrame]) -> No
         assert found[0] == pytest.approx(found[1])
 
 
+def test_awkward_names_and_small_numbers(tables: list[pd.DataFrame]) -> None:
+    names = {"age": "class", "ward": "my ward", "hours-per-week": "it's"}
+    awkward = [frame.rename(columns=names) for frame in tables]
+    awkward = [frame.assign(tiny=1e-8 * frame["it's"].rank() % 37) for frame in awkward]
+    found = fedsyn.analyse(awkward, "it's ~ class + my ward")
+    assert found.terms == ("Intercept", "my ward[T.heart]", "my ward[T.surgery]", "class")
+    small = str(fedsyn.analyse(awkward, "tiny ~ class"))
+    assert max(map(len, small.splitlines())) <= 80 and "e-0" in small
+    with pytest.raises(DataError, match="every row has a missing value"):
+        fedsyn.analyse([frame.assign(tiny=np.nan) for frame in awkward], "class ~ tiny")
+
+
+def test_a_value_that_a_table_lacks_has_the_proportion_none(tables: list[pd.DataFrame]) -> None:
+    found = fedsyn.analyse([tables[0], tables[1][tables[1].ward != "heart"]], "ward")
+    assert found.combined.estimate[1] == pytest.approx((tables[0].ward == "heart").mean() / 2)
+
+
 def test_an_estimator_of_ones_own(tables: list[pd.DataFrame]) -> None:
     textbook = fedsyn.analyse(tables, "back01 ~ age", Linear(robust=False))
     fits = [statsmodels.formula.ols("back01 ~ age", frame).fit() for frame in tables]
@@ -181,6 +207,8 @@ def test_an_estimator_of_ones_own(tables: list[pd.DataFrame]) -> None:
         ("age ~ ward", "lgit", "did you mean 'logit'"),
         ("age ~ back + back01", None, "combination of the others"),
         ("back ~ back01", None, "tell the outcome apart exactly"),
+        ("age ~ age + ward", None, "age is on both sides"),
+        ("proportion(hours-per-week)", None, "too many for proportions"),
     ],
 )
 def test_what_cannot_be_analysed_is_one_sentence(
@@ -243,6 +271,36 @@ def test_a_folder_of_tables(tables: list[pd.DataFrame], tmp_path: Path) -> None:
     assert max(map(len, shown.stdout.splitlines())) <= 80
     data = json.loads(CliRunner().invoke(app, ["analyse", str(tmp_path), "back ~ age", "--json"]).stdout)
     assert data["terms"][1]["term"] == "age" and data["terms"][1]["low"] == found.to_frame().low["age"]
+
+
+def test_numbers_in_words_of_the_schema_are_numbers_and_codes_are_text(tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text(
+        "columns:\n"
+        "  cost: {kind: decimal, places: 2, thousands: ',', lower: 0, upper: 20000, bins: 4, missing: true}\n"
+        "  ward: {kind: categorical, categories: ['1', '2', '3'], other: false}\n"
+    )
+    for number in (1, 2):
+        (tmp_path / f"table_{number}.csv").write_text('cost,ward\n"1,234.50",1\n"2,000.00",2\n,3\n0.50,3\n')
+    (tmp_path / "tables.json").write_text(json.dumps({"tables": ["table_1.csv", "table_2.csv"]}))
+    cost = fedsyn.analyse(tmp_path, "cost")
+    assert cost.combined.estimate[0] == pytest.approx((1234.5 + 2000 + 0.5) / 3)
+    assert fedsyn.analyse(tmp_path, "ward").terms == ("ward = 1", "ward = 2", "ward = 3")
+
+
+def test_text_of_many_values_is_no_category(tables: list[pd.DataFrame]) -> None:
+    dated = [frame.assign(day=(frame["hours-per-week"] * 1000).astype(int).astype(str)) for frame in tables]
+    with pytest.raises(ConfigError, match=r"'day' has .* values that are no numbers"):
+        fedsyn.analyse(dated, "age ~ day")
+
+
+def test_a_folder_with_a_centre(tables: list[pd.DataFrame], tmp_path: Path) -> None:
+    for number, frame in enumerate(tables):
+        frame.to_csv(tmp_path / f"table_{number:02d}.csv", index=False)
+    facts = {"tables": [{"file": "table_01.csv"}, {"file": "table_02.csv"}], "centre": "table_00.csv"}
+    (tmp_path / "tables.json").write_text(json.dumps(facts))
+    found = fedsyn.analyse(tmp_path, "age").combined.estimate[0]
+    mean = (tables[1].age.mean() + tables[2].age.mean()) / 2
+    assert found == pytest.approx(2 * tables[0].age.mean() - mean)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.parties",),
     ("fedsyn.aggregation", "fedsyn.flower"),
     ("fedsyn.wire", "fedsyn.fhe"),
-    ("fedsyn.selection", "fedsyn.evaluation", "fedsyn.finding"),
+    ("fedsyn.selection", "fedsyn.evaluation", "fedsyn.finding", "fedsyn.judging"),
     ("fedsyn.inference",),
     ("fedsyn.counting", "fedsyn.privacy"),
     ("fedsyn.data",),

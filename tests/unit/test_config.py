@@ -288,7 +288,7 @@ def test_assignments_are_read_as_yaml_and_make_missing_nodes(tmp_path: Path) -> 
     assert config.federation.clients == 7 and config.federation.partition.name == "quantity"
     assert config.data.options == {"beta": 1.0, "clients": 7}
     assert config.workload.size is None and config.runtime.seed == 3
-    assert config.evaluation == ("workload_error", "nll")
+    assert config.evaluation.metrics == ("workload_error", "nll")
 
 
 def test_an_assignment_fills_an_empty_node(tmp_path: Path) -> None:

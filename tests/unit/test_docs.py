@@ -190,7 +190,7 @@ def test_what_is_printed_is_named_where_its_mechanism_is_described() -> None:
 
 def test_the_shipped_deployment_is_private_and_asks_for_no_metric() -> None:
     config = load_config(ROOT / "configs" / "deployment.yaml")
-    assert config.runtime.engine == "deployment" and config.runtime.seed is None and not config.evaluation
+    assert config.runtime.engine == "deployment" and config.runtime.seed is None and not config.evaluation.metrics
     assert (config.aggregation.protocol, config.aggregation.noise) == ("secagg", "distributed")
 
 

@@ -78,7 +78,7 @@ def test_the_error_is_the_mean_difference_over_queries_counted_row_by_row(ways: 
     name = "range_query_error" if ways == 2 else "range_query_error_3"
     found = evaluate([name], given(test, synthetic, test_numbers=numbers))[name]
 
-    rng = np.random.default_rng([range_queries._QUERY_SEED, ways])
+    rng = np.random.default_rng([range_queries.QUERY_SEED, ways])
     query = random_queries(DOMAIN, column_ranges(SCHEMA), ways, QUERIES, rng)
     made = [[value(a, c) for a, c in zip(DOMAIN.attributes, row, strict=True)] for row in synthetic]
     held = [[value(a, c) for a, c in zip(DOMAIN.attributes, row, strict=True)] for row in test]
@@ -149,7 +149,7 @@ def test_the_same_table_has_no_error_and_an_empty_one_answers_nothing() -> None:
     assert evaluate(names, given(test, test)) == dict.fromkeys(names, 0.0)
     empty = evaluate(names, given(test, test[:0]))
     query = random_queries(
-        DOMAIN, column_ranges(SCHEMA), 2, QUERIES, np.random.default_rng([range_queries._QUERY_SEED, 2])
+        DOMAIN, column_ranges(SCHEMA), 2, QUERIES, np.random.default_rng([range_queries.QUERY_SEED, 2])
     )
     assert empty["range_query_error"] == pytest.approx(query.answers(given(test, test).positions(test)).mean())
     assert empty["range_query_error"] > empty["range_query_error_3"] > 0
@@ -188,7 +188,7 @@ def test_numbers_before_binning_decide_what_a_range_holds() -> None:
     )
     test = np.zeros((100, 2), dtype=np.uint8)
     numbers = np.full((100, 1), 0.9, dtype=np.float32)
-    rng = np.random.default_rng([range_queries._QUERY_SEED, 2])
+    rng = np.random.default_rng([range_queries.QUERY_SEED, 2])
     query = random_queries(schema.domain, column_ranges(schema), 2, QUERIES, rng)
     low, high = query.low[query.axes == 0], query.high[query.axes == 0]
     apart = np.mean(((low <= 0.9) & (high >= 0.9)) != ((low <= 0.5) & (high >= 0.5)))
@@ -240,7 +240,7 @@ def test_columns_of_one_value_and_tables_without_numbers_have_queries() -> None:
         synthetic=test + np.array([0, 1, 0], np.uint8),
         ranges={"c": ColumnRange(np.array([5.0]), 5.0, 5.0)},
     )
-    rng = np.random.default_rng([range_queries._QUERY_SEED, 2])
+    rng = np.random.default_rng([range_queries.QUERY_SEED, 2])
     asks_b = np.mean(np.any(random_queries(domain, data.ranges, 2, QUERIES, rng).axes == 1, axis=1))
     # A query that looks at b tells the tables apart whichever value it asks for; the others hold every row.
     assert evaluate(["range_query_error"], data)["range_query_error"] == pytest.approx(asks_b)

@@ -71,7 +71,7 @@ def test_readme_names_the_command(folder: Path) -> None:
 def test_expected_values_are_of_the_sweep(folder: Path, check: ModuleType) -> None:
     sweep = load_sweep(folder / "sweep.yaml")  # parses, and validates the configuration of every cell
     lookup, expected = check.Lookup(sweep), check.Expected.load(folder / "expected.yaml")
-    known = COSTS | {metric for cell in sweep.cells for metric in cell.config.evaluation}
+    known = COSTS | {metric for cell in sweep.cells for metric in cell.config.evaluation.metrics}
     assert known <= COSTS | set(METRICS)
     assert expected.values or expected.claims
     for rank in expected.ranks:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsyn.config import RunConfig
+from fedsyn.config import EvaluationNode, RunConfig
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.finding.facts import Finding
 from fedsyn.flower.grid import InProcessGrid
@@ -226,7 +226,7 @@ def test_holders_with_tables_of_their_own_find_together(tmp_path: Path) -> None:
         table(800, seed=k).to_csv(tmp_path / f"{k}.csv", index=False)
         nodes.append({"data": str(tmp_path / f"{k}.csv"), "schema": str(tmp_path / "schema.yaml"), "partition-id": k})
     changes = {"runtime": {"seed": None, "engine": "deployment"}, "federation": {"clients": 3}}
-    settings = config("sketch_aim", **changes).model_copy(update={"evaluation": ()})
+    settings = config("sketch_aim", **changes).model_copy(update={"evaluation": EvaluationNode()})
     grid = InProcessGrid(app, nodes, {"resolved": json.dumps(settings.to_dict())})
     out = tmp_path / "out"
     out.mkdir()

@@ -1,0 +1,125 @@
+"""No possible row at probability near zero: what rows that nobody has seen may be, beside what the noisy ones were.
+
+A fit minimises a distance: noise that makes a count negative makes the fitted one 0, and a row that falls there later
+is held impossible. Two rules of succession, neither with a constant that was tuned:
+
+1. **One attribute.** Its k probabilities have the prior Dirichlet(alpha/k, ..., alpha/k), alpha by empirical Bayes from
+   all attributes: under the prior the squared distance from the uniform distribution is (1 - 1/k) / (1 + alpha) on
+   average, so 1 + alpha is what `shrinkage.pseudo_records` says of uniform values. n records and noise of standard
+   deviation sigma say as much of a value as n' records without noise, whose sampling variance is that of both together:
+   n' = n / (1 + sigma^2 / (n u)), u = (1/k)(1 - 1/k). What n' records never showed has probability
+   (alpha/k) / (n' + alpha) in the next one. Fitted probabilities below that are raised to it; all others pay for it in
+   proportion.
+2. **The rows.** Independence (the product of these marginals) counts as one record more: weight 1 / (n + 1), the unit
+   information prior (Kass & Wasserman 1995). The kappa of the fit's own pull has been used there.
+
+Both are linear maps of tables. Raising f to g is the channel that moves least: a value is kept with probability
+min(1, g/f), and otherwise drawn anew from (g - f)+. So the marginals of the cliques of a junction tree stay consistent,
+and the model that has them is closed: potentials are their logarithms, minus those of the separators. Among all models
+on the tree it is the nearest to the distribution of such rows (Kullback-Leibler). What structural zeros rule out stays
+impossible; what a channel would put there is spread over all other rows in proportion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.domain import Domain
+from fedsyn.inference.measurements import Measurement
+from fedsyn.inference.model import Model
+from fedsyn.inference.shrinkage import Sight, pseudo_records
+
+Floats = npt.NDArray[np.float64]
+#: In impossible cells, and of values of which nothing is known: potentials have to be finite.
+_TINY = 1e-300
+
+
+def own_counts(domain: Domain, measurements: Sequence[Measurement]) -> dict[str, tuple[Floats, float]]:
+    """Attribute -> its noisy counts from all cliques that hold it, by inverse variance, and their standard deviation.
+
+    Cliques that were measured in groups of cells say nothing of single values here.
+    """
+    found: dict[str, tuple[Floats, float]] = {}
+    for m in measurements:
+        if m.noises is not None or m.groups is not None:
+            continue
+        values = np.asarray(m.values, np.float64).reshape(domain.shape_of(m.clique))
+        for axis, name in enumerate(m.clique):
+            precision = domain[name] / (m.sigma**2 * values.size)
+            before, known = found.get(name, (np.zeros(domain[name]), 0.0))
+            found[name] = before + precision * _margin(values, axis), known + precision
+    return {name: (weighed / known, known**-0.5) for name, (weighed, known) in found.items()}
+
+
+def least_shares(domain: Domain, measurements: Sequence[Measurement], total: float) -> dict[str, float]:
+    """Attribute -> the least probability of each of its values; attributes that nothing was said of are left out.
+
+    Args:
+        domain: the schema's.
+        measurements: noisy counts of the whole federation.
+        total: n, records.
+    """
+    known = {name: own for name, own in own_counts(domain, measurements).items() if domain[name] > 1}
+    sights = [Sight(np.full(len(values), 1.0 / len(values)), values, sigma) for values, sigma in known.values()]
+    alpha = max(pseudo_records(sights, total) - 1.0, 1.0 / total)
+    shares = {}
+    for name, (values, sigma) in known.items():
+        cells = len(values)
+        records = total / (1.0 + sigma**2 * cells / (total * (1.0 - 1.0 / cells)))
+        shares[name] = alpha / cells / (records + alpha)
+    return shares
+
+
+def least_channel(before: Floats, after: Floats) -> Floats:
+    """(k, k) column-stochastic matrix that takes one distribution to another and moves as little as any does."""
+    kept = np.divide(after, before, out=np.ones_like(before), where=before > after)
+    lack = np.maximum(after - before, 0.0)
+    channel: Floats = np.diag(kept)
+    if lack.any():
+        channel += np.outer(lack / lack.sum(), 1.0 - kept)
+    return channel
+
+
+def smoothed(model: Model, shares: Mapping[str, float]) -> Model:
+    """The model after both rules.
+
+    Args:
+        model: of the fit, for n records.
+        shares: least probability of a value, by attribute (`least_shares`).
+    """
+    domain, weight = model.domain, 1.0 / (model.total + 1.0)
+    raised, channels = {}, {}
+    for name, own in zip(domain, model.project_many([(name,) for name in domain]), strict=True):
+        own = own / model.total
+        raised[name] = np.maximum(own, shares.get(name, 0.0))
+        raised[name] /= raised[name].sum()
+        channels[name] = least_channel(own, raised[name])
+    potentials, seen = {}, set[str]()
+    for clique, table in zip(model.cliques, model.project_many(model.cliques), strict=True):
+        table, independent = table / model.total, np.ones(())
+        for axis, name in enumerate(clique):
+            parts = table.reshape(math.prod(table.shape[:axis]), table.shape[axis], -1)
+            table = np.einsum("ij,ajb->aib", channels[name], parts).reshape(table.shape)
+            independent = np.multiply.outer(independent, raised[name])
+        table = (1.0 - weight) * table + weight * independent
+        barred = domain.impossible(clique)
+        if barred is not None:
+            table = np.where(barred, 0.0, table)
+        # A clique comes after its parent in the tree: what it shares with all before it is its separator.
+        alone = tuple(axis for axis, name in enumerate(clique) if name not in seen)
+        margin = table.sum(alone, keepdims=True)
+        potentials[clique] = np.log(np.maximum(table, _TINY)) - np.log(np.maximum(margin, _TINY))
+        seen |= set(clique)
+    return Model(domain, potentials, model.total, info=model.info)
+
+
+def _margin(table: Floats, axis: int) -> Floats:
+    """(k,) sums over all axes but one."""
+    return np.asarray(table.sum(tuple(other for other in range(table.ndim) if other != axis)))
+
+
+__all__ = ["least_channel", "least_shares", "own_counts", "smoothed"]

@@ -1,0 +1,169 @@
+"""From the noisy sums to intervals: what is known of the table's distance from all holders' rows.
+
+Each interval holds the exact figure with probability 95% at least, over the noise and nothing else: the bounds in
+`fedsyn.judging.statistics` hold for every table and every way to spread rows over holders. Where the row count is noisy
+too, half of the 5% is kept for it and the worst count of its interval is taken: a quarter for the count of this sum
+alone, a quarter for its mean with the released sizes, weighed by their noise. Which of the two is used depends on
+whether a released size may have been cut off below (it is at least 1); whichever it is, one of them has missed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from fedsyn.judging.question import Question
+from fedsyn.judging.statistics import UNIT, Entries, rounding
+
+#: Probability with which an interval may miss.
+MISS = 0.05
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Attributes:
+    value: of several holders the upper bound without its allowance for noise (of an accuracy: the figure itself).
+    low, high: what holds the figure in 95% of runs at least.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, float]:
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The released vector, in rows.
+
+    Attributes:
+        question, entries: what was asked.
+        values: entry -> its noisy sum, in rows (divided by what one row moves it by).
+        noise: entry -> standard deviation of its noise, in rows.
+        own: sum of n_k over the contributors.
+        off: standard deviation of its noise: 0 if it is their true row count; infinite: of no known noise.
+        holders: contributors.
+    """
+
+    question: Question
+    entries: Entries
+    values: Mapping[str, float]
+    noise: Mapping[str, float]
+    own: float
+    off: float
+    holders: int
+
+    @classmethod
+    def of(
+        cls,
+        question: Question,
+        entries: Entries,
+        array: npt.NDArray[np.float64],
+        sigma: float,
+        own: float,
+        off: float,
+        holders: int,
+    ) -> Sums:
+        """Args: the question, the vector that was opened and the deviation of its noise, and what `Sums` says."""
+        parts = list(zip(entries.names, entries.moves, array, strict=True))
+        values = {name: float(value) / move for name, move, value in parts}
+        return cls(question, entries, values, {name: sigma / move for name, move, _ in parts}, own, off, holders)
+
+    @property
+    def quantile(self) -> float:
+        """Of a standard normal variable's absolute value."""
+        return float(ndtri(1.0 - (MISS if self.off == 0.0 else MISS / 2.0) / 2.0))
+
+    @property
+    def counts(self) -> tuple[float, float]:
+        """Between which the row count lies."""
+        if self.off == 0.0:
+            return self.own, self.own
+        value, noise = self.values["rows"], self.noise["rows"]
+        if math.isfinite(self.off):
+            weight = noise**2 / (noise**2 + self.off**2)
+            value = weight * self.own + (1.0 - weight) * value
+            noise = noise * self.off / math.hypot(noise, self.off)
+        off = float(ndtri(1.0 - MISS / 8.0)) * noise
+        return max(1.0, value - off), max(1.0, value + off)
+
+    def worst(self, of: Callable[[float], float], best: Callable[[float, float], float]) -> float:
+        """The extreme of a function over the row counts: each here is monotone on either side of `own`."""
+        low, high = self.counts
+        found = of(low)
+        for n in (high, min(max(self.own, low), high)):
+            found = best(found, of(n))
+        return found
+
+    def overlap(self, name: str, lost: float, noise: float | None = None, value: float | None = None) -> Interval:
+        """1 - overlap with the pooled rows, 0 to 1, from the holders' own overlaps alone.
+
+        With n' = `own` for n: min(N, n' p) <= min(N, n p) + (n' - n)+ p, and the other way round.
+        """
+        noise, value = self.noise[name] if noise is None else noise, self.values[name] if value is None else value
+        off, own = self.quantile * noise, self.own
+        high = self.worst(lambda n: (n - (value - off) + max(own - n, 0.0)) / n, max)
+        low = 0.0
+        if self.holders == 1:  # the holder's overlap is everybody's
+            most = value + off + lost + 1.0 / min(self.entries.moves)
+            low = self.worst(lambda n: (n - most - max(n - own, 0.0)) / n, min)
+        return _within((own - value) / max(1.0, own), low, high, 1.0)
+
+    def intervals(self) -> dict[str, Interval]:
+        """Every figure by its name."""
+        q_lost, lost = rounding(self.question, self.holders)
+        distance = self.overlap("own overlap", q_lost)
+        most = self.values["whole overlap"] + self.quantile * self.noise["whole overlap"] + self.holders / UNIT * 2.0
+        below = self.worst(lambda n: (n - most - max(n - self.own, 0.0)) / n, min)
+        low = max(distance.low, below, 0.0)
+        found = {"workload_error": _within(2.0 * distance.value, 2.0 * low, 2.0 * distance.high, 2.0)}
+        if "boxes" in self.values:
+            found["range_query_error"] = self.boxes()
+        if "correct" in self.values:
+            found["accuracy"] = self.accuracy()
+        names = self.question.domain.attributes
+        scores = [f"column {i}" for i in range(len(names))]
+        noise = math.sqrt(math.fsum(self.noise[s] ** 2 for s in scores)) / len(scores)
+        mean = math.fsum(self.values[s] for s in scores) / len(scores)
+        whole = math.fsum(lost) / len(scores)
+        found["column_score"] = _score(self.overlap("", whole, noise, mean))
+        for name, score, own in zip(names, scores, lost, strict=True):
+            found[f"column_score: {name}"] = _score(self.overlap(score, own))
+        return found
+
+    def boxes(self) -> Interval:
+        """Mean over the boxes of |share of the pooled rows - share of the table|.
+
+        | |N - n s| - |N - n' s| | <= |n - n'| s for each box.
+        """
+        boxes, own = self.question.boxes, self.own
+        scale, mean = boxes.depth / len(boxes), float(self.question.shares.mean())
+        value, off = self.values["boxes"] * scale, self.quantile * self.noise["boxes"] * scale
+        cut = self.holders * (1.0 / UNIT * scale + 1e-3)  # thresholds are rounded, the entry is cut
+        high = self.worst(lambda n: (value + off + cut + abs(n - own) * mean) / n, max)
+        low = 0.0
+        if self.holders == 1:
+            low = self.worst(lambda n: (value - off - cut - abs(n - own) * mean) / n, min)
+        return _within(value / max(1.0, own), low, high, 1.0)
+
+    def accuracy(self) -> Interval:
+        value, off = self.values["correct"], self.quantile * self.noise["correct"]
+        low, high = (max(0.0, value - off) / self.counts[1]), (max(0.0, value + off) / self.counts[0])
+        return _within(value / max(1.0, sum(self.counts) / 2.0), low, high, 1.0)
+
+
+def _within(value: float, low: float, high: float, most: float) -> Interval:
+    low = min(max(low, 0.0), most)
+    high = min(max(high, low), most)
+    return Interval(min(max(value, low), high), low, high)
+
+
+def _score(distance: Interval) -> Interval:
+    return Interval(1.0 - distance.value, 1.0 - distance.high, 1.0 - distance.low)

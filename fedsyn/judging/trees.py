@@ -1,0 +1,106 @@
+"""A classifier that travels as arrays: boosted trees on integer codes. Nothing of it is code, and nothing is unpickled.
+
+A data holder that gets one checks that it is one: every step down a tree goes to a later node, so that it ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+#: Trees, nodes of one, and classes that a message may bring.
+MOST_TREES, MOST_NODES, MOST_CLASSES = 3_200, 63, 32
+# Rows that are classified at a time.
+_ROWS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """Boosted trees: tree t adds the value of a row's leaf to the score of class t modulo the number of scores.
+
+    Attributes:
+        nodes: (T, M, 4) int32: column, threshold, left, right of every node; a row whose code is at most the threshold
+            goes left. A leaf has left = right = 0.
+        values: (T, M) float64 of the leaves.
+        base: (S,) float64 scores before any tree: one for two classes, else one for each class.
+        classes: (C,) int32 label codes, ascending. Of two, the second one is predicted where the score is positive.
+    """
+
+    nodes: npt.NDArray[np.int32]
+    values: npt.NDArray[np.float64]
+    base: npt.NDArray[np.float64]
+    classes: npt.NDArray[np.int32]
+
+    @classmethod
+    def none(cls) -> Trees:
+        """No classifier."""
+        return cls(np.zeros((0, 1, 4), np.int32), np.zeros((0, 1)), np.zeros(0), np.zeros(0, np.int32))
+
+    @property
+    def there(self) -> bool:
+        return self.classes.size > 0
+
+    def arrays(self) -> list[npt.NDArray[np.generic]]:
+        return [self.nodes, self.values, self.base, self.classes]
+
+    def check(self, shape: tuple[int, ...], label: int | None) -> None:
+        """ValueError unless these are trees over the columns of such a domain that do not look at the label.
+
+        Args:
+            shape: cardinalities of the domain.
+            label: column of the label; None: there must be no classifier.
+        """
+        nodes, values, base, classes = self.nodes, self.values, self.base, self.classes
+        if [a.dtype for a in self.arrays()] != [np.int32, np.float64, np.float64, np.int32]:
+            raise ValueError("the classifier's arrays have other types")
+        if nodes.ndim != 3 or nodes.shape[2] != 4 or values.shape != nodes.shape[:2]:
+            raise ValueError("the classifier's arrays have other shapes")
+        if base.ndim != 1 or classes.ndim != 1:
+            raise ValueError("the classifier's arrays have other shapes")
+        count, most = values.shape
+        if count > MOST_TREES or not 1 <= most <= MOST_NODES or len(classes) > MOST_CLASSES:
+            raise ValueError("the classifier is too large")
+        if not self.there:
+            if count or base.size:
+                raise ValueError("the classifier has trees and no classes")
+            return
+        if label is None or classes.min() < 0 or classes.max() >= shape[label] or (np.diff(classes) <= 0).any():
+            raise ValueError("the classifier's classes are no label codes")
+        if len(base) != (len(classes) if len(classes) > 2 else 1) or count % len(base):
+            raise ValueError("the classifier has another number of scores than classes")
+        if not (np.isfinite(values).all() and np.isfinite(base).all()):
+            raise ValueError("the classifier's values must be finite")
+        column, left, right = nodes[..., 0], nodes[..., 2], nodes[..., 3]
+        inner = (left != 0) | (right != 0)
+        later = np.arange(most)[None, :]
+        if ((left <= later) | (right <= later) | (left >= most) | (right >= most))[inner].any():
+            raise ValueError("a tree of the classifier leads back")
+        if ((column < 0) | (column >= len(shape)) | (column == label))[inner].any():
+            raise ValueError("a tree of the classifier looks at a column that it may not see")
+
+    def predict(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+        """(n,) label codes of the rows of an (n, d) table."""
+        blocks = [self._predict(codes[at : at + _ROWS_AT_ONCE]) for at in range(0, len(codes), _ROWS_AT_ONCE)]
+        return np.concatenate([np.zeros(0, np.int32), *blocks])
+
+    def _predict(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+        rows = np.arange(len(codes))
+        scores = np.repeat(self.base[None, :], len(codes), axis=0)
+        for tree in range(len(self.values)):
+            column, threshold, left, right = self.nodes[tree].T
+            at = np.zeros(len(codes), np.int64)
+            while True:
+                inner = (left[at] != 0) | (right[at] != 0)
+                if not inner.any():
+                    break
+                goes = codes[rows, np.where(inner, column[at], 0)].astype(np.int64) <= threshold[at]
+                at = np.where(inner, np.where(goes, left[at], right[at]), at)
+            scores[:, tree % len(self.base)] += self.values[tree, at]
+        if len(self.classes) > 2:
+            chosen = np.argmax(scores, axis=1)
+        else:
+            chosen = np.where(scores[:, 0] > 0, len(self.classes) - 1, 0)
+        found: npt.NDArray[np.int32] = self.classes[chosen]
+        return found

@@ -1,0 +1,53 @@
+"""The server's side of asking the holders how good a table is, whatever mechanism made it.
+
+It comes after the mechanism, once, as a sum over everybody; what it may cost is set aside before the mechanism begins
+(`Contract.judged_share`). What is counted, and why a row moves it no farther, stands in `fedsyn.judging.statistics`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from fedsyn.aggregation import Aggregation, make_aggregation
+from fedsyn.judging.intervals import Sums
+from fedsyn.judging.question import Question
+from fedsyn.privacy import sigma_for_rho
+from fedsyn.protocol.common import Judge, Sizes, entries_of
+from fedsyn.protocol.driving import Driver
+from fedsyn.wire.requests import Sum, Summed, Yielded
+
+
+def judged(driver: Driver, question: Question) -> Generator[Yielded, Any, Sums | None]:
+    """Asks everybody, with what was set aside; None where too few contributed. Gives the released sums."""
+    contract, ledger = driver.contract, driver.ledger
+    if not isinstance(driver.aggregation, Aggregation):  # a plain store is trusted with as much as a plain sum
+        driver.aggregation = make_aggregation(driver.config.aggregation, driver.config.federation.minimum_cohort)
+    ledger.keep_back(0.0)
+    rho = min(contract.judged_rho, ledger.remaining_rho)
+    entries = entries_of(contract, question)
+    total = min(driver.total, 2.0**32)
+    label = 0 if question.label is None else question.label + 1
+    request = Judge(total=total, even=total / len(driver.clients), label=label)
+    sigma = sigma_for_rho(rho, entries.sensitivity)
+    sums: Summed = yield Sum(driver.everyone(), request, sigma, question.arrays())
+    if not sums.opened:
+        return None
+    own = driver.rows(sums.contributors)
+    off = 0.0 if contract.config.privacy.client_sizes == "public" else _noise_of_sizes(driver, sums.contributors)
+    return Sums.of(question, entries, sums.arrays[0], sums.sigmas[0], own, off, len(sums.contributors))
+
+
+def _noise_of_sizes(driver: Driver, contributors: Sequence[int]) -> float:
+    """Standard deviation of the noise on the sum of released sizes; infinite where one may have been cut off at 1."""
+    sigmas = [release.sigma for release in driver.ledger.releases if release.name == Sizes.name]
+    if (
+        not sigmas or sigmas[0] is None
+    ):  # the sum of all, an even part each: what the contributors have of it is unknown
+        return math.inf
+    smallest = min(driver.rows([k]) for k in contributors)
+    return sigmas[0] * math.sqrt(len(contributors)) if smallest > 1.0 else math.inf
+
+
+__all__ = ["judged"]

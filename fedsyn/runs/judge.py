@@ -1,0 +1,118 @@
+"""A run asks its holders how good its table is: the table is drawn first, and what is asked is made from it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.config import RunConfig
+from fedsyn.evaluation.base import ColumnRange, column_ranges, sample_rows
+from fedsyn.evaluation.learning import train_trees
+from fedsyn.evaluation.queries import QUERIES, QUERY_SEED, RangeQueries, random_queries
+from fedsyn.inference import AnyModel
+from fedsyn.judging.boxes import Boxes
+from fedsyn.judging.question import MOST_ROWS, Question, judged
+from fedsyn.judging.trees import MOST_CLASSES, Trees
+from fedsyn.protocol.judging import judged as asked
+from fedsyn.protocol.strategy import MechanismStrategy
+from fedsyn.randomness import Randomness
+from fedsyn.runs.directory import JUDGED_FILE, write_json
+from fedsyn.runs.prepare import Prepared
+from fedsyn.runs.synthesis import write_synthetic
+from fedsyn.schema import Schema
+
+Codes = npt.NDArray[np.integer]
+_SAMPLE_SEED = 20_262  # public: which rows of a very large table are compared
+
+
+def table_file(config: RunConfig, out: Path) -> Path:
+    return out / f"synthetic.{config.synthesis.format or 'csv'}"
+
+
+def table_rows(config: RunConfig, model: AnyModel) -> int:
+    return config.synthesis.rows or max(1, round(model.total))
+
+
+class Judging:
+    """What follows a mechanism: draws the table, asks, and keeps both for the end of the run.
+
+    Attributes:
+        synthetic: (rows, d) codes of the table that was written; None before it was.
+    """
+
+    def __init__(
+        self, config: RunConfig, prepared: Prepared, strategy: MechanismStrategy, randomness: Randomness, out: Path
+    ) -> None:
+        self.config, self.schema, self.strategy, self.out = config, prepared.schema, strategy, out
+        self.randomness = randomness
+        self.synthetic: Codes | None = None
+
+    def __call__(self) -> Generator[Any, Any, None]:
+        model = self.strategy.model
+        assert model is not None
+        with self.strategy.timed("draw"):
+            rows, file = table_rows(self.config, model), table_file(self.config, self.out)
+            self.synthetic = write_synthetic(file, self.schema, model, rows, self.randomness, keep=True)
+        assert self.synthetic is not None
+        with self.strategy.timed("train"):
+            question, notes = self._question(self.synthetic)
+        self.strategy.record.notes += notes
+        sums = yield from asked(self.strategy, question)
+        if sums is None:
+            self.strategy.record.notes.append("too few contributions: nothing is known of how good the table is")
+            return
+        found = {name: interval.to_dict() for name, interval in sums.intervals().items()}
+        facts = {"confidence": 0.95, "holders": sums.holders, "rows": "training", "figures": found, "notes": notes}
+        write_json(self.out / JUDGED_FILE, facts)
+
+    def _question(self, synthetic: Codes) -> tuple[Question, list[str]]:
+        """What is asked; of a run that goes on it is the one that was asked before."""
+        recorder, strategy = self.strategy.recorder, self.strategy
+        past = recorder.past("question")
+        if past is not None:
+            label = None if past["label"] is None else int(past["label"])
+            arrays = past["arrays"]
+            return Question.read(strategy.domain, strategy.workload, arrays, label), list(past["notes"])
+        question, notes = question_about(self.schema, strategy.workload, synthetic)
+        if recorder.is_on:
+            recorder.add("question", arrays=question.arrays(), label=question.label, notes=notes)
+        return question, notes
+
+
+def question_about(schema: Schema, workload: Any, synthetic: Codes) -> tuple[Question, list[str]]:
+    """What holders are asked about a table, and what they are not and why."""
+    domain, notes = schema.domain, list[str]()
+    table = sample_rows(synthetic, MOST_ROWS, np.random.default_rng(_SAMPLE_SEED))
+    table = np.ascontiguousarray(table, np.min_scalar_type(max(domain.shape) - 1))
+    boxes, trees, label = Boxes.none(), Trees.none(), None
+    if len(domain) < 2:
+        notes.append("range queries need two columns")
+    else:
+        ranges = column_ranges(schema)
+        queries = random_queries(domain, ranges, 2, QUERIES, np.random.default_rng([QUERY_SEED, 2]))
+        boxes = boxes_of(queries, schema, ranges)
+    if schema.label is None:
+        notes.append("accuracy needs a label: the column to predict (data.label)")
+    else:
+        label = domain.axes((schema.label,))[0]
+        made = train_trees(table, label, MOST_CLASSES)
+        if isinstance(made, str):
+            notes.append(made)
+        else:
+            trees = Trees(*made)
+    return Question(domain, judged(workload), table, boxes, trees, label), notes
+
+
+def boxes_of(queries: RangeQueries, schema: Schema, ranges: dict[str, ColumnRange]) -> Boxes:
+    """Range queries on codes: of an ordered column the bins whose middle is in the range, else one value."""
+    low, high = queries.low.copy(), queries.high.copy()
+    for name, column in ranges.items():
+        chosen = queries.axes == schema.domain.axes((name,))[0]
+        middles = column.values[np.isfinite(column.values)]
+        low[chosen] = np.searchsorted(middles, low[chosen], side="left")
+        high[chosen] = np.searchsorted(middles, high[chosen], side="right") - 1
+    return Boxes(queries.axes.astype(np.int32), low.astype(np.int32), high.astype(np.int32))

@@ -1,0 +1,95 @@
+"""The experiment on honest intervals: estimates from counts are the library's on rows, and nothing runs twice."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsyn
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "honest_intervals"
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "held_out"), str(FOLDER.parent)]
+
+import honest_estimands  # noqa: E402
+import honest_populations  # noqa: E402
+import honest_report  # noqa: E402
+import honest_runs  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def program() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("honest_intervals_run", FOLDER / "run.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_generated_population_is_a_distribution_with_its_associations() -> None:
+    population = honest_populations.generated()
+    assert population.weights.sum() == pytest.approx(1.0) and len(population.weights) == population.domain.size(
+        population.domain.attributes
+    )
+    sample = population.sample(40_000, np.random.default_rng(0))
+    for clique in (("severity", "days"), ("ward",)):
+        seen = honest_populations.counts(sample, population.domain, clique) / 40_000
+        assert np.abs(seen - population.joint(clique)).max() < 5 * 0.5 / np.sqrt(
+            40_000
+        )  # five standard errors, at most
+
+
+@pytest.mark.parametrize("what", honest_estimands.ESTIMANDS["generated"], ids=str)
+def test_estimates_from_counts_are_the_librarys_on_rows(what: honest_estimands.Estimand) -> None:
+    pytest.importorskip("statsmodels")
+    population = honest_populations.generated()
+    rows = population.sample(3000, np.random.default_rng(1))
+    frame = pd.DataFrame({name: rows[:, i].astype(float) for i, name in enumerate(population.domain.attributes)})
+    formula = f"{what.outcome} ~ {' + '.join(what.terms)}" if what.terms else what.outcome
+    if what.kind == "proportion":
+        formula = f"proportion({what.outcome})"
+    own = fedsyn.analyse([frame, frame], formula).combined
+    at = [what.of] if what.kind == "proportion" else range(1, len(what.terms) + 1) if what.terms else [0]
+    joint = honest_populations.counts(rows, population.domain, what.clique)
+    estimates, variances = what.estimates(joint, population)
+    assert estimates == pytest.approx(own.estimate[list(at)], rel=1e-6)
+    assert variances == pytest.approx(own.within[list(at)], rel=1e-3)
+
+
+def test_a_run_gives_every_interval_and_is_not_run_again(
+    program: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "intervals.csv"
+    command = ["--out", str(out), "--runs", "1", "--populations", "generated", "--rows", "500", "--epsilons", "3"]
+    assert program.main([*command, "--mechanisms", "aim"]) == 0
+    first = out.read_text()
+    assert program.main([*command, "--mechanisms", "aim"]) == 0
+    assert out.read_text() == first
+    lines = program._lines(out)
+    names = [name for what in honest_estimands.ESTIMANDS["generated"] for name in what.names]
+    assert [line["term"] for line in lines] == names
+    assert all(float(line["low"]) < float(line["high"]) for line in lines)
+    assert "| generated | 500 | 3.0 | aim | mean |" in capsys.readouterr().out
+
+
+def test_what_a_model_holds_is_what_was_measured() -> None:
+    place = honest_runs.Place("generated", 500, 3.0, "aim", "posterior", 0)
+    population = honest_populations.generated()
+    seen = honest_runs.fitted(place, population, population.sample(500, np.random.default_rng(0)))
+    assert seen.model.total == 500 and all(seen.holds(frozenset({name})) for name in population.domain)
+    pairs = [m.clique for m in seen.measurements if len(m.clique) == 2]
+    assert pairs and all(seen.holds(frozenset(pair)) for pair in pairs)
+
+
+def test_the_report_counts_what_covers() -> None:
+    place = {"population": "p", "rows": "1", "epsilon": "1.0", "mechanism": "aim", "drawing": "refits", "held": "1"}
+    line = {"kind": "mean", "term": "x", "truth": "0", "real_low": "-1", "real_high": "1", "naive_low": "1"}
+    line |= {"naive_high": "2", "low": "-2", "high": "2", "centre": "0"}
+    lines = [{**place, **line, "run": "0"}, {**place, **line, "run": "1", "low": "1", "high": "3", "centre": "1"}]
+    shown = honest_report.tables_of(lines)
+    assert "| p | 1 | 1.0 | aim | mean | 2 | 50% | 100% | 0% | 100% | 1.50 | +1.00 |" in shown
