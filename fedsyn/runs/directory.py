@@ -108,6 +108,12 @@ def save_evidence(path: Path | BinaryIO, evidence: Evidence) -> None:
     np.savez_compressed(path, **arrays)
 
 
+def load_evidence(path: Path | str, domain: Domain) -> Evidence:
+    """Inverse of `save_evidence`."""
+    with np.load(path, allow_pickle=False) as file:
+        return Evidence.from_arrays(domain, {name: file[name] for name in file.files})
+
+
 def load_model(path: Path | str) -> AnyModel:
     """Inverse of `save_model`."""
     with np.load(path, allow_pickle=False) as file:

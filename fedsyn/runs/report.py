@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fedsyn import yamlio
 from fedsyn.config import FORMAT, RunConfig
+from fedsyn.domain import Clique
 from fedsyn.errors import FedsynError, InputError
 from fedsyn.evaluation.labels import axis_labels
 from fedsyn.evaluation.quality import Quality, quality
@@ -23,7 +24,7 @@ from fedsyn.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.report.html import read_facts, read_rounds
 from fedsyn.report.run_page import RunFacts, alarms, run_page
 from fedsyn.report.tables import latex_table, number
-from fedsyn.runs.directory import JUDGED_FILE, QUALITY_FILE, load_model, synthetic_file, write_json
+from fedsyn.runs.directory import JUDGED_FILE, QUALITY_FILE, load_evidence, load_model, synthetic_file, write_json
 from fedsyn.runs.open_tables import encoded_by
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.published import published_config
@@ -126,7 +127,7 @@ def write_run_page(
         rows=_rows(config, model),
         domain={} if model is None else dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
         total=None if model is None else model.total,
-        edges=None if model is None else _edges(model, schema),
+        edges=None if model is None else _edges(model, schema, _measured(out, model)),
         marginals=marginals,
         links=links,
         quality=None if found is None else found[0],
@@ -225,11 +226,22 @@ def _alone(schema: Schema, codes: Codes) -> tuple[list[Marginal], Links]:
     return marginals, links
 
 
-def _edges(model: AnyModel, schema: Schema | None) -> list[tuple[str, str, float]] | None:
-    """Pairs of columns that share a potential, with their association in the model; None where it has no potentials."""
+def _measured(out: Path, model: AnyModel) -> list[Clique]:
+    """The cliques that the model was fitted to; of a folder that does not have them, those of its potentials.
+
+    A model that was smoothed has potentials on the cliques of its junction tree, which are more.
+    """
+    file = out / "measurements.npz"
+    if file.is_file():
+        return [m.clique for m in load_evidence(file, model.domain).measurements]
+    return list(model.potentials) if isinstance(model, Model) else []
+
+
+def _edges(model: AnyModel, schema: Schema | None, cliques: Sequence[Clique]) -> list[tuple[str, str, float]] | None:
+    """Pairs of columns that were measured together, with their association in the model; None without potentials."""
     if not isinstance(model, Model):
         return None
-    pairs = sorted({pair for clique in model.potentials for pair in combinations(model.domain.canonical(clique), 2)})
+    pairs = sorted({pair for clique in cliques for pair in combinations(model.domain.canonical(clique), 2)})
     if not pairs:
         return []
     names = sorted({name for pair in pairs for name in pair}, key=model.domain.attributes.index)
