@@ -126,7 +126,7 @@ def test_draws_have_the_exact_posterior_of_a_small_table() -> None:
     40 draws: their mean is within 4 standard errors, their variance within a factor that a chi-square with 39 degrees
     of freedom leaves with probability 1e-4 on each side; the seed is fixed.
     """
-    domain, n, sigma, rng = Domain(("x",), (2,)), 400.0, 15.0, np.random.default_rng(5)
+    domain, n, sigma, rng = Domain(("x",), (2,)), 400.0, 40.0, np.random.default_rng(5)
     y = np.array([130.0, 281.0])
     p = np.linspace(1e-4, 1 - 1e-4, 20001)
     # y1 - y2 given the total: mean n (2 p - 1), variance 4 n p (1 - p) + 2 sigma^2
