@@ -38,6 +38,7 @@ from fedsyn.selection.planning import Errors, Planner, shrunk
 from fedsyn.selection.scores import contained_in
 from fedsyn.selection.sketches import Sketcher, squared_distance
 from fedsyn.selection.views import ModelView, effective_cells
+from fedsyn.statement import Glimpse
 from fedsyn.wire.requests import Sum, Summed
 
 # Marginals of an evenly divided run, for comparisons only.
@@ -98,6 +99,18 @@ class Sketched:
             support[i] = effective_cells(self.sketcher.coarse(i, probabilities) if grouped else probabilities)
         return found
 
+    def glimpses(self, view: ModelView) -> list[Glimpse]:
+        """The distances, with what is needed to make errors of them."""
+        sketcher, rows = self.sketcher, view.model.total
+        found = []
+        for i, (clique, *distance) in enumerate(zip(sketcher.cliques, *self.distances(view), strict=True)):
+            squared, spread, support = map(float, distance)
+            grouping, groups = sketcher.grouping, None
+            if grouping is not None:
+                groups = tuple(grouping[pair] for pair in zip(clique, sketcher.shapes[i], strict=True))
+            found.append(Glimpse(clique, squared, spread, rows * sketcher.spread(i), support, groups))
+        return found
+
     def sights(self, model: Model) -> list[Sight]:
         """Where sketches by groups and a model of independent attributes see the same cells."""
         sketcher, found = self.sketcher, []
@@ -125,6 +138,7 @@ class SketchAim(ByCohorts, InGroups):
     until_noise = True
     shrinks = True
     smooths = True
+    looked: Sketched | None = None  # the last sketches
 
     def protocol(self) -> Protocol:
         if self.config.federation.participations is not None:
@@ -207,7 +221,11 @@ class SketchAim(ByCohorts, InGroups):
         cliques = [self.candidates.cliques[i] for i in which]
         sketcher, factor = self.contract.sketcher(cliques, self.width, self.groups(cliques)), self.expansion(sums)
         values = sketcher.split(sums.arrays[0] * factor)
-        return Sketched(sketcher, values, sums.sigmas[0] * factor)
+        self.looked = Sketched(sketcher, values, sums.sigmas[0] * factor)
+        return self.looked
+
+    def glimpses(self) -> Sequence[Glimpse]:
+        return self.looked.glimpses(ModelView(self.model)) if self.looked and self.model else ()
 
     def pull_of(self, sketched: Sketched) -> float | None:
         """kappa, from sketches by groups."""

@@ -224,7 +224,7 @@ def _require_one_workload(cells: Sequence[Cell], file: Path) -> None:
     ):
         raise ConfigError(
             f"{file}: names no workload, by default {DEFAULT_MECHANISM} has {DEFAULT_CLIQUES:,} cliques and the others "
-            "fewer, and errors on different workloads do not compare: write for instance 'workload.size: 64' under 'set'"
+            "fewer, and errors on different workloads do not compare: write 'workload.size: 64', say, under 'set'"
         )
 
 
