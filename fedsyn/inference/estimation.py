@@ -111,7 +111,7 @@ def _estimate_native(
     tree = build_tree(axes, [*masks, *axes.zeros, *(axes.mask(clique) for clique in structural)])
     calibrator = Calibrator(tree, masks, axes.zeros)
     sizes = [m.values.size for m in measured]
-    seen = Seen(calibrator.offsets.tolist(), [(masks.index(m.mask), m.index, m.values.size) for m in measured])
+    seen = Seen(calibrator.offsets.tolist(), [(masks.index(m.mask), m.index, m.values.shape, m.beyond) for m in measured])
     # Only the ratios of the scales matter to the solver: kept near one, neither tiny nor huge sigmas overflow.
     unit = max((total / m.sigma for m in measured), default=1.0)
     scale = np.repeat([total / m.sigma / unit for m in measured], sizes)

@@ -393,7 +393,7 @@ def test_the_way_between_two_models_is_their_divergence_also_where_groups_are_se
     mask = axes.mask(("a", "b"))
     calibrator = Calibrator(build_tree(axes, [mask]), [mask], {})
     index, length = group_of_cells(GROUPS if axes.rank["a"] < axes.rank["b"] else GROUPS[::-1])
-    seen = Seen([0, 12], [(0, index, length)])
+    seen = Seen([0, 12], [(0, index, (length,), False)])
     problem = Problem(calibrator, np.full(length, 0.25), np.full(length, 3.0), 1.0, np.zeros(12), seen=seen)
     old, new = rng.normal(size=(2, 12))
     before = problem.residual(old)
