@@ -6,8 +6,8 @@ of all subsets of two attributes and more (McKenna et al. 2020; ResidualPlanner,
 is M - n/g, what is beyond the total.
 
 One row is one cell's unit table, so it adds one column of R, and all columns have the same norm, since R commutes with
-every renaming of values: ||R e||^2 = trace(R)/G = `cost`. That is (1 - 1/g_1)(1 - 1/g_2) of a pair, a quarter where both
-are binary, and half of three binary attributes. G R is a matrix of integers.
+every renaming of values: ||R e||^2 = trace(R)/G = `cost`. That is (1 - 1/g_1)(1 - 1/g_2) of a pair, a quarter where
+both are binary, and half of three binary attributes. G R is a matrix of integers.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def cost(shape: Sequence[int]) -> float:
 
 def times_cells(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """G R M of a marginal in its shape: integers of integers, at most G n in absolute value."""
-    out = table.size * table + (table.ndim - 1) * table.sum()
+    out: npt.NDArray[Any] = table.size * table + (table.ndim - 1) * table.sum()
     if table.ndim == 1:
-        return out - table.sum()
+        out = out - table.sum()
+        return out
     for axis, size in enumerate(table.shape):
         others = tuple(other for other in range(table.ndim) if other != axis)
         out = out - size * table.sum(axis=others, keepdims=True)

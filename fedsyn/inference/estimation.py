@@ -16,6 +16,7 @@ from fedsyn.inference.fitting import EstimateConfig, start_potentials
 from fedsyn.inference.junction_tree import build_tree
 from fedsyn.inference.measurements import Measurement, Merged, least_variance_total, merge
 from fedsyn.inference.model import NO_ROW, FitInfo, Model
+from fedsyn.inference.residues import completed
 from fedsyn.inference.seen import Seen
 from fedsyn.inference.triangulation import axes_of
 
@@ -37,7 +38,8 @@ def estimate(
 
     Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019); where the domain has
     structural zeros, over the distributions that put nothing into impossible cells. The measurements' order does not
-    change a bit of it. Attributes that no measurement names are uniform and independent.
+    change a bit of it. Attributes that no measurement names are uniform and independent. Residues are fitted as counts,
+    with the least squares of the one-way marginals beside them (`residues.completed`).
 
     >>> domain = Domain(("age", "smoker", "ward"), (2, 2, 2))
     >>> model = estimate(
@@ -73,6 +75,7 @@ def estimate(
     _same_domain(domain, warm_start, prior)
     merged = merge(axes_of(domain), measurements)
     total = _checked(least_variance_total(merged) if total is None else total)
+    merged = completed(axes_of(domain), merged, total)
     structural = [domain.canonical(clique) for clique in structural_cliques]
     if config.engine == "native":
         return _estimate_native(domain, merged, total, config, warm_start, structural, prior, shrinkage)
@@ -111,7 +114,7 @@ def _estimate_native(
     tree = build_tree(axes, [*masks, *axes.zeros, *(axes.mask(clique) for clique in structural)])
     calibrator = Calibrator(tree, masks, axes.zeros)
     sizes = [m.values.size for m in measured]
-    seen = Seen(calibrator.offsets.tolist(), [(masks.index(m.mask), m.index, m.values.shape, m.beyond) for m in measured])
+    seen = Seen(calibrator.offsets.tolist(), [(masks.index(m.mask), m.index, m.values.size) for m in measured])
     # Only the ratios of the scales matter to the solver: kept near one, neither tiny nor huge sigmas overflow.
     unit = max((total / m.sigma for m in measured), default=1.0)
     scale = np.repeat([total / m.sigma / unit for m in measured], sizes)

@@ -6,7 +6,6 @@ seconds to minutes; use this engine to check the native one, not to work with.
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.counting.groups import sums_of_groups
-from fedsyn.counting.residues import residue, times_cells
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference.measurements import Merged
@@ -89,7 +87,6 @@ def estimate_with_mbi(
         clique = axes_of(domain).clique(m.mask)
         found = to_rank_order(domain, clique, model.project(clique)).ravel()
         seen = found if m.index is None else sums_of_groups(m.index, found, m.values.size)
-        seen = residue(seen.reshape(m.values.shape)).ravel() if m.beyond else seen
         loss += 0.5 * float(np.add.reduce(((seen - m.values.ravel()) / m.sigma) ** 2, None))
     model.info = FitInfo(
         engine="mbi",
@@ -121,9 +118,8 @@ def _fitted_potentials(
         measurements = []
         for m in measured:
             clique = axes_of(domain).clique(m.mask)
-            if m.index is not None or m.beyond:
-                index = np.arange(m.values.size) if m.index is None else m.index
-                query = _sums(domain, clique, index, m.values.shape, m.beyond)
+            if m.index is not None:
+                query = _sums(domain, clique, m.index, m.values.size)
                 measurements.append(mbi.LinearMeasurement(m.values.ravel(), clique, m.sigma, query))
                 continue
             values = np.ascontiguousarray(from_rank_order(domain, clique, m.values)).ravel()
@@ -142,21 +138,15 @@ def _fitted_potentials(
     }
 
 
-def _sums(
-    domain: Domain, clique: Clique, index: npt.NDArray[np.int64], shape: tuple[int, ...], beyond: bool
-) -> Callable[[Any], Any]:
-    """mbi's form of a sum over groups of cells, or of the residue of the sums.
-
-    `index` has the cells by rank, a factor has them by its clique.
-    """
+def _sums(domain: Domain, clique: Clique, index: npt.NDArray[np.int64], length: int) -> Callable[[Any], Any]:
+    """mbi's form of a sum over groups of cells; `index` has the cells by rank, a factor has them by its clique."""
     by_rank = index.reshape(axes_of(domain).shape(axes_of(domain).mask(clique)))
     where = np.ascontiguousarray(from_rank_order(domain, clique, by_rank)).ravel()
 
     def query(factor: Any) -> Any:
         import jax
 
-        sums = jax.ops.segment_sum(factor.datavector(), where, num_segments=math.prod(shape))
-        return (times_cells(sums.reshape(shape)) / sums.size).ravel() if beyond else sums
+        return jax.ops.segment_sum(factor.datavector(), where, num_segments=length)
 
     return query
 

@@ -114,15 +114,23 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
     merged = []
     for key in sorted(found):
         mask, own, index = key[0], found[key], indices.get(key)
-        cells = None if key[2] else axes.impossible(mask)
-        if cells is not None and index is not None:  # a group is impossible where all of its cells are
-            cells = (np.bincount(index[0], ~cells.ravel(), index[1]) == 0).reshape(own[0][1].shape)
+        cells = None if key[2] else impossible(axes, mask, None if index is None else index[0], own[0][1].shape)
         if cells is not None:
             own = [(sigma, np.where(cells, 0.0, values)) for sigma, values in own]
         one = _merge_one(mask, own, 0 if cells is None else int(cells.sum()))
         one = replace(one, index=None if index is None else index[0], beyond=key[2])
         merged.append(one if noises[key] >= one.noisy else replace(one, noisy=noises[key]))
     return merged
+
+
+def impossible(
+    axes: Axes, mask: int, index: npt.NDArray[np.int64] | None, shape: tuple[int, ...]
+) -> npt.NDArray[np.bool_] | None:
+    """Which values structural zeros rule out: a group where all of its cells are; None: of no cell of the clique."""
+    cells = axes.impossible(mask)
+    if cells is None or index is None:
+        return cells
+    return np.asarray(np.bincount(index, ~cells.ravel(), math.prod(shape)) == 0).reshape(shape)
 
 
 def _by_rank(axes: Axes, measurement: Measurement) -> tuple[np.ndarray, list[npt.NDArray[np.integer]] | None]:

@@ -6,8 +6,8 @@ proximal step of length h from p with potentials theta along a gradient g gives 
 (theta + h kappa theta0 - h g) / (1 + h kappa): the divergence is that of the geometry itself, so its part of the step
 is exact. Iterates are models and a step costs one calibration. Potentials stay on the measured cliques.
 
-Where groups of cells or residues were measured, r(p) = s * (A p - t) with a matrix A (`fedsyn.inference.seen`);
-potentials move along A', so inside a group the cells keep the proportions that they had.
+Where groups of cells were measured, r(p) = s * (A p - t) with a 0/1 matrix A (`fedsyn.inference.seen`); potentials move
+along A', so inside a group the cells keep the proportions that they had.
 
 Inner products are `einsum`, not BLAS: a threaded dot product adds in an order that depends on the number of threads.
 """
@@ -148,11 +148,7 @@ class Problem:
         """
         if not self.unit:
             return False
-        marginals = self.calibrator.marginals
-        if self.seen is None:
-            decided = float(np.count_nonzero(marginals * self.scale * self.unit > 1.0))
-        else:
-            decided = float(self.seen.told[self.seen.counts(marginals) * self.scale * self.unit > 1.0].sum())
+        decided = int(np.count_nonzero(self._measured() * self.scale * self.unit > 1.0))
         return dot(residual, residual) * self.unit**2 <= self.cells - _DECIDED * decided
 
     def reached(self) -> np.ndarray | None:

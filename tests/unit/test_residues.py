@@ -14,7 +14,7 @@ from fedsyn.inference.effects import Effects
 from fedsyn.inference.evidence import Evidence
 from fedsyn.inference.grids import Grid
 from fedsyn.inference.measurements import least_variance_total, merge
-from fedsyn.inference.seen import Seen
+from fedsyn.inference.residues import completed
 from fedsyn.inference.smoothing import own_counts
 from fedsyn.inference.triangulation import axes_of
 
@@ -75,15 +75,27 @@ def others(axis: int) -> tuple[int, ...]:
     return tuple(other for other in range(3) if other != axis)
 
 
-def test_residues_of_groups_and_their_transpose() -> None:
-    """<A p, r> = <p, A' r>, of cells, of groups and of residues of both."""
-    rng = np.random.default_rng(3)
-    index = np.array([0, 0, 1, 2, 2, 3])
-    seen = Seen([0, 6, 12], [(0, None, (2, 3), True), (0, index, (2, 2), True), (1, None, (2, 3), False)])
-    p, r = rng.normal(size=12), rng.normal(size=16)
-    assert seen.of(p) @ r == pytest.approx(p @ seen.back(r))
-    assert seen.of(p)[:6] == pytest.approx(residue(p[:6].reshape(2, 3)).ravel())
-    assert seen.told.tolist() == pytest.approx([2 / 6] * 6 + [1 / 4] * 4 + [1.0] * 6)
+def test_completed_residues_have_the_one_way_marginals_that_were_measured() -> None:
+    """Of cells and of groups: the projection, inverted where the parts are known."""
+    rng, axes = np.random.default_rng(3), axes_of(DOMAIN)
+    table = rng.integers(5, 60, DOMAIN.shape).astype(float)
+    ones = [Measurement((name,), table.sum(others(axis)), 1.0) for axis, name in enumerate(DOMAIN)]
+    groups = (np.array([0, 1, 0]), np.array([1, 0, 0, 1]))
+    part = Measurement(("b", "c"), np.zeros((2, 2)), 2.0, groups=groups)
+    coarse = part.of_cells(table.sum(axis=0)).reshape(2, 2)
+    some = [Measurement(("a", "c"), residue(table.sum(axis=1)), 2.0, beyond=True)]
+    some.append(Measurement(("b", "c"), residue(coarse), 2.0, groups=groups, beyond=True))
+    assert some[1].of_cells(table.sum(axis=0)) == pytest.approx(residue(coarse).ravel())
+    given = [*ones, *(Measurement(m.clique, m.values, m.sigma, groups=m.groups, beyond=True) for m in some)]
+    found = completed(axes, merge(axes, given), float(table.sum()))
+    whole = [*ones, Measurement(("a", "c"), table.sum(axis=1), 2.0)]
+    whole.append(Measurement(("b", "c"), coarse, 2.0, groups=groups))
+    for mine, exact in zip(found, merge(axes, whole), strict=True):
+        assert (mine.mask, mine.sigma, mine.beyond) == (exact.mask, exact.sigma, False)
+        assert mine.values == pytest.approx(exact.values)
+    assert [m.noisy for m in found if m.mask.bit_count() == 2] == [
+        dimensions(m.values.shape) for m in found if m.mask.bit_count() == 2
+    ]
 
 
 def test_merged_apart_from_counts_and_silent_about_the_total() -> None:
@@ -102,7 +114,9 @@ def test_least_squares_of_effects_agree_with_those_of_a_matrix() -> None:
     """One-way marginals and residues of overlapping cliques: the unbiased tables, against the pseudo-inverse."""
     rng, axes = np.random.default_rng(4), axes_of(DOMAIN)
     total, cells = 100.0, 24
-    given = [Measurement((name,), rng.normal(20, 5, size), 1.0 + size) for name, size in zip("abc", (2, 3, 4), strict=True)]
+    given = [
+        Measurement((name,), rng.normal(20, 5, size), 1.0 + size) for name, size in zip("abc", (2, 3, 4), strict=True)
+    ]
     given += [
         Measurement(("a", "b"), rng.normal(0, 5, (2, 3)), 1.5, beyond=True),
         Measurement(("a", "b", "c"), rng.normal(0, 5, (2, 3, 4)), 2.5, beyond=True),
