@@ -43,7 +43,7 @@ class Chosen(SumRequest):
 
 
 class Weighed(Chosen):
-    name = "measure"
+    name = "measure-counts"
     leaves = "chosen marginals, each times its weight, in a sum"
     costs = "one vector of L2 sensitivity S = sqrt(sum of c_q^2): mu^2 = S^2/sigma^2; all rounds share what is left"
 
@@ -64,7 +64,7 @@ class Weighed(Chosen):
 class Residues(Chosen):
     """What some candidates' marginals have beyond their one-way marginals and total, each times an integer."""
 
-    name = "measure-residues"
+    name = "measure"
     leaves = "what chosen marginals have beyond their one-way marginals and total, each times an integer, in a sum"
     costs = (
         "one vector of L2 sensitivity S = sqrt(sum of c_q^2 G_q D_q), G_q the cells of a marginal and D_q the "

@@ -38,8 +38,7 @@ def estimate(
 
     Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019); where the domain has
     structural zeros, over the distributions that put nothing into impossible cells. The measurements' order does not
-    change a bit of it. Attributes that no measurement names are uniform and independent. Residues are fitted as counts,
-    with the least squares of the one-way marginals beside them (`residues.completed`).
+    change a bit of it. Attributes that no measurement names are uniform and independent. Residues: `completed`.
 
     >>> domain = Domain(("age", "smoker", "ward"), (2, 2, 2))
     >>> model = estimate(
@@ -73,9 +72,9 @@ def estimate(
     """
     config = config or EstimateConfig()
     _same_domain(domain, warm_start, prior)
-    merged = merge(axes_of(domain), measurements)
-    total = _checked(least_variance_total(merged) if total is None else total)
-    merged = completed(axes_of(domain), merged, total)
+    found = merge(axes_of(domain), measurements)
+    total = _checked(least_variance_total(found) if total is None else total)
+    merged = completed(axes_of(domain), found, total)
     structural = [domain.canonical(clique) for clique in structural_cliques]
     if config.engine == "native":
         return _estimate_native(domain, merged, total, config, warm_start, structural, prior, shrinkage)

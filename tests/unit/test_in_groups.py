@@ -366,11 +366,11 @@ def test_a_run_in_groups_is_one_gaussian_mechanism_that_spends_the_budget(one_wa
     config = config_of("sketch_aim", 3, {"rounds": 3, "ablation": ablation}, **nodes)
     many, mu = np.repeat(CODES, 24, axis=0), PrivacyBudget(0.1, 1e-5).mu
     outcome = finished(execute(config, Federation(TABLE, (many[:200], many[200:500], many[500:]))))
-    measured = [r for r in outcome.strategy.ledger.releases if r.name == "measure-residues"]
+    measured = [r for r in outcome.strategy.ledger.releases if r.name == "measure"]
     assert {r.mechanism for r in outcome.strategy.ledger.releases} == {"gaussian"} and measured
     assert sum((r.sensitivity / r.sigma) ** 2 for r in measured) == pytest.approx(0.8 * mu**2, rel=1e-8)
     assert outcome.strategy.ledger.spent == pytest.approx(mu**2, rel=1e-8)
-    asked_for = [e.envelope["params"] for e in outcome.tape.exchanges if e.envelope["request"] == "measure-residues"]
+    asked_for = [e.envelope["params"] for e in outcome.tape.exchanges if e.envelope["request"] == "measure"]
     assert any(params["shapes"] for params in asked_for)
 
 

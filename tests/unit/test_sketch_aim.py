@@ -46,9 +46,6 @@ KINDS = ["interactions", "groups", "count", "signs"]
 ABLATION = ("room", "sketch", "weights", "even")
 
 
-MEASURED = "measure-residues"
-
-
 def config(clients: int = 3, nodes: Any = None, **options: Any) -> Any:
     ablation = {key: options.pop(key) for key in ABLATION if key in options}
     given = {"rounds": 3, **options, "ablation": ablation}
@@ -119,7 +116,7 @@ def test_the_run_is_one_gaussian_mechanism_that_spends_the_budget(kind: str, wei
     (ones,), (sketch,), measured = (
         releases(outcome, "one-way"),
         releases(outcome, "sketch"),
-        releases(outcome, "measure-residues"),
+        releases(outcome, "measure"),
     )
     assert ones.count == D and ones.sigma == pytest.approx(sqrt(D / 0.3) / MU, rel=1e-8)
     cliques = [outcome.strategy.candidates.cliques[i] for i in outcome.strategy.sketched()]
@@ -209,9 +206,9 @@ def test_bad_options_are_refused(options: dict[str, Any], says: str) -> None:
 def test_clients_are_asked_for_sums_only_and_for_the_sketches_once() -> None:
     outcome = finished(run(nodes={"federation": {"participation": 0.5}}))
     kinds = [(e.envelope["request"], e.envelope["kind"]) for e in outcome.tape.exchanges]
-    assert set(kinds) == {("join", "ask"), ("one-way", "sum"), ("sketch", "sum"), (MEASURED, "sum")}
+    assert set(kinds) == {("join", "ask"), ("one-way", "sum"), ("sketch", "sum"), ("measure", "sum")}
     assert kinds.count(("sketch", "sum")) == kinds.count(("one-way", "sum")) == 3
-    assert 0 < kinds.count((MEASURED, "sum")) < 9, "with p = 0.5 some cohort must be smaller than the federation"
+    assert 0 < kinds.count(("measure", "sum")) < 9, "with p = 0.5 some cohort must be smaller than the federation"
 
 
 @pytest.mark.parametrize("kind", KINDS)
