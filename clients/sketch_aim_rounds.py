@@ -24,7 +24,7 @@ _LARGEST = 1 << 31
 
 
 class Chosen(SumRequest):
-    """Some candidates' marginals, each multiplied by a weight of its own, one after the other, as ONE vector."""
+    """What a round asks of some candidates' marginals, one after the other, as ONE vector."""
 
     shapes: Annotated[
         list[list[Annotated[int, Field(strict=True, ge=1)]]],
@@ -43,6 +43,8 @@ class Chosen(SumRequest):
 
 
 class Weighed(Chosen):
+    """Some candidates' marginals, each multiplied by a weight of its own, one after the other, as ONE vector."""
+
     name = "measure-counts"
     leaves = "chosen marginals, each times its weight, in a sum"
     costs = "one vector of L2 sensitivity S = sqrt(sum of c_q^2): mu^2 = S^2/sigma^2; all rounds share what is left"
@@ -62,7 +64,7 @@ class Weighed(Chosen):
 
 
 class Residues(Chosen):
-    """What some candidates' marginals have beyond their one-way marginals and total, each times an integer."""
+    """What some candidates' marginals have beyond their one-way marginals and total, as ONE vector."""
 
     name = "measure"
     leaves = "what chosen marginals have beyond their one-way marginals and total, each times an integer, in a sum"
