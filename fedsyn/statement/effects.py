@@ -28,8 +28,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from fedsyn.counting.groups import group_of_cells
-from fedsyn.domain import Clique
+from fedsyn.counting.groups import Groups, group_of_cells
+from fedsyn.counting.residues import cost, residue
+from fedsyn.domain import Clique, Domain
 from fedsyn.inference.empirical import EmpiricalModel
 from fedsyn.inference.evidence import Evidence
 from fedsyn.inference.measurements import Measurement
@@ -90,6 +91,23 @@ class Share:
 
 
 @dataclass(frozen=True, eq=False)
+class Coarse:
+    """A measurement in groups of values.
+
+    Attributes:
+        index: (cells,) group of each cell.
+        variance: of the noise in a group.
+        share: of the effect's dimensions that the groups have.
+        visible: share of R^2 that they show.
+    """
+
+    index: npt.NDArray[np.int64]
+    variance: float
+    share: float
+    visible: float
+
+
+@dataclass(frozen=True, eq=False)
 class Effect:
     """One effect and what was released of it.
 
@@ -99,7 +117,7 @@ class Effect:
         squared: R^2.
         spread: standard deviation of R^2.
         precision: 1 / variance of the noise in a cell; 0: not measured cell by cell.
-        coarse: (group of each cell, variance in a group, dimensions' share) of what was measured in groups.
+        coarse: of what was measured in groups.
         source: where R^2 comes from.
     """
 
@@ -108,7 +126,7 @@ class Effect:
     squared: float
     spread: float
     precision: float
-    coarse: tuple[tuple[npt.NDArray[np.int64], float, float], ...]
+    coarse: tuple[Coarse, ...]
     source: Source
 
     def left(self, scenario: Scenario) -> Share:
@@ -118,12 +136,12 @@ class Effect:
         if self.precision > 0:
             noise = self.dimensions * scenario.noise**2 / self.precision
             rows, relative = _averages(lam, noise / (lam * self.dimensions + self.squared * lam**2 + noise))
-        for index, variance, share in self.coarse:
-            inside = np.bincount(index, lam)
-            noise = self.dimensions * share * scenario.noise**2 * variance
-            kept = noise / (inside * self.dimensions * share + self.squared * inside**2 + noise)
-            own, apart = _averages(lam, kept[index])
-            rows, relative = min(rows, 1.0 - share * (1.0 - own)), min(relative, apart)
+        for m in self.coarse:
+            inside, share = np.bincount(m.index, lam), self.dimensions * m.share
+            noise = share * scenario.noise**2 * m.variance
+            kept = noise / (inside * share + m.visible * self.squared * inside**2 + noise)
+            own, apart = _averages(lam, kept[m.index])
+            rows, relative = min(rows, 1.0 - m.share * (1.0 - own)), min(relative, 1.0 - m.visible * (1.0 - apart))
         if scenario.all_seen and self.source in ("measured", "sketched"):
             relative = 0.0 if not (self.precision or self.coarse) else relative
         return Share(rows, relative)
@@ -133,6 +151,20 @@ def _averages(lam: Floats, left: Floats) -> tuple[float, float]:
     """Of what is left in each cell: for errors like sqrt(lambda), and for errors like lambda (of L1 norms, squared)."""
     root, off = np.sqrt(lam), np.sqrt(left)
     return float((root * off).sum() / root.sum()) ** 2, float((lam * off).sum() / lam.sum()) ** 2
+
+
+def part_of(domain: Domain, m: Measurement, part: Clique) -> Measurement:
+    """What a measurement says of a part of its clique; of residues the part's residues. Axes in the part's order."""
+    groups = None if m.groups is None else dict(zip(m.clique, m.groups, strict=True))
+    shape = domain.shape_of(m.clique) if m.groups is None else tuple(int(own.max()) + 1 for own in m.groups)
+    values = np.asarray(m.values, np.float64).reshape(shape)
+    kept = [m.clique.index(name) for name in part]
+    others = tuple(axis for axis in range(len(shape)) if axis not in kept)
+    order = np.argsort(np.argsort(kept))
+    summed = values.sum(axis=others).transpose(order) if others else values.transpose(kept)
+    sigma = m.sigma * math.sqrt(math.prod(shape[axis] for axis in others))
+    own = None if groups is None else tuple(groups[name] for name in part)
+    return replace(m, clique=part, values=summed, sigma=sigma, groups=own, noises=None if others else m.noises)
 
 
 def subsets(clique: Clique) -> list[Clique]:
@@ -166,8 +198,10 @@ class Effects:
                 self._measured.setdefault(self.domain.canonical(m.clique), []).append(m)
         self._by_part: dict[Clique, list[Clique]] = {}
         for clique in self._measured:
+            counted = any(not m.beyond for m in self._measured[clique])  # residues tell nothing of one attribute
             for part in subsets(clique):
-                self._by_part.setdefault(part, []).append(clique)
+                if counted or len(part) > 1:
+                    self._by_part.setdefault(part, []).append(clique)
         self._seen = self._glimpsed(list(glimpses))
         # Marginals of those alone that were measured: nothing of any other effect depends on its cells.
         known = [s for s in self._needed if s in self._by_part]
@@ -201,30 +235,45 @@ class Effects:
             source: Source = "sketched" if part in self._seen else "unknown"
             return Effect(np.ones(1), share, squared, spread, 0.0, (), source)
         expected = self.rows * self._marginals[part]
-        precision, coarse, beyond = 0.0, [], list[float]()
+        precision, coarse, beyond = 0.0, list[Coarse](), list[tuple[float, float]]()
         for clique in self._by_part[part]:
             for m in self._measured[clique]:
-                if m.groups is None:
-                    precision += self.domain.size(part) / (self.domain.size(clique) * m.sigma**2)
-                elif clique == part:
-                    index, _ = group_of_cells(m.groups)
-                    groups = [min(self.supports[a], float(g.max()) + 1.0) for a, g in zip(part, m.groups, strict=True)]
-                    own = math.prod(g - 1.0 for g in groups) / max(self.dimensions(part), 1e-9)
-                    coarse.append((index, m.sigma**2, min(1.0, max(own, 1e-9))))
-                if clique == part and len(part) > 1:
-                    beyond.append(self._beyond(m))
-        squared = 1.0 if len(part) == 1 else min(_MOST, max(beyond, default=self._seen.get(part, (0.0, 0.0))[0]))
+                if m.beyond and len(part) == 1:
+                    continue
+                own = part_of(self.domain, m, part)
+                if own.groups is None:
+                    precision += 1.0 / own.sigma**2
+                else:
+                    coarse.append(self._coarse(own))
+                if len(part) > 1:
+                    beyond.append(self._beyond(own))
+        squared = 1.0
+        if beyond:
+            values, weights = zip(*beyond, strict=True)
+            squared = min(_MOST, max(0.0, float(np.average(values, weights=weights))))
         return Effect(expected, share, squared, 0.0, precision, tuple(coarse), "measured")
 
-    def _beyond(self, m: Measurement) -> float:
-        """R^2 of a measured clique: what its counts have beyond independence, less what noise and rows add."""
+    def _coarse(self, m: Measurement) -> Coarse:
+        """What a measurement in groups of values says of its own effect."""
+        assert m.groups is not None
+        groups = [min(self.supports[a], float(g.max()) + 1.0) for a, g in zip(m.clique, m.groups, strict=True)]
+        share = math.prod(g - 1.0 for g in groups) / max(self.dimensions(m.clique), 1e-9)
+        index, _ = group_of_cells(m.groups)
+        return Coarse(index, m.sigma**2, min(1.0, max(share, 1e-9)), self._visible(m.clique, m.groups))
+
+    def _beyond(self, m: Measurement) -> tuple[float, float]:
+        """R^2 of a measured clique, and how much that weighs: its counts beyond independence, less noise and rows."""
         apart = np.ones(1)
         for name in m.clique:
             apart = (apart[:, None] * self.masses[name]).ravel()
-        expected = m.of_cells(self.rows * apart)
-        off = np.asarray(m.values, np.float64).ravel() - expected
-        squared = float(off @ off) - len(off) * m.sigma**2 - float(expected.sum())
-        return max(0.0, squared) * float(effective_cells(expected / expected.sum())) / self.rows**2
+        whole = replace(m, beyond=False).of_cells(self.rows * apart)
+        shape = np.shape(m.values)
+        off = (np.asarray(m.values, np.float64).ravel() - whole).reshape(shape)
+        off = (residue(off) if m.beyond else off).ravel()
+        rows = (cost(shape) if m.beyond else 1.0) * float(whole.sum())
+        scale = float(effective_cells(whole / whole.sum())) / self.rows**2 / self._visible(m.clique, m.groups)
+        squared = float(off @ off) - m.count * m.sigma**2 - rows
+        return squared * scale, 1.0 / (scale**2 * m.count * m.sigma**4)
 
     # Effects that were not measured -----------------------------------------------------------------------------------
 
@@ -236,16 +285,26 @@ class Effects:
             spread = np.array([max(g.spread, 1e-12) for g in some])
             squared = shrunk(np.array([g.squared - g.rows for g in some]), spread)
             for g, value, sd in zip(some, squared, spread, strict=True):
-                scale = g.support / (self.rows**2 * self._visible(g))
+                scale = g.support / (self.rows**2 * self._visible(g.clique, g.groups))
                 found[self.domain.canonical(g.clique)] = min(_MOST, float(value) * scale), float(sd) * scale
         return found
 
-    def _visible(self, glimpse: Glimpse) -> float:
-        """Share of an association that groups of values can show: exact for one of normal scores, in their order."""
-        if glimpse.groups is None:
+    def _visible(self, clique: Clique, groups: Groups | None) -> float:
+        """Share of an association's R^2 that groups of values can show.
+
+        Of ordered values that of normal scores; of others that of a random direction, which has nothing to do with
+        the groups.
+        """
+        if groups is None:
             return 1.0
-        parts = zip(glimpse.clique, glimpse.groups, strict=True)
-        return math.prod(visible(self.masses[name], groups) for name, groups in parts)
+        return math.prod(self._visible_of(name, own) for name, own in zip(clique, groups, strict=True))
+
+    def _visible_of(self, name: str, groups: npt.NDArray[np.integer]) -> float:
+        if name in self.domain.ordered:
+            return visible(self.masses[name], groups)
+        inside = np.bincount(groups, self.masses[name])
+        few, many = effective_cells(np.asarray(inside, np.float64)) - 1.0, self.supports[name] - 1.0
+        return min(1.0, few / many) if many > 0 and few > 0 else 1.0
 
     def _infer(self) -> None:
         """R^2 of pairs of which nothing was released: the mean of those that were sketched, where any were.
