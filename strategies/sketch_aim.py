@@ -23,11 +23,11 @@ from fedsyn.plugins.clients.sketch_aim import (
     SketchAimClient,
     SketchAimContract,
     Sketches,
-    Weighed,
     sketched_sizes,
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
+from fedsyn.plugins.clients.sketch_aim_rounds import Residues, Weighed
 from fedsyn.plugins.strategies.sketch_aim_coarse import InGroups
 from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
 from fedsyn.protocol.client import OneWay
@@ -258,10 +258,14 @@ class SketchAim(ByCohorts, InGroups):
         for i, known in noisy.items():
             if len(cliques[i]) == 1:
                 parts[i] = 2.0 / pi * support(i) ** 2 / known
-        return self.graded(Errors(parts, support, noisy))
+        errors = self.graded(Errors(parts, support, noisy))
+        for i in noisy:
+            if len(cliques[i]) == 1:
+                errors.parts[i] *= errors.cost(i)
+        return errors
 
     def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
-        """Candidate -> 1/sigma^2 of this round: the most useful part of a plan for all that is left of mu^2.
+        """Candidate -> mu^2 of this round: the most useful part of a plan for all that is left of mu^2.
 
         The first round also brings the one-way marginals to where the plan has them, the last one spends what is left.
         """
@@ -270,7 +274,7 @@ class SketchAim(ByCohorts, InGroups):
         errors = self.errors(sketched, measurements, ModelView(self.model))
         inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share)
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
-        new = self.chosen(errors, eligible, share, left + sum(errors.noisy.values()))
+        new = self.chosen(errors, eligible, share, left + errors.paid)
         self.say(new, t)
         if self.options.ablation.even:
             new = new[: -(-_EVEN // self.options.rounds)]
@@ -356,21 +360,22 @@ class SketchAim(ByCohorts, InGroups):
 
     # What was measured ------------------------------------------------------------------------------------------------
 
-    def opened_weighed(self, sums: Summed, request: Weighed, coarse: Coarse | None = None) -> list[Measurement]:
+    def opened_weighed(
+        self, sums: Summed, request: Residues | Weighed, coarse: Coarse | None = None
+    ) -> list[Measurement]:
         """The marginals inside an opened vector, each with its own noise, and in its groups."""
         if not self.is_open(sums, "marginals"):
             return []
         factor, cliques = self.expansion(sums), request.chosen(self.contract)
         parts = self.parts_of(cliques, sums.arrays[0]) if coarse is None else coarse.split(sums.arrays[0])
-        return [
-            replace(
-                expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor),
-                groups=None if coarse is None else groups,
-            )
-            for clique, weight, part, groups in zip(
-                cliques, request.weights, parts, coarse.groups if coarse else [None] * len(cliques), strict=True
-            )
-        ]
+        groups = [None] * len(cliques) if coarse is None else coarse.groups
+        residues, found = isinstance(request, Residues), []
+        for clique, weight, part, own in zip(cliques, request.weights, parts, groups, strict=True):
+            unit = weight * part.size if residues else weight
+            one = expanded(clique, part / unit, (sums.sigmas[0] / unit) ** 2, self.total, factor)
+            in_cells = own is None or all(len(each) == int(each.max()) + 1 for each in own)
+            found.append(replace(self.residue_of(one) if residues else one, groups=None if in_cells else own))
+        return found
 
 
 def precision(measurements: Sequence[Measurement]) -> dict[Clique, float]:

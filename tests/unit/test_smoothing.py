@@ -162,6 +162,7 @@ def test_every_mechanism_that_fits_has_the_switch(mechanism: str, default: bool)
     found: dict[bool | None, Model] = {}
     for asked in (False, True, None):
         nodes = {"inference": {} if asked is None else {"smoothing": asked}, "privacy": {"epsilon": 0.1, "delta": 1e-5}}
+        nodes["runtime"] = {"seed": 1}
         options = {} if mechanism == "fed_mst" else {"rounds": 1}
         outcome = execute(config_of(mechanism, len(parts), options, **nodes), Federation(table, parts))
         assert isinstance(outcome.strategy.model, Model)
