@@ -33,6 +33,7 @@ from fedsyn.protocol.common import Rows as Rows
 from fedsyn.protocol.common import Sizes as Sizes
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.counted import layout_counts
+from fedsyn.protocol.joining import LARGEST_SIZE, usable_size
 from fedsyn.protocol.plan import Planned, require_planned
 from fedsyn.protocol.stored import Answers, unused_requests
 from fedsyn.protocol.whole_clients import rows_that_count
@@ -46,7 +47,6 @@ from fedsyn.wire.requests import Layout, Request
 Method = TypeVar("Method", bound=Callable[..., Any])
 Answer = tuple[Arrays, dict[str, Any]]
 _log = logging.getLogger("fedsyn")
-_LARGEST_SIZE = 2.0**32
 LATEST = "latest"  # number of the latest request, in the state of a holder that answers again
 _ANSWERED = {"ask": "by an ask", "sum": "in a sum", "deal": "into a store"}
 
@@ -124,7 +124,7 @@ class TableClient(NumPyClient):
             return float(len(self.codes))
         if "size" not in self.holder.state:
             raise ProtocolError("this client's size is private and was not released yet")
-        return float(self.holder.state["size"])
+        return usable_size(float(self.holder.state["size"]))
 
     def view(self, arrays: Arrays) -> ModelView:
         """Marginals of the model that a request brings; ProtocolError if it is larger than the run's limits allow."""
@@ -302,7 +302,8 @@ class TableClient(NumPyClient):
         """Releases this client's row count once with Gaussian noise.
 
         Sensitivity: one row changes the count by exactly 1. The noisy count is kept and used in every later score, so
-        that the scores depend on the true count through this one release only.
+        that the scores depend on the true count through this one release only. It leaves as it came out, also below 0:
+        what each side makes of it is post-processing, and a sum of counts that were cut off would be too large.
         """
         if self.config.privacy.client_sizes == "public" or self.contract.sums_rows:
             raise ProtocolError("row counts are public in this run, or summed: nobody releases its own with noise")
@@ -319,8 +320,8 @@ class TableClient(NumPyClient):
                 source=call.source,
                 replaced=release.replaced,
             )
-            # Clipped above too: noise of a hostile sigma would give a size whose distances drown single rows' counts.
-            self.holder.state["size"] = min(max(1.0, float(noisy[0])), _LARGEST_SIZE)
+            # Bounded: noise of a hostile sigma would give a size whose distances drown single rows' counts.
+            self.holder.state["size"] = min(max(-LARGEST_SIZE, float(noisy[0])), LARGEST_SIZE)
         return [], {"rows": self.holder.state["size"]}
 
     @answers(Rows)

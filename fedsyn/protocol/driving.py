@@ -386,7 +386,7 @@ class Driver(OwnLoop):
             return
         replies = self.answer(Ask(list(self.clients), Sizes(sigma=sigma)), grid, timeout)
         assert isinstance(replies, dict)
-        self.clients = joining.with_released_sizes(self.clients, replies, self.drop)
+        self.clients = joining.with_released_sizes(self.clients, replies, sigma, self.drop)
         if len(self.clients) < max(1, self.config.federation.minimum_cohort):
             raise RunError("too few clients released their size")
 
