@@ -61,6 +61,8 @@ CLIENT_AUDITS = {
     if not (contract_class(name).store or contract_class(name).central or contract_class(name).accountant == "renyi")
 }
 CLIENT_FEW = ("sketch_aim",)  # by default
+# The same where it is found with how many rows a client takes part: counts of clients, and what follows from them.
+FOUND_AUDITS = {name: replace(CLIENT_AUDITS[name], found=True) for name in ("sketch_aim", "fed_privsyn", "augflaim")}
 NOT_AUDITED = {"augflaim_oracle": "its clients read the pooled table: not private, and its ledger says so"}
 
 
@@ -113,6 +115,18 @@ def test_audit_of_a_whole_client_by_the_other_mechanisms(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CLIENT_AUDITS.values(), ids=CLIENT_AUDITS)
 def test_audit_of_a_whole_client_in_many_runs(case: Case) -> None:
+    audit(case, MANY_EPSILON, MANY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FOUND_AUDITS.values(), ids=FOUND_AUDITS)
+def test_audit_of_a_whole_client_whose_rows_are_found(case: Case) -> None:
+    audit(case, FEW_EPSILON, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FOUND_AUDITS.values(), ids=FOUND_AUDITS)
+def test_audit_of_a_whole_client_whose_rows_are_found_in_many_runs(case: Case) -> None:
     audit(case, MANY_EPSILON, MANY)
 
 
