@@ -179,13 +179,15 @@ def usable_size(released: float) -> float:
 
 
 def estimated_sizes(released: Sequence[float], sigma: float) -> list[float]:
-    """Row counts from noisy ones: positive, and their sum is the sum of the noisy ones (at least 1), so unbiased.
+    """Row counts from noisy ones: each at least 1, and their sum is that of the noisy ones, so unbiased.
+
+    But for a floor: the sum is at least one row for each client, which matters where noise drowns even the total.
 
     Each is pulled towards the mean by the positive-part rule of James and Stein: of the K deviations' squared length S,
     (K - 3) sigma^2 is what noise alone would have, and w = 1 - (K - 3) sigma^2 / S of each deviation is kept. It has
     the smaller expected squared error than the noisy counts from K = 4 on, whatever the true counts are: next to
-    nothing changes for a few holders of thousands of rows, and phones with a dozen rows each get the mean. Whoever is
-    below one row (below the mean, where that is less) then gets that, and all are scaled to the sum.
+    nothing changes for a few holders of thousands of rows, and phones with a dozen rows each get the mean. What a
+    client has beyond one row is then cut off at 0, and scaled so that all of it comes to the sum.
 
     Args:
         released: (K,) noisy counts, of any sign.
@@ -194,15 +196,16 @@ def estimated_sizes(released: Sequence[float], sigma: float) -> list[float]:
     if not released:
         return []
     number = len(released)
-    total = max(1.0, math.fsum(released))
+    total = max(float(number), math.fsum(released))
     mean = math.fsum(released) / number
     squared = math.fsum((value - mean) ** 2 for value in released)
     expected = max(0, number - 3) * sigma * sigma
     kept = max(0.0, 1.0 - expected / squared) if squared > 0.0 else 1.0
-    least = min(1.0, total / number)
-    positive = [max(least, mean + kept * (value - mean)) for value in released]
-    factor = total / math.fsum(positive)
-    return [factor * value for value in positive]
+    beyond = [max(0.0, mean + kept * (value - mean) - 1.0) for value in released]
+    if not any(beyond):
+        return [total / number] * number
+    factor = (total - number) / math.fsum(beyond)
+    return [1.0 + factor * value for value in beyond]
 
 
 def with_even_sizes(clients: Mapping[int, Participant], sums: Summed) -> dict[int, Participant]:
