@@ -204,6 +204,8 @@ class Effects:
         precision, coarse, beyond = 0.0, [], list[float]()
         for clique in self._by_part[part]:
             for m in self._measured[clique]:
+                if m.beyond and len(part) == 1:
+                    continue
                 if m.groups is None:
                     precision += self.domain.size(part) / (self.domain.size(clique) * m.sigma**2)
                 elif clique == part:
@@ -221,9 +223,10 @@ class Effects:
         apart = np.ones(1)
         for name in m.clique:
             apart = (apart[:, None] * self.masses[name]).ravel()
-        expected = m.of_cells(self.rows * apart)
-        off = np.asarray(m.values, np.float64).ravel() - expected
-        squared = float(off @ off) - len(off) * m.sigma**2 - float(expected.sum())
+        expected = replace(m, beyond=False).of_cells(self.rows * apart)
+        off = np.asarray(m.values, np.float64).ravel() - m.of_cells(self.rows * apart)
+        scatter = float(expected.sum()) * min(1.0, m.count / len(off))
+        squared = float(off @ off) - m.count * m.sigma**2 - scatter
         return max(0.0, squared) * float(effective_cells(expected / expected.sum())) / self.rows**2
 
     # Effects that were not measured -----------------------------------------------------------------------------------
