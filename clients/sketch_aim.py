@@ -184,6 +184,22 @@ def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most:
     return chosen
 
 
+def shows_nothing(mu2: float, sketched: Mapping[int, float], rows: float) -> bool:
+    """Whether even a perfect association would drown: then nothing is sketched, and all of the budget is for one look.
+
+    A public number, as `width_of`. Two halves that always go together have phi^2 = 1, as have j of which the last is
+    the parity of all others; there are 2^j groups, and no association of so many is stronger.
+
+    Args:
+        mu2: of the sketches.
+        sketched: number of attributes -> sum of the squared weights of the sketches of so many.
+        rows: n, public or released.
+    """
+    size = min(sketched)
+    noise = sqrt(2.0) * sketched[size] * 0.5**size / mu2  # k = 2^j leaves one dimension of noise
+    return rows * rows * 0.5**size < noise
+
+
 class SketchAimContract(Contract):
     Options = SketchAimOptions
     accountant = "gaussian"
@@ -205,13 +221,17 @@ class SketchAimContract(Contract):
         return {"sums": sums.format(d=len(self.domain), m=self.options.rounds)}
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """One-way marginals and sketches once at their shares; all rounds together what is left."""
+        """One-way marginals and sketches once at their shares; all rounds together what is left.
+
+        One-way marginals may have everything, in one request: that is what is asked where no sketch would show
+        anything, and a client that is not told the number of rows cannot tell. Nothing can be asked after that.
+        """
         if self.config.federation.participations is not None:
             return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
         mu2, options, d = 2.0 * self.plan_rho, self.options, len(self.domain)
         scales = Scales.of(mu2, options, d, bool(self.sketchable))
         if isinstance(request, OneWay):
-            return Planned(d * gaussian_rho(scales.one_way), d * gaussian_rho(scales.one_way))
+            return Planned(self.plan_rho, self.plan_rho)
         if not isinstance(request, Sketches | Weighed):
             return Planned(0.0) if isinstance(request, MeasureAll) else None
         if not self.sketchable:

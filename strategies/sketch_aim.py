@@ -24,6 +24,7 @@ from fedsyn.plugins.clients.sketch_aim import (
     SketchAimContract,
     Sketches,
     Weighed,
+    shows_nothing,
     sketched_sizes,
     width_of,
 )
@@ -44,6 +45,10 @@ from fedsyn.wire.requests import Sum, Summed
 _EVEN = 20
 # Of runs on independent attributes, those that may take noise for an association.
 _CHANCE = 0.05
+_DROWNED = (
+    "so few rows and so little budget would hide even a perfect association of two attributes: nothing is sketched, "
+    "and the table has one-way marginals alone, with all of the budget"
+)
 #: Trees of so many times the cells that a run's record compares with its own, where that is full.
 LARGER = (2, 8)
 
@@ -137,6 +142,7 @@ class SketchAim(ByCohorts, InGroups):
         measurements = self.opened(sums, [(name,) for name in self.domain])
         self.estimate(measurements)
         if self.model is None or not which:
+            self.record.notes.extend([_DROWNED] * bool(self.contract.sketchable))
             return
         sums = yield self.sum_of_sketches(which, scales)  # step 2
         if not self.is_open(sums, "sketches"):
@@ -163,7 +169,10 @@ class SketchAim(ByCohorts, InGroups):
     def sketched(self) -> list[int]:
         """The candidates to be sketched, of sizes that can show something with n rows, which are public or released."""
         which = self.contract.sketchable
-        sizes = sketched_sizes(*self.means(which), self.options.width) if which else []
+        means = self.means(which)
+        if not which or (self.config.federation.participations is None and shows_nothing(*means)):
+            return []
+        sizes = sketched_sizes(*means, self.options.width)
         return [i for i in which if len(self.candidates.cliques[i]) in sizes]
 
     def means(self, which: Sequence[int]) -> tuple[float, dict[int, float], float]:
