@@ -247,7 +247,7 @@ class RunConfig(Node):
             "data": ("holders",),
             "aggregation": ("parties", "crypto", "fhe", "setup"),
             "federation": ("columns", "participations"),
-            "privacy": ("schema_share", "unit", "rows_per_client"),
+            "privacy": ("schema_share", "unit", "rows_per_client", "largest_cap", "cap_share"),
             "runtime": ("operator", "operator_key", "patience", "ray"),
             "inference": ("until_noise", "shrinkage", "smoothing"),
             "synthesis": ("format",),

@@ -229,7 +229,7 @@ def _least_noise(ledger: Mapping[str, Any]) -> float | None:
     noisy = [
         rows * release["sigma"] / release["sensitivity"]
         for release in ledger["releases"]
-        if "sigma" in release and release["name"] not in ("sizes", "rows") and release["sensitivity"] > 0
+        if "sigma" in release and release["name"] not in ("sizes", "rows", "row-counts") and release["sensitivity"] > 0
     ]
     return min(noisy, default=None)
 

@@ -290,21 +290,10 @@ class Effects:
         return found
 
     def _visible(self, clique: Clique, groups: Groups | None) -> float:
-        """Share of an association's R^2 that groups of values can show.
-
-        Of ordered values that of normal scores; of others that of a random direction, which has nothing to do with
-        the groups.
-        """
+        """Share of an association that groups of values can show: exact for one of normal scores, in their order."""
         if groups is None:
             return 1.0
-        return math.prod(self._visible_of(name, own) for name, own in zip(clique, groups, strict=True))
-
-    def _visible_of(self, name: str, groups: npt.NDArray[np.integer]) -> float:
-        if name in self.domain.ordered:
-            return visible(self.masses[name], groups)
-        inside = np.bincount(groups, self.masses[name])
-        few, many = effective_cells(np.asarray(inside, np.float64)) - 1.0, self.supports[name] - 1.0
-        return min(1.0, few / many) if many > 0 and few > 0 else 1.0
+        return math.prod(visible(self.masses[name], own) for name, own in zip(clique, groups, strict=True))
 
     def _infer(self) -> None:
         """R^2 of pairs of which nothing was released: the mean of those that were sketched, where any were.

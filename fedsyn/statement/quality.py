@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -79,7 +79,7 @@ class Statement:
     columns: tuple[Said, ...] = ()
     pairs: tuple[Said, ...] = ()
     cliques: tuple[Said, ...] = ()
-    scenarios: Mapping[str, float] | None = None
+    scenarios: Mapping[str, float] = field(default_factory=dict)
     left_out: int = 0
     why: str = ""
 
@@ -90,15 +90,19 @@ class Statement:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Statement:
-        """Inverse of `to_dict`."""
+        """Inverse of `to_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not what `to_dict` makes.
+        """
         whole = document.get("workload_error")
         lists = {name: tuple(_read(one) for one in document[name]) for name in ("columns", "pairs", "cliques")}
         return cls(
             None if whole is None else _read(whole),
             **lists,
-            scenarios=document.get("scenarios"),
-            left_out=document["left_out"],
-            why=document.get("why", ""),
+            scenarios={str(k): float(v) for k, v in (document.get("scenarios") or {}).items()},
+            left_out=int(document["left_out"]),
+            why=str(document.get("why", "")),
         )
 
     def worst(self, most: int = 5) -> list[Said]:
@@ -132,7 +136,11 @@ class Statement:
 
 
 def _read(one: Mapping[str, Any]) -> Said:
-    return Said(tuple(one["columns"]), one["value"], one["low"], one["high"], one["source"])
+    value, low, high = (float(one[key]) for key in ("value", "low", "high"))
+    columns, source = tuple(map(str, one["columns"])), one["source"]
+    if source not in SOURCES or not 0.0 <= low <= value <= high <= 2.0:
+        raise ValueError("no error of a marginal")
+    return Said(columns, value, low, high, source)
 
 
 def stated(model: AnyModel, evidence: Evidence | None, glimpses: Iterable[Glimpse], workload: Workload) -> Statement:
@@ -199,7 +207,7 @@ def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Pre
         return said
     factor = said.high / max(said.value, 1e-300)
     highest = np.where(unknown, found.bounds[index], np.minimum(factor * found.errors[index], 2.0))
-    return replace(said, high=_short(float(share @ highest)))
+    return replace(said, high=max(said.value, _short(float(share @ highest))))
 
 
 def _one(clique: Clique, place: int, found: Predicted, predictor: Predictor) -> Said:

@@ -169,7 +169,7 @@ def test_the_page_for_publication_reads_nothing_private(copy: Path) -> None:
     """It is the same, to the last byte, whatever the real rows and all that was measured against them were."""
     page_file = report_folder(copy, real=False)[0]
     page, whole = read(page_file), page_file.read_text(encoding="utf-8")
-    assert WARNING not in page and "For publication." in page and "which this page leaves out" in page
+    assert WARNING not in page and "For publication." in page and "workload error of at least" in page
     for private in ("real halves", "Membership attack", ">Metrics</h2>", ">Costs</h2>", "kB up", "workload_error</th>"):
         assert private not in page
     assert '"real"' not in whole and '"bytes_up"' not in whole
@@ -223,7 +223,7 @@ def test_what_must_not_leave_with_the_page_is_listed(copy: Path) -> None:
     )
     last = done.stdout.strip().splitlines()[-1]
     assert last == (
-        "not for publication: quality.json, metrics.json, metrics.csv, metrics.tex, measured.jsonl, "
+        "not for publication: comparison.json, metrics.json, metrics.csv, metrics.tex, measured.jsonl, "
         "figures/age.svg (of real rows)"
     )
 
@@ -285,14 +285,14 @@ def test_report_without_the_real_rows_says_so(copy: Path, tmp_path: Path) -> Non
     RunConfig(**{**CONFIG, "data": data, "federation": partition}).save(copy / "config.yaml")
     page = read(report_folder(copy)[0])
     assert "real rows are not at hand" in page and ">Values of the columns</h2>" in page
-    assert "how good it is was not measured" in page
+    assert "workload error of at least" in page
 
 
 def test_a_run_without_evaluation_compares_with_no_row(tmp_path: Path) -> None:
     run(RunConfig(**CONFIG, evaluation=[]), tmp_path)
     assert not (tmp_path / COMPARISON_FILE).exists()
     page = read(tmp_path / "report.html")
-    assert "how good it is was not measured" in page and ">Values of the columns</h2>" in page
+    assert "workload error of at least" in page and ">Values of the columns</h2>" in page
     assert "bytes and times as they were measured" in page and "compares with the real rows" not in page
 
 
