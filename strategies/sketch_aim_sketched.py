@@ -73,13 +73,21 @@ class Sketched:
     def glimpses(self, view: ModelView) -> list[Glimpse]:
         """The distances, with what is needed to make errors of them."""
         sketcher, rows = self.sketcher, view.model.total
+        names = [(name,) for name in view.model.domain]
+        masses = {name: p for (name,), p in zip(names, view.probabilities(names), strict=True)}
         found = []
         for i, (clique, *distance) in enumerate(zip(sketcher.cliques, *self.distances(view), strict=True)):
             squared, spread, support = map(float, distance)
             grouping, groups = sketcher.grouping, None
             if grouping is not None:
                 groups = tuple(grouping[pair] for pair in zip(clique, sketcher.shapes[i], strict=True))
-            found.append(Glimpse(clique, squared, spread, rows * sketcher.spread(i), support, groups))
+            apart = np.ones(1)
+            for name in clique:
+                apart = (apart[:, None] * masses[name]).ravel()
+            off, sigma = self.values[i] - rows * sketcher.of_marginal(i, apart), sketcher.sigma_of(i, self.sigma)
+            alone = squared_distance(off, sigma, sketcher.noises(i))
+            scatter = rows * sketcher.spread(i)
+            found.append(Glimpse(clique, squared, spread, scatter, support, groups, alone, sketcher.noises(i)))
         return found
 
     def sights(self, model: Model) -> list[Sight]:

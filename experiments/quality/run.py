@@ -1,8 +1,9 @@
 """How far the statement of a run's quality is from the truth: predicted beside true errors, on held_out's tables.
 
     FEDSYN_DATA=FOLDER python experiments/quality/run.py [--side tuning] [--epsilons 0.3 1 3 10] [--seeds 1] [--every]
+                                                         [--keep FILE] [--report] [--check]
 
-What the spread of an interval is was chosen on the tuning side; the judging side had no part in it.
+Runs in FILE, JSON lines outside of the repository, are not run again; --report runs nothing. What the spread of an interval is was chosen on the tuning side; the judging side had no part in it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ attribute. So the error of a model on q is the sum of its errors on the effects,
   knows of it what was measured.
 - **Associations.** What s has in the population and the model has not: a relative error R_s, the same in every cell on
   average. Of a measured effect, R_s^2 is what its noisy counts have beyond independence, less noise and rows. Of a
-  sketched one, what the sketch is away from the last model, less both (unbiased before `shrunk`).
+  sketched one, what is to be believed of it after the sketch's distance from the last model (`beliefs`).
 - **Noise.** A measured effect has noise of sigma_s in each cell, and the fit keeps the share w of all three that least
   squares would: w = noise / (noise + rows + associations), 1 where nothing was measured.
 
@@ -19,7 +19,7 @@ published, and costs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
@@ -35,15 +35,13 @@ from fedsyn.inference.empirical import EmpiricalModel
 from fedsyn.inference.evidence import Evidence
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.model import Model
-from fedsyn.selection.planning import shrunk
 from fedsyn.selection.views import ModelView, effective_cells
+from fedsyn.statement.beliefs import MOST, Beliefs, believed
 
 Floats = npt.NDArray[np.float64]
 #: A model whose marginals can be formed.
 Released = Model | EmpiricalModel
 Source = Literal["measured", "sketched", "inferred", "unknown"]
-#: The relative error of nothing known: every cell is off by all that it has, on average.
-_MOST = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +55,8 @@ class Glimpse:
         rows: what the scatter of the rows themselves adds to it on average.
         support: cells, or groups, that the distance is spread over.
         groups: of each attribute, the group of each value; None: the sketch sees cells of any shape.
+        alone: the squared distance from independent attributes, unbiased too; None: not known.
+        noises: independent ones in the sketch.
     """
 
     clique: Clique
@@ -65,6 +65,8 @@ class Glimpse:
     rows: float
     support: float
     groups: tuple[npt.NDArray[np.integer], ...] | None = None
+    alone: float | None = None
+    noises: int = 1
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,7 @@ class Effects:
             for part in subsets(clique):
                 if counted or len(part) > 1:
                     self._by_part.setdefault(part, []).append(clique)
+        self._kinds: dict[int, tuple[Beliefs, dict[Clique, int]]] = {}
         self._seen = self._glimpsed(list(glimpses))
         # Marginals of those alone that were measured: nothing of any other effect depends on its cells.
         known = [s for s in self._needed if s in self._by_part]
@@ -250,7 +253,7 @@ class Effects:
         squared = 1.0
         if beyond:
             values, weights = zip(*beyond, strict=True)
-            squared = min(_MOST, max(0.0, float(np.average(values, weights=weights))))
+            squared = min(MOST, max(0.0, float(np.average(values, weights=weights))))
         return Effect(expected, share, squared, 0.0, precision, tuple(coarse), "measured")
 
     def _coarse(self, m: Measurement) -> Coarse:
@@ -268,8 +271,9 @@ class Effects:
             apart = (apart[:, None] * self.masses[name]).ravel()
         whole = replace(m, beyond=False).of_cells(self.rows * apart)
         shape = np.shape(m.values)
-        off = (np.asarray(m.values, np.float64).ravel() - whole).reshape(shape)
-        off = (residue(off) if m.beyond else off).ravel()
+        off = np.asarray(m.values, np.float64).ravel() - whole
+        if m.beyond:
+            off = residue(off.reshape(shape)).ravel()
         rows = (cost(shape) if m.beyond else 1.0) * float(whole.sum())
         scale = float(effective_cells(whole / whole.sum())) / self.rows**2 / self._visible(m.clique, m.groups)
         squared = float(off @ off) - m.count * m.sigma**2 - rows
@@ -278,16 +282,31 @@ class Effects:
     # Effects that were not measured -----------------------------------------------------------------------------------
 
     def _glimpsed(self, glimpses: Sequence[Glimpse]) -> dict[Clique, tuple[float, float]]:
-        """R^2 and its spread, of what was sketched. Cliques of one size are shrunk together."""
+        """R^2 and its spread, of what was sketched. Cliques of one size have a prior of their own."""
         found: dict[Clique, tuple[float, float]] = {}
         for size in sorted({len(g.clique) for g in glimpses}):
             some = [g for g in glimpses if len(g.clique) == size]
-            spread = np.array([max(g.spread, 1e-12) for g in some])
-            squared = shrunk(np.array([g.squared - g.rows for g in some]), spread)
-            for g, value, sd in zip(some, squared, spread, strict=True):
-                scale = g.support / (self.rows**2 * self._visible(g.clique, g.groups))
-                found[self.domain.canonical(g.clique)] = min(_MOST, float(value) * scale), float(sd) * scale
+            scale = np.array([g.support / (self.rows**2 * self._visible(g.clique, g.groups)) for g in some])
+            spread = np.array([g.spread + g.rows * math.sqrt(2.0 / g.noises) for g in some])
+            last = np.array([g.squared - g.rows for g in some])
+            alone = np.array([(g.squared if g.alone is None else g.alone) - g.rows for g in some])
+            beliefs = believed(alone * scale, last * scale, np.maximum(spread * scale, 1e-12))
+            parts = [self.domain.canonical(g.clique) for g in some]
+            self._kinds[size] = beliefs, {part: i for i, part in enumerate(parts)}
+            found |= dict(zip(parts, zip(beliefs.means.tolist(), beliefs.spreads.tolist(), strict=True), strict=True))
         return found
+
+    def together(self, moved: Mapping[Clique, float]) -> float:
+        """Variance of an error that gains `moved` of each effect's R^2, from what their priors leave open."""
+        variance = 0.0
+        for size, (beliefs, places) in self._kinds.items():
+            some = [(part, gain) for part, gain in moved.items() if len(part) == size]
+            at = [places[part] for part, _ in some if part in places]
+            gains = np.array([gain for part, gain in some if part in places])
+            others = math.fsum(gain for part, gain in some if part not in places)
+            world = beliefs.worlds[:, at] @ gains + others * beliefs.firsts
+            variance += float(np.var(world))
+        return variance
 
     def _visible(self, clique: Clique, groups: Groups | None) -> float:
         """Share of an association that groups of values can show: exact for one of normal scores, in their order."""
@@ -296,20 +315,17 @@ class Effects:
         return math.prod(visible(self.masses[name], own) for name, own in zip(clique, groups, strict=True))
 
     def _infer(self) -> None:
-        """R^2 of pairs of which nothing was released: the mean of those that were sketched, where any were.
+        """R^2 of pairs of which nothing was released: the prior's, learned from those that were sketched.
 
         What was measured says nothing of the others: a mechanism chose it for being unlike them. Nor does a size tell
         of another one, so associations of three attributes are taken for none where no sketch saw any.
         """
-        known = [
-            effect.squared for part, effect in self._found.items() if len(part) == 2 and effect.source == "sketched"
-        ]
-        if not known:
+        if 2 not in self._kinds:
             return
-        mean = float(np.mean(known))
+        mean, spread = self._kinds[2][0].prior
         for part, effect in self._found.items():
             if len(part) == 2 and effect.source == "unknown":
-                self._found[part] = replace(effect, squared=mean, spread=mean, source="inferred")
+                self._found[part] = replace(effect, squared=mean, spread=spread, source="inferred")
 
 
 def visible(mass: Floats, groups: npt.NDArray[np.integer]) -> float:

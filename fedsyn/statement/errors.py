@@ -14,12 +14,12 @@ what least squares would. How far that holds was measured (`experiments/quality`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
+from scipy.special import gammaincinv, gammaln
 
 from fedsyn.domain import Clique
 from fedsyn.inference.evidence import Evidence
@@ -30,6 +30,8 @@ Floats = npt.NDArray[np.float64]
 #: Cells of the marginals that are formed at the same time.
 _CELLS_AT_ONCE = 1 << 21
 _MAD = math.sqrt(2.0 / math.pi)
+#: 5%, the middles of twelve parts of a distribution, 95%.
+_POINTS = np.concatenate([[0.05], (np.arange(12) + 0.5) / 12, [0.95]])
 _LARGE = 50.0  # records of a cell, from which Poisson and normal deviations agree to a thousandth
 
 
@@ -39,12 +41,15 @@ class Predicted:
 
     Attributes:
         errors: (Q,) of each clique.
+        lows, highs: (Q,) where they are in nine of ten, by what is not known of associations.
         slopes: of each clique, effect -> what the error gains when its R^2 grows.
         bounds: (Q,) what an error is at most, whatever was not seen.
         sources: (Q,) the weakest that an error rests on.
     """
 
     errors: Floats
+    lows: Floats
+    highs: Floats
     slopes: list[dict[Clique, float]]
     bounds: Floats
     sources: tuple[Source, ...]
@@ -86,7 +91,30 @@ class Predictor:
                 slope = np.where((off > 0) & (off < 2.0 * lam), _MAD**2 * lam**2 / (2.0 * off), 0.0)
             gain = float(slope.sum()) / total
             slopes.append({s: gain * parts[s].relative for s in inside if self.effects[s].spread > 0})
-        return Predicted(errors, slopes, bounds, tuple(self._source(q) for q in self.cliques))
+        spread = self._spread(errors, slopes)
+        return Predicted(*spread, slopes, bounds, tuple(self._source(q) for q in self.cliques))
+
+    def _spread(self, errors: Floats, slopes: Sequence[Mapping[Clique, float]]) -> tuple[Floats, Floats, Floats]:
+        """Means, 5% and 95% points of errors over what is believed of R^2.
+
+        A squared error is linear in the R^2: certain + Y, and Y is taken for a Gamma variable of its mean and variance.
+        """
+        means, squares = np.zeros((2, len(errors)))
+        for place, own in enumerate(slopes):
+            parts = [(2.0 * errors[place] * slope, self.effects[s]) for s, slope in own.items()]
+            means[place] = math.fsum(gain * effect.squared for gain, effect in parts)
+            squares[place] = math.fsum((gain * effect.spread) ** 2 for gain, effect in parts)
+        known = (means <= 0) | (squares <= 0)
+        shape = np.where(known, 1.0, means**2 / np.where(known, 1.0, squares))
+        certain = np.maximum(errors**2 - means, 0.0)
+        points = gammaincinv(shape[:, None], _POINTS) / shape[:, None] * means[:, None]
+        found = np.sqrt(certain[:, None] + points)
+        low, high = found[:, 0], np.minimum(found[:, -1], 2.0)
+        return (
+            np.where(known, errors, found[:, 1:-1].mean(axis=1)),
+            np.where(known, errors, low),
+            np.where(known, errors, high),
+        )
 
     def _source(self, clique: Clique) -> Source:
         if self.effects.is_measured(clique):

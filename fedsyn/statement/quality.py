@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammaincinv, gammaln
 
 from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique
@@ -28,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 #: Standard deviations of log(predicted / true), beyond the noise of sketches: of the workload's error, and of one
 #: marginal's. `experiments/quality/run.py --side tuning` prints what they came from.
-SPREADS = {"all": 0.08, "one": 0.33}
+SPREADS = {"all": 0.11, "one": 0.33}
 #: From the firmest to none.
 SOURCES: tuple[Source, ...] = ("measured", "sketched", "inferred", "unknown")
 LEVEL = 0.9
@@ -197,12 +198,12 @@ def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Pre
     moved: dict[Clique, float] = {}
     for weight, place in zip(share, index, strict=True):
         for part, slope in found.slopes[place].items():
-            moved[part] = moved.get(part, 0.0) + float(weight) * slope * predictor.effects[part].spread
-    noise = math.sqrt(math.fsum(own * own for own in moved.values())) / max(value, 1e-300)
+            moved[part] = moved.get(part, 0.0) + float(weight) * slope
+    own = math.fsum((gain * predictor.effects[part].spread) ** 2 for part, gain in moved.items())
+    noise = math.sqrt(own + predictor.effects.together(moved)) / max(value, 1e-300)
+    source = max((found.sources[i] for i in index), key=SOURCES.index)
+    said = _between((), value, [math.hypot(_QUANTILE * SPREADS["all"], _QUANTILE * noise)] * 2, source)
     unknown = np.array([found.sources[place] == "unknown" for place in index])
-    said = _between(
-        (), value, math.hypot(SPREADS["all"], noise), max((found.sources[i] for i in index), key=SOURCES.index)
-    )
     if not unknown.any():
         return said
     factor = said.high / max(said.value, 1e-300)
@@ -211,16 +212,20 @@ def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Pre
 
 
 def _one(clique: Clique, place: int, found: Predicted, predictor: Predictor) -> Said:
+    """One marginal. Errors of d dimensions scatter as the root of a chi-square with d degrees of freedom over d."""
     value, source = float(found.errors[place]), found.sources[place]
-    own = [slope * predictor.effects[part].spread for part, slope in found.slopes[place].items()]
-    noise = math.hypot(*own) / max(value, 1e-300) if own else 0.0
-    said = _between(clique, value, math.hypot(SPREADS["one"], noise), source)
+    free = max(1.0, predictor.effects.cells(clique) - 1.0) / 2.0
+    mean = math.exp(gammaln(free + 0.5) - gammaln(free))
+    scatter = [math.log(math.sqrt(gammaincinv(free, p)) / mean) for p in (0.05, 0.95)]
+    known = [math.log(max(bound, 1e-300) / max(value, 1e-300)) for bound in (found.lows[place], found.highs[place])]
+    spreads = [math.hypot(a, b, _QUANTILE * SPREADS["one"]) for a, b in zip(scatter, known, strict=True)]
+    said = _between(clique, value, spreads, source)
     return replace(said, high=_short(max(said.high, float(found.bounds[place])))) if source == "unknown" else said
 
 
-def _between(clique: Clique, value: float, spread: float, source: Source) -> Said:
-    factor = math.exp(_QUANTILE * spread)
-    return Said(clique, _short(value), _short(value / factor), _short(min(2.0, value * factor)), source)
+def _between(clique: Clique, value: float, logs: Sequence[float], source: Source) -> Said:
+    low, high = value * math.exp(-logs[0]), min(2.0, value * math.exp(logs[1]))
+    return Said(clique, _short(value), _short(low), _short(high), source)
 
 
 def _short(value: float) -> float:

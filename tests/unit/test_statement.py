@@ -16,7 +16,8 @@ from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference import Evidence, Measurement, MixtureModel, Model, estimate
 from fedsyn.statement import Glimpse, Statement, stated
-from fedsyn.statement.effects import Effects, Scenario, visible
+from fedsyn.statement.beliefs import believed
+from fedsyn.statement.effects import Effects, Scenario, part_of, visible
 from fedsyn.statement.errors import Predictor, deviation
 
 DOMAIN = Domain(("a", "b", "c", "d"), (6, 4, 5, 2))
@@ -145,7 +146,9 @@ def test_an_effect_that_is_measured_in_groups_leaves_what_is_inside_them() -> No
     model = estimate(DOMAIN, [*one_way, m], total=5000.0)
     effect = Effects(model, Evidence((*one_way, m), 5000.0), (), [("a", "b")])["a", "b"]
     left = effect.left(Scenario())
-    assert left.relative < 0.3 and 0.8 < left.rows < 1.0  # one of fifteen dimensions was seen
+    (seen,) = effect.coarse  # 0.64 of normal scores in two groups, for each attribute
+    assert 1.0 - seen.visible < left.relative < 1.0 - seen.visible + 0.2
+    assert 0.8 < left.rows < 1.0  # one of fifteen dimensions was seen
     assert effect.left(Scenario(noise=0.1)).relative < left.relative
 
 
@@ -210,3 +213,36 @@ def test_awkward_domains_are_taken() -> None:
     statement = stated(model, Evidence(tuple(measured), 0.5), (), workload)
     for one in (*statement.columns, *statement.pairs, *statement.cliques):
         assert 0.0 <= one.low <= one.value <= one.high <= 2.0
+
+
+def test_what_was_left_alone_is_believed_to_be_more_than_its_looks_say() -> None:
+    """Half of the effects are chosen by their looks; the others' looks are too small, and the posterior is not."""
+    rng = np.random.default_rng(9)
+    true = np.where(rng.random(400) < 0.3, rng.exponential(0.2, 400), 0.0)
+    looks = true + rng.normal(0, 0.1, 400)
+    left = looks < np.median(looks)
+    found = believed(looks, looks, np.full(400, 0.1))
+    assert looks[left].mean() < 0 < true[left].mean()
+    assert found.means[left].mean() == pytest.approx(true[left].mean(), abs=0.012)
+    assert found.means[~left].mean() == pytest.approx(true[~left].mean(), rel=0.15)
+    assert (found.spreads < 0.12).all()
+    assert found.firsts[0] < true.mean() < found.firsts[1] and found.prior[0] == pytest.approx(true.mean(), abs=0.02)
+
+
+def test_a_look_without_noise_is_believed() -> None:
+    looks = np.array([0.002, 0.05, 0.6])
+    found = believed(looks, looks, np.full(3, 1e-3))
+    assert found.means == pytest.approx(looks, abs=2e-3, rel=0.1)
+
+
+def test_parts_of_a_measurement_are_its_sums() -> None:
+    rng = np.random.default_rng(10)
+    values = rng.normal(size=(6, 4, 2))
+    m = Measurement(("a", "b", "d"), values, 2.0)
+    found = part_of(DOMAIN, m, ("d", "a"))
+    assert found.values == pytest.approx(values.sum(axis=1).T) and found.sigma == pytest.approx(4.0)
+    groups = (np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 1]))
+    coarse = Measurement(("b", "a"), rng.normal(size=(2, 2)), 1.0, groups=groups[::-1])
+    turned = part_of(DOMAIN, coarse, ("a", "b"))
+    assert turned.values == pytest.approx(coarse.values.T) and turned.groups is not None
+    assert [len(own) for own in turned.groups] == [6, 4]
