@@ -60,6 +60,7 @@ class SketchAimAblation(Node):
         resolution: of what is measured: 'noise', in as many groups of values as its noise allows; or all 'cells'.
         one_way: of what the plan buys of them: 'hierarchical', numeric attributes of a dozen values and more also in
             blocks of 2, 4, 8, ... values (`fedsyn.inference.hierarchy`); 'flat': cells only.
+        always: sketches also where they could not show anything (`shows_nothing`).
         room: where the model is full, a plan by gain for room is weighed against the plan by gain alone.
         residues: chosen marginals are measured without their one-way parts, which are measured by themselves; else as
             counts.
@@ -71,6 +72,7 @@ class SketchAimAblation(Node):
     even: bool = False
     resolution: Literal["noise", "cells"] = "noise"
     one_way: Literal["hierarchical", "flat"] = "flat"
+    always: bool = False
     room: bool = True
     residues: bool = True
 
@@ -181,6 +183,16 @@ def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most:
     return chosen
 
 
+def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
+    """Whether even a perfect association would drown: then nothing is sketched, and all of the budget is for one look.
+
+    A public number: the comparison of `width_of` at the fewest groups, k = 2^j, which leave one dimension of noise,
+    n^2 phi^2 / k against sqrt(2) (m / k) / mu^2 for m sketches, at the largest phi^2 that there is: two halves that
+    always go together have 1, and so have j halves the last of which is the parity of the others.
+    """
+    return rows * rows < sqrt(2.0) * sketches / mu2
+
+
 class SketchAimContract(Contract):
     Options = SketchAimOptions
     accountant = "gaussian"
@@ -202,11 +214,16 @@ class SketchAimContract(Contract):
         return {"sums": sums.format(d=len(self.domain), m=self.options.rounds)}
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """One-way marginals and sketches once at their shares; all rounds together what is left."""
+        """One-way marginals and sketches once at their shares; all rounds together what is left.
+
+        One-way marginals that are asked for alone may have everything: nothing is left to ask with after that.
+        """
         if self.config.federation.participations is not None:
             return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
         mu2, options, d = 2.0 * self.plan_rho, self.options, len(self.domain)
         scales = Scales.of(mu2, options, d, bool(self.sketchable))
+        if isinstance(request, FirstLook) and request.alone:
+            return Planned(self.plan_rho, self.plan_rho)
         if isinstance(request, OneWay):
             return Planned(d * gaussian_rho(scales.one_way), d * gaussian_rho(scales.one_way))
         if not isinstance(request, Sketches | Residues | Weighed):
@@ -270,6 +287,12 @@ class SketchAimContract(Contract):
         return self._weighed[1]
 
 
+class FirstLook(OneWay):
+    """All one-way marginals, at their share of the budget; or alone, with nothing asked after them."""
+
+    alone: Annotated[bool, Field(description="they may have all of the budget")] = False
+
+
 class Sketches(SumRequest):
     """The sketches of some candidates, one after the other, as ONE vector."""
 
@@ -299,10 +322,15 @@ class Sketches(SumRequest):
 
 
 class SketchAimClient(TableClient):
-    """Contributes to sums and selects nothing. All one-way marginals are the base class's answer."""
+    """Contributes to sums and selects nothing."""
 
     Contract = SketchAimContract
     contract: SketchAimContract
+
+    @answers(FirstLook)
+    def one_way(self, call: Call[Any]) -> Contribution:
+        """Every exact one-way marginal."""
+        return super().one_way(call)
 
     @answers(Sketches)
     def sketch(self, call: Call[Sketches]) -> Contribution:

@@ -19,10 +19,12 @@ from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model
 from fedsyn.inference.shrinkage import Sight, pseudo_records
 from fedsyn.plugins.clients.sketch_aim import (
+    FirstLook,
     Scales,
     SketchAimClient,
     SketchAimContract,
     Sketches,
+    shows_nothing,
     sketched_sizes,
     width_of,
 )
@@ -44,6 +46,12 @@ from fedsyn.wire.requests import Sum, Summed
 _EVEN = 20
 # Of runs on independent attributes, those that may take noise for an association.
 _CHANCE = 0.05
+#: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
+_CRUMBS = 1e-12
+_DROWNED = (
+    "so few rows and so little budget would hide even a perfect association of two attributes: nothing is sketched, "
+    "and the table has one-way marginals alone, with all of the budget"
+)
 #: Trees of so many times the cells that a run's record compares with its own, where that is full.
 LARGER = (2, 8)
 
@@ -133,10 +141,12 @@ class SketchAim(ByCohorts, InGroups):
         which = self.sketched()
         scales = Scales.of(2.0 * self.ledger.remaining_rho, self.options, len(self.domain), bool(which))
         self.begin_round(1)
-        sums = yield Sum(self.everyone(), OneWay(), scales.one_way)  # step 1
+        drowned = bool(self.contract.sketchable) and not which
+        sums = yield Sum(self.everyone(), FirstLook(alone=True) if drowned else OneWay(), scales.one_way)  # step 1
         measurements = self.opened(sums, [(name,) for name in self.domain])
         self.estimate(measurements)
         if self.model is None or not which:
+            self.record.notes.extend([_DROWNED] * drowned)
             return
         sums = yield self.sum_of_sketches(which, scales)  # step 2
         if not self.is_open(sums, "sketches"):
@@ -149,7 +159,7 @@ class SketchAim(ByCohorts, InGroups):
             cohort = self.sample(self.config.federation.participation)
             with self.timed("select"):
                 plan = self.plan(sketched, measurements, left, t)
-            if plan:
+            if plan and left > _CRUMBS * scales.planned:
                 request, sigma, coarse = self.asked(plan)
                 left -= sum(plan.values())
                 self.record.sigma = sigma
@@ -161,10 +171,20 @@ class SketchAim(ByCohorts, InGroups):
     # Sketches ---------------------------------------------------------------------------------------------------------
 
     def sketched(self) -> list[int]:
-        """The candidates to be sketched, of sizes that can show something with n rows, which are public or released."""
+        """The candidates to be sketched, of sizes that can show something with n rows, which are public or released.
+
+        None where nothing could; with cohorts only, sketches are part of a vector that is asked for anyway.
+        """
         which = self.contract.sketchable
-        sizes = sketched_sizes(*self.means(which), self.options.width) if which else []
-        return [i for i in which if len(self.candidates.cliques[i]) in sizes]
+        if not which:
+            return []
+        sizes = [len(self.candidates.cliques[i]) for i in which]
+        mu2, squared, rows = self.means(which)
+        asked_once = self.config.federation.participations is None and not self.options.ablation.always
+        if asked_once and shows_nothing(mu2, sizes.count(min(sizes)), rows):
+            return []
+        chosen = sketched_sizes(mu2, squared, rows, self.options.width)
+        return [i for i, size in zip(which, sizes, strict=True) if size in chosen]
 
     def means(self, which: Sequence[int]) -> tuple[float, dict[int, float], float]:
         """mu^2 of the sketches, what they are, and the rows that they see: for `width_of`."""
