@@ -24,12 +24,12 @@ from fedsyn.plugins.clients.sketch_aim import (
     SketchAimClient,
     SketchAimContract,
     Sketches,
-    Weighed,
     shows_nothing,
     sketched_sizes,
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
+from fedsyn.plugins.clients.sketch_aim_rounds import Residues, Weighed
 from fedsyn.plugins.strategies.sketch_aim_coarse import InGroups
 from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
 from fedsyn.protocol.client import OneWay
@@ -40,6 +40,7 @@ from fedsyn.selection.planning import Errors, Planner, shrunk
 from fedsyn.selection.scores import contained_in
 from fedsyn.selection.sketches import Sketcher, squared_distance
 from fedsyn.selection.views import ModelView, effective_cells
+from fedsyn.statement import Glimpse
 from fedsyn.wire.requests import Sum, Summed
 
 # Marginals of an evenly divided run, for comparisons only.
@@ -48,10 +49,7 @@ _EVEN = 20
 _CHANCE = 0.05
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
 _CRUMBS = 1e-12
-_DROWNED = (
-    "so few rows and so little budget would hide even a perfect association of two attributes: nothing is sketched, "
-    "and the table has one-way marginals alone, with all of the budget"
-)
+_DROWNED = "noise would hide even a perfect association: one-way marginals alone, with all of the budget"
 #: Trees of so many times the cells that a run's record compares with its own, where that is full.
 LARGER = (2, 8)
 
@@ -106,6 +104,18 @@ class Sketched:
             support[i] = effective_cells(self.sketcher.coarse(i, probabilities) if grouped else probabilities)
         return found
 
+    def glimpses(self, view: ModelView) -> list[Glimpse]:
+        """The distances, with what is needed to make errors of them."""
+        sketcher, rows = self.sketcher, view.model.total
+        found = []
+        for i, (clique, *distance) in enumerate(zip(sketcher.cliques, *self.distances(view), strict=True)):
+            squared, spread, support = map(float, distance)
+            grouping, groups = sketcher.grouping, None
+            if grouping is not None:
+                groups = tuple(grouping[pair] for pair in zip(clique, sketcher.shapes[i], strict=True))
+            found.append(Glimpse(clique, squared, spread, rows * sketcher.spread(i), support, groups))
+        return found
+
     def sights(self, model: Model) -> list[Sight]:
         """Where sketches by groups and a model of independent attributes see the same cells."""
         sketcher, found = self.sketcher, []
@@ -133,6 +143,7 @@ class SketchAim(ByCohorts, InGroups):
     until_noise = True
     shrinks = True
     smooths = True
+    looked: Sketched | None = None  # the last sketches
 
     def protocol(self) -> Protocol:
         if self.config.federation.participations is not None:
@@ -171,10 +182,7 @@ class SketchAim(ByCohorts, InGroups):
     # Sketches ---------------------------------------------------------------------------------------------------------
 
     def sketched(self) -> list[int]:
-        """The candidates to be sketched, of sizes that can show something with n rows, which are public or released.
-
-        None where nothing could; with cohorts only, sketches are part of a vector that is asked for anyway.
-        """
+        """The candidates to be sketched, of sizes that can show something with n rows, which are public or released."""
         which = self.contract.sketchable
         if not which:
             return []
@@ -227,7 +235,11 @@ class SketchAim(ByCohorts, InGroups):
         cliques = [self.candidates.cliques[i] for i in which]
         sketcher, factor = self.contract.sketcher(cliques, self.width, self.groups(cliques)), self.expansion(sums)
         values = sketcher.split(sums.arrays[0] * factor)
-        return Sketched(sketcher, values, sums.sigmas[0] * factor)
+        self.looked = Sketched(sketcher, values, sums.sigmas[0] * factor)
+        return self.looked
+
+    def glimpses(self) -> Sequence[Glimpse]:
+        return self.looked.glimpses(ModelView(self.model)) if self.looked and self.model else ()
 
     def pull_of(self, sketched: Sketched) -> float | None:
         """kappa, from sketches by groups."""
@@ -260,10 +272,14 @@ class SketchAim(ByCohorts, InGroups):
         for i, known in noisy.items():
             if len(cliques[i]) == 1:
                 parts[i] = 2.0 / pi * support(i) ** 2 / known
-        return self.graded(Errors(parts, support, noisy))
+        errors = self.graded(Errors(parts, support, noisy))
+        for i in noisy:
+            if len(cliques[i]) == 1:
+                errors.parts[i] *= errors.cost(i)
+        return errors
 
     def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
-        """Candidate -> 1/sigma^2 of this round: the most useful part of a plan for all that is left of mu^2.
+        """Candidate -> mu^2 of this round: the most useful part of a plan for all that is left of mu^2.
 
         The first round also brings the one-way marginals to where the plan has them, the last one spends what is left.
         """
@@ -272,7 +288,7 @@ class SketchAim(ByCohorts, InGroups):
         errors = self.errors(sketched, measurements, ModelView(self.model))
         inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share)
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
-        new = self.chosen(errors, eligible, share, left + sum(errors.noisy.values()))
+        new = self.chosen(errors, eligible, share, left + errors.paid)
         self.say(new, t)
         if self.options.ablation.even:
             new = new[: -(-_EVEN // self.options.rounds)]
@@ -358,17 +374,21 @@ class SketchAim(ByCohorts, InGroups):
 
     # What was measured ------------------------------------------------------------------------------------------------
 
-    def opened_weighed(self, sums: Summed, request: Weighed, coarse: Coarse | None = None) -> list[Measurement]:
+    def opened_weighed(
+        self, sums: Summed, request: Residues | Weighed, coarse: Coarse | None = None
+    ) -> list[Measurement]:
         """The marginals inside an opened vector, each with its own noise, and in its groups."""
         if not self.is_open(sums, "marginals"):
             return []
         factor, cliques = self.expansion(sums), request.chosen(self.contract)
         parts = self.parts_of(cliques, sums.arrays[0]) if coarse is None else coarse.split(sums.arrays[0])
-        groups, found = [None] * len(cliques) if coarse is None else coarse.groups, []
+        groups = [None] * len(cliques) if coarse is None else coarse.groups
+        residues, found = isinstance(request, Residues), []
         for clique, weight, part, own in zip(cliques, request.weights, parts, groups, strict=True):
-            one = expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor)
+            unit = weight * part.size if residues else weight
+            one = expanded(clique, part / unit, (sums.sigmas[0] / unit) ** 2, self.total, factor)
             in_cells = own is None or all(len(each) == int(each.max()) + 1 for each in own)
-            found.append(replace(one, groups=None if in_cells else own))
+            found.append(replace(self.residue_of(one) if residues else one, groups=None if in_cells else own))
         return found
 
 

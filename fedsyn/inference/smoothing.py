@@ -41,11 +41,11 @@ _TINY = 1e-300
 def own_counts(domain: Domain, measurements: Sequence[Measurement]) -> dict[str, tuple[Floats, float]]:
     """Attribute -> its noisy counts from all cliques that hold it, by inverse variance, and their standard deviation.
 
-    Cliques that were measured in groups of cells say nothing of single values here.
+    Cliques that were measured in groups of cells say nothing of single values here, and residues nothing at all.
     """
     found: dict[str, tuple[Floats, float]] = {}
     for m in measurements:
-        if m.noises is not None or m.groups is not None:
+        if m.noises is not None or m.groups is not None or m.beyond:
             continue
         values = np.asarray(m.values, np.float64).reshape(domain.shape_of(m.clique))
         for axis, name in enumerate(m.clique):

@@ -161,6 +161,7 @@ def test_every_mechanism_that_fits_has_the_switch(mechanism: str, default: bool)
     found: dict[bool | None, Model] = {}
     for asked in (False, True, None):
         nodes = {"inference": {} if asked is None else {"smoothing": asked}, "privacy": {"epsilon": 0.1, "delta": 1e-5}}
+        nodes["runtime"] = {"seed": 1}
         options: dict[str, object] = {} if mechanism == "fed_mst" else {"rounds": 1}
         if mechanism == "sketch_aim":  # forty rows are too few for sketches
             options["ablation"] = {"always": True}
