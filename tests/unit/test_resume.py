@@ -273,7 +273,7 @@ def test_another_request_than_the_one_that_was_written_down_is_not_sent(
 ) -> None:
     """As another version of fedsyn might ask: what is written down and what is asked do not go together."""
     federation = Federation("sketch_aim, malicious", tmp_path, monkeypatch)
-    nodes, out = stopped(federation, 60)
+    nodes, out = stopped(federation, 80)
     before = list(nodes.worked)
     with monkeypatch.context() as patched:
         patched.setattr("fedsyn.protocol.recorder.digest", lambda asked: "another")
