@@ -46,10 +46,7 @@ from fedsyn.wire.requests import Sum, Summed
 _EVEN = 20
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
 _CRUMBS = 1e-12
-_DROWNED = (
-    "so few rows and so little budget would hide even a perfect association of two attributes: nothing is sketched, "
-    "and the table has one-way marginals alone, with all of the budget"
-)
+_DROWNED = "noise would hide even a perfect association: one-way marginals alone, with all of the budget"
 #: Trees of so many times the cells that a run's record compares with its own, where that is full.
 LARGER = (2, 8)
 
@@ -109,10 +106,7 @@ class SketchAim(ByCohorts, InGroups):
     # Sketches ---------------------------------------------------------------------------------------------------------
 
     def sketched(self) -> list[int]:
-        """The candidates to be sketched, of sizes that can show something with n rows, which are public or released.
-
-        None where nothing could; with cohorts only, sketches are part of a vector that is asked for anyway.
-        """
+        """The candidates to be sketched, of sizes that can show something with n rows, which are public or released."""
         which = self.contract.sketchable
         if not which:
             return []
