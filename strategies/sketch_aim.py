@@ -19,7 +19,6 @@ from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model
 from fedsyn.inference.shrinkage import Sight, pseudo_records
 from fedsyn.plugins.clients.sketch_aim import (
-    FirstLook,
     Scales,
     SketchAimClient,
     SketchAimContract,
@@ -29,10 +28,9 @@ from fedsyn.plugins.clients.sketch_aim import (
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
-from fedsyn.plugins.clients.sketch_aim_rounds import Residues, Weighed
+from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues, Weighed
 from fedsyn.plugins.strategies.sketch_aim_coarse import InGroups
 from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
-from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, pack_grouping
@@ -139,11 +137,14 @@ class SketchAim(ByCohorts, InGroups):
             yield from self.by_cohorts()
             return
         which = self.sketched()
-        scales = Scales.of(2.0 * self.ledger.remaining_rho, self.options, len(self.domain), bool(which))
+        scales = Scales.of(2.0 * self.ledger.remaining_rho, self.options, bool(which))
         self.begin_round(1)
         drowned = bool(self.contract.sketchable) and not which
-        sums = yield Sum(self.everyone(), FirstLook(alone=True) if drowned else OneWay(), scales.one_way)  # step 1
-        measurements = self.opened(sums, [(name,) for name in self.domain])
+        first = FirstLook(alone=drowned)
+        layout = first.layout(self.contract, [])
+        sigma = scales.one_way * layout.sensitivity * sqrt(layout.count)
+        sums = yield Sum(self.everyone(), first, sigma)  # step 1
+        measurements = self.opened_first(sums)
         self.estimate(measurements)
         if self.model is None or not which:
             self.record.notes.extend([_DROWNED] * drowned)

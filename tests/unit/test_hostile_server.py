@@ -253,9 +253,9 @@ def less_noise_than_planned(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"sigma": 0.99 * envelope(task)["sum"]["sigma"]})
 
 
-@attack("one-way/masked", "the server accounts for 1")
+@attack("one-way/masked", "the description of the sum is malformed")
 def more_arrays_than_accounted_for(hospital: Hospital, task: Task) -> Task:
-    return changed(task, sum={"count": 1})
+    return changed(task, sum={"count": 0})
 
 
 @attack("one-way/masked", "smaller sensitivity")
