@@ -7,17 +7,16 @@ docs/sketch_aim.md: the algorithm, the proof of its privacy, the estimator's mea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from math import pi, sqrt
+from math import pi
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtrc
 
 from fedsyn.domain import Clique
-from fedsyn.inference import Measurement, Model
-from fedsyn.inference.shrinkage import Sight, pseudo_records
+from fedsyn.inference import Measurement
+from fedsyn.inference.shrinkage import pseudo_records
 from fedsyn.plugins.clients.sketch_aim import (
     Scales,
     SketchAimClient,
@@ -31,88 +30,23 @@ from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
 from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues, Weighed
 from fedsyn.plugins.strategies.sketch_aim_coarse import InGroups
 from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
+from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, pack_grouping
-from fedsyn.selection.planning import Errors, Planner, shrunk
+from fedsyn.selection.planning import Errors, Planner
 from fedsyn.selection.scores import contained_in
-from fedsyn.selection.sketches import Sketcher, squared_distance
-from fedsyn.selection.views import ModelView, effective_cells
+from fedsyn.selection.views import ModelView
+from fedsyn.statement import Glimpse
 from fedsyn.wire.requests import Sum, Summed
 
 # Marginals of an evenly divided run, for comparisons only.
 _EVEN = 20
-# Of runs on independent attributes, those that may take noise for an association.
-_CHANCE = 0.05
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
 _CRUMBS = 1e-12
-_DROWNED = (
-    "so few rows and so little budget would hide even a perfect association of two attributes: nothing is sketched, "
-    "and the table has one-way marginals alone, with all of the budget"
-)
+_DROWNED = "noise would hide even a perfect association: one-way marginals alone, with all of the budget"
 #: Trees of so many times the cells that a run's record compares with its own, where that is full.
 LARGER = (2, 8)
-
-
-@dataclass(frozen=True, eq=False)
-class Sketched:
-    """The opened sketches, brought to the federation's total.
-
-    Attributes:
-        sketcher: that made them.
-        values: one vector per sketch, in records.
-        sigma: standard deviation of their noise before weights.
-    """
-
-    sketcher: Sketcher
-    values: list[npt.NDArray[np.float64]]
-    sigma: float
-
-    def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
-        """(sketches,) squared L1 errors of the model, in records^2: shrunk squared distances times the support.
-
-        Cliques of two attributes and of three are shrunk apart: most triples have nothing of their own. The L1 norm of
-        an error that is spread like sqrt(p) is its L2 norm times the root of the effective support; no error is larger
-        than 2 n, whatever the noise says.
-        """
-        squared, spread, support = self.distances(view)
-        sizes = np.array([len(clique) for clique in self.sketcher.cliques])
-        for size in np.unique(sizes):
-            squared[sizes == size] = shrunk(squared[sizes == size], spread[sizes == size])
-        return np.asarray(np.minimum(squared * support, (2.0 * view.model.total) ** 2))
-
-    def shows(self, view: ModelView) -> bool:
-        """Whether any sketch is farther from the model than noise explains: by chance in one run of twenty.
-
-        Of k noises, the squared distance is sigma^2 times a chi-square with k degrees of freedom.
-        """
-        squared, _, _ = self.distances(view)
-        entries = np.array([self.sketcher.noises(i) for i in range(len(self.values))], np.float64)
-        sigmas = np.array([self.sketcher.sigma_of(i, self.sigma) for i in range(len(self.values))])
-        chances = chdtrc(entries, np.maximum(squared / sigmas**2 + entries, 0.0))
-        return bool(len(chances) * chances.min() < _CHANCE)
-
-    def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
-        """(3, sketches): unbiased squared L2 distances of the model, their standard deviations by noise, supports."""
-        squared, spread, support = found = np.empty((3, len(self.values)))
-        for i, probabilities in enumerate(view.probabilities(self.sketcher.cliques)):
-            sigma = self.sketcher.sigma_of(i, self.sigma)
-            seen, noises = self.sketcher.of_marginal(i, probabilities), self.sketcher.noises(i)
-            squared[i] = squared_distance(self.values[i] - view.model.total * seen, sigma, noises)
-            spread[i] = sqrt(2.0 * noises) * sigma * sigma
-            grouped = self.sketcher.is_grouped
-            support[i] = effective_cells(self.sketcher.coarse(i, probabilities) if grouped else probabilities)
-        return found
-
-    def sights(self, model: Model) -> list[Sight]:
-        """Where sketches by groups and a model of independent attributes see the same cells."""
-        sketcher, found = self.sketcher, []
-        if sketcher.is_grouped:
-            for i, p in enumerate(ModelView(model).probabilities(sketcher.cliques)):
-                sigma = sketcher.sigma_of(i, self.sigma)
-                seen = sketcher.of_marginal(i, p)
-                found.append(Sight(seen, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i)))
-        return found
 
 
 class SketchAim(ByCohorts, InGroups):
@@ -131,6 +65,7 @@ class SketchAim(ByCohorts, InGroups):
     until_noise = True
     shrinks = True
     smooths = True
+    looked: Sketched | None = None  # the last sketches
 
     def protocol(self) -> Protocol:
         if self.config.federation.participations is not None:
@@ -172,10 +107,7 @@ class SketchAim(ByCohorts, InGroups):
     # Sketches ---------------------------------------------------------------------------------------------------------
 
     def sketched(self) -> list[int]:
-        """The candidates to be sketched, of sizes that can show something with n rows, which are public or released.
-
-        None where nothing could; with cohorts only, sketches are part of a vector that is asked for anyway.
-        """
+        """The candidates to be sketched, of sizes that can show something with n rows, which are public or released."""
         which = self.contract.sketchable
         if not which:
             return []
@@ -228,7 +160,11 @@ class SketchAim(ByCohorts, InGroups):
         cliques = [self.candidates.cliques[i] for i in which]
         sketcher, factor = self.contract.sketcher(cliques, self.width, self.groups(cliques)), self.expansion(sums)
         values = sketcher.split(sums.arrays[0] * factor)
-        return Sketched(sketcher, values, sums.sigmas[0] * factor)
+        self.looked = Sketched(sketcher, values, sums.sigmas[0] * factor)
+        return self.looked
+
+    def glimpses(self) -> Sequence[Glimpse]:
+        return self.looked.glimpses(ModelView(self.model)) if self.looked and self.model else ()
 
     def pull_of(self, sketched: Sketched) -> float | None:
         """kappa, from sketches by groups."""

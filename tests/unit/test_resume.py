@@ -52,6 +52,12 @@ CASES: dict[str, dict[str, Any]] = {
         "mechanism": "distributed_aim",
         "aggregation": {"protocol": "secagg", "noise": "server", "dropout": 0.25, "corrupted": 0.0},
     },
+    "sketch_aim, open schema, a whole client, its rows found": {
+        "mechanism": "sketch_aim",
+        "aggregation": SECURE,
+        "privacy": {"client_sizes": "private", "epsilon": 400.0, "unit": "client", "rows_per_client": "auto"},
+        "schema": OPEN,
+    },
     "sketch_aim, open schema, malicious, private sizes": {
         "mechanism": "sketch_aim",
         "aggregation": {**SECURE, "threat": "malicious"},
@@ -131,7 +137,9 @@ def check_every_death(federation: Federation, step: int) -> None:
         assert Counter(partition for partition, _ in nodes.worked) == once, f"killed at event {at}"
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.thorough) if "its rows found" in case else case for case in CASES]
+)
 def test_a_server_that_was_killed_goes_on_as_if_it_had_not_been(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

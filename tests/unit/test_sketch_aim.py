@@ -25,8 +25,9 @@ from fedsyn.plugins.clients.sketch_aim import (
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
-from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision
+from fedsyn.plugins.strategies.sketch_aim import SketchAim, precision
 from fedsyn.plugins.strategies.sketch_aim_coarse import weighed
+from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
