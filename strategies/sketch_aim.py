@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import pi
+from math import pi, sqrt
 
 import numpy as np
 import numpy.typing as npt
