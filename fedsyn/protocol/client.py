@@ -186,7 +186,7 @@ class TableClient(NumPyClient):
         )
         if envelope.kind == "sum":
             return self._sum(method, call, envelope), {}
-        take_part(call.request, call.round, self.config.federation, self.holder.state)
+        self._take_part(call)
         if envelope.kind == "deal":
             self._require_planned(call.request, None, call.request.rho)
             return self._deal(method, call), {}
@@ -209,10 +209,21 @@ class TableClient(NumPyClient):
         layout = call.request.layout(self.contract, call.arrays)  # by this client's own reckoning
         self._require_planned(call.request, layout, layout.count * gaussian_rho(spec.sigma, layout.sensitivity))
         ClientSum.check(layout, layout.count, spec)
-        take_part(call.request, call.round, self.config.federation, self.holder.state)
+        self._take_part(call)
         cost = Release(call.request.name, call.round, GAUSSIAN, spec.sensitivity, sigma=spec.sigma, count=layout.count)
         if not self.ledger.can_afford(cost):
             raise BudgetExceeded("the sum would cost more than is left; nothing was released")
+
+    def _take_part(self, call: Call[Any]) -> None:
+        """Counts the round of a request, or refuses it: `fedsyn.protocol.cohorts.take_part`.
+
+        A holder's own account has a line for each release, with its round, on the disk before noise was drawn. Without
+        an account, ledger and count are one state and saved together.
+        """
+        mine = {name for name, record in self.requests.items() if record.takes_part}
+        entries = () if self.holder.account is None else self.ledger.releases
+        charged = [entry.round for entry in entries if entry.name in mine]
+        take_part(call.request, call.round, self.config.federation, self.holder.state, charged)
 
     def _require_newer(self, envelope: Envelope) -> None:
         """ProtocolError for a request that comes before one that was answered, at a holder that remembers for life.

@@ -4,14 +4,14 @@
 The server draws cohorts without replacement: always from those who were asked least often so far, so that no two
 clients' numbers differ by more than 1, and nobody's exceeds m. Who is asked depends on public numbers and on the run's
 ordinary randomness, never on a row; who was asked counts, answered or not. Each client keeps its own count, and refuses
-(`take_part`).
+(`take_part`): of the rounds that it remembers, and of those that its ledger for life was charged for.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import MutableMapping, Sequence, Sized
+from collections.abc import Iterable, MutableMapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -109,8 +109,18 @@ def check_participations(config: RunConfig, rounds: int | None, *, once: bool, c
         )
 
 
-def take_part(request: Request, t: int, node: FederationNode, state: MutableMapping[str, Any]) -> None:
+def take_part(
+    request: Request, t: int, node: FederationNode, state: MutableMapping[str, Any], charged: Iterable[int] = ()
+) -> None:
     """A client takes part in round t, and remembers it on its own disk; once is enough for all requests of a round.
+
+    Args:
+        request: that is to be answered.
+        t: its round.
+        node: `federation` of the configuration.
+        state: of the holder.
+        charged: rounds that its ledger for life has been charged for. They are on its disk before any noise was drawn,
+            so a process that was killed before it saved `state` has taken part all the same.
 
     Raises:
         ProtocolError: it has taken part in as many rounds as `participations` allows, or `t` is none. Only public
@@ -119,6 +129,7 @@ def take_part(request: Request, t: int, node: FederationNode, state: MutableMapp
     if node.participations is None or not request.takes_part:
         return
     rounds = state.setdefault(ROUNDS, [])
+    rounds += sorted(set(charged) - set(rounds))
     if t in rounds:
         return
     if t < 1 or len(rounds) >= node.participations:
