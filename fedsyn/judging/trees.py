@@ -88,7 +88,7 @@ class Trees:
 
     @cached_property
     def _walks(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.intp], list[int]]:
-        """(T, M) column and threshold of each node, (2, T, M) the nodes after it, (T) steps that a walk has in each tree.
+        """(T, M) column and threshold of each node, (2, T, M) the nodes after it, (T) steps of a walk in each tree.
 
         A leaf leads to itself, so all walks of a tree have as many steps as its longest one: how long rows take to be
         classified depends on their number and on the trees, which are public, and not on where the rows go.

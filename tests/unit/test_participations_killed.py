@@ -1,4 +1,4 @@
-"""A node that is killed after a charge and before it has saved that it took part: its ledger's lines count the round."""
+"""A node that is killed after a charge and before it saved that it took part: its ledger counts the round."""
 
 from __future__ import annotations
 
