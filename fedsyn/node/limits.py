@@ -63,7 +63,7 @@ from fedsyn.privacy import (
     zcdp_epsilon,
 )
 from fedsyn.privacy.accountant import affordable
-from fedsyn.privacy.renyi import renyi_epsilon, sampled_rdp
+from fedsyn.privacy.renyi import ORDERS, renyi_epsilon, sampled_rdp
 
 #: 'gaussian', 'zcdp', or 'renyi' and an order.
 Kind = str
@@ -138,18 +138,23 @@ def require_filter(kind: Kind, life: Kind | None, limits: BookLimits) -> None:
     """NodeError where a run of that accountant cannot be added up; `life`: of the ledger, None before its first run.
 
     Whoever submits the first run names its order, or the numbers that it follows from, and it stays for life: refused
-    is one that would cost the holder half of what a limit is worth.
+    is one that would leave less than a quarter of a limit (`_keeps_enough`).
     """
     require_joined(kind, life or kind)
-    if (
-        life is None
-        and order_of(kind) is not None
-        and any(capacity(limit.budget, kind) < 0.5 * capacity(limit.budget, "zcdp") for limit in adding(limits))
-    ):
+    order = order_of(kind)
+    if life is None and order is not None and not _keeps_enough(order, limits):
+        allowed = [str(other) for other in ORDERS if _keeps_enough(other, limits)]
+        what = f"set mechanism.order to {allowed[0]} to {allowed[-1]}" if allowed else "no order leaves more"
         raise NodeError(
-            f"this table's ledger would add up Rényi divergences of order {order_of(kind)} for life, at which its "
-            "limits are worth less than half; set another mechanism.order; nothing was released"
+            f"this table's ledger would add up Rényi divergences of order {order} for life, which leaves less than a "
+            f"quarter of its limits; {what}; nothing was released"
         )
+
+
+def _keeps_enough(order: int, limits: BookLimits) -> bool:
+    """Whether Gaussian noise and choices counted at that order may be a quarter of what they may be in rho."""
+    budgets = [limit.budget for limit in adding(limits)]
+    return all(capacity(each, f"renyi {order}") >= 0.25 * capacity(each, "zcdp") for each in budgets)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,18 @@ from fedsyn.errors import BudgetExceeded, LedgerDamaged, NodeError
 from fedsyn.node.answering import Answering
 from fedsyn.node.book import NodeBook, init_book
 from fedsyn.node.file import load_node_file
-from fedsyn.node.limits import BookLimits, Cost, adding, capacity, counted, epsilon_of, order_of, require_joined, total
+from fedsyn.node.limits import (
+    BookLimits,
+    Cost,
+    adding,
+    capacity,
+    counted,
+    epsilon_of,
+    order_of,
+    require_filter,
+    require_joined,
+    total,
+)
 from fedsyn.node.lines import RunFacts
 from fedsyn.node.task import Task
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, SAMPLED, Ledger, PrivacyBudget, Release, RenyiAccountant, best_order
@@ -195,8 +207,12 @@ def test_a_first_run_cannot_leave_the_holder_with_a_bad_order(
     tmp_path: Path, order: int, budget: PrivacyBudget
 ) -> None:
     made = book(tmp_path / "ledger.jsonl", budget)
-    with pytest.raises(NodeError, match="worth less than half"):
+    with pytest.raises(NodeError, match="leaves less than a quarter of its limits") as refused:
         made.account("first", facts(accountant=f"renyi {order}"))
+    named = re.findall(r"mechanism.order to (\d+) to (\d+)", str(refused.value))
+    assert bool(named) is (budget is BUDGET) or "no order leaves more" in str(refused.value)
+    for allowed in named and named[0]:
+        require_filter(f"renyi {allowed}", None, made.limits)
     assert not made.runs and made.account("second", facts(budget, "gaussian", "sketch_aim")).releases == ()
 
 
