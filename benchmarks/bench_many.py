@@ -66,6 +66,7 @@ def configuration(work: str, noise: str, clients: int) -> RunConfig:
             "federation": {"clients": clients, "partition": "iid"},
             "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
             "aggregation": aggregation,
+            "workload": {"size": 64},
             "evaluation": [],
             "runtime": {"engine": "inprocess", "seed": 0},
         }

@@ -75,6 +75,7 @@ def config(mechanism: str, clients: int, seed: int) -> RunConfig:
             "data": {"source": "table", "test_fraction": 0.0},
             "federation": {"clients": clients},
             "privacy": {"epsilon": 1.0, "delta": 1e-6},
+            "workload": {"size": 64},
             "evaluation": [],
             "runtime": {"seed": seed},
         }

@@ -21,30 +21,24 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference.capacity import Capacity
-from fedsyn.plugins.clients.sketch_aim_cohorts import (
-    SUMS_OF_COHORTS,
-    CohortBudget,
-    MeasureAll,
-    Weight,
-    weighed_layout,
-)
+from fedsyn.plugins.clients.sketch_aim_cohorts import SUMS_OF_COHORTS, CohortBudget, MeasureAll
+from fedsyn.plugins.clients.sketch_aim_rounds import Residues, Weighed
 from fedsyn.privacy import PrivacyStatement, gaussian_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Planned
-from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AnyCandidates, Layout, Request, SomeCandidates, SumRequest
+from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
 
 #: What is summed, for the statement.
 SUMS = (
     "once, {d} one-way marginals at mu^2 = 1/sigma^2 each and one vector of sketches at S^2/sigma^2, with S^2 the sum "
-    "of their squared sensitivities; in each of {m} rounds one vector of chosen marginals with weights c, at (sum of "
-    "c^2)/sigma^2"
+    "of their squared sensitivities; in each of {m} rounds one vector of what chosen marginals have beyond their "
+    "one-way parts, at S^2/sigma^2 likewise"
 )
 # The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide. Chosen on the
 # tuning side of experiments/held_out.
@@ -66,7 +60,10 @@ class SketchAimAblation(Node):
         resolution: of what is measured: 'noise', in as many groups of values as its noise allows; or all 'cells'.
         one_way: of what the plan buys of them: 'hierarchical', numeric attributes of a dozen values and more also in
             blocks of 2, 4, 8, ... values (`fedsyn.inference.hierarchy`); 'flat': cells only.
+        always: sketches also where they could not show anything (`shows_nothing`).
         room: where the model is full, a plan by gain for room is weighed against the plan by gain alone.
+        residues: chosen marginals are measured without their one-way parts, which are measured by themselves; else as
+            counts.
     """
 
     sketch: Literal["interactions", "groups", "count", "signs"] = "interactions"
@@ -75,7 +72,9 @@ class SketchAimAblation(Node):
     even: bool = False
     resolution: Literal["noise", "cells"] = "noise"
     one_way: Literal["hierarchical", "flat"] = "flat"
+    always: bool = False
     room: bool = True
+    residues: bool = True
 
     @property
     def is_grouped(self) -> bool:
@@ -184,6 +183,16 @@ def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most:
     return chosen
 
 
+def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
+    """Whether even a perfect association would drown: then nothing is sketched, and all of the budget is for one look.
+
+    A public number: the comparison of `width_of` at the fewest groups, k = 2^j, which leave one dimension of noise,
+    n^2 phi^2 / k against sqrt(2) (m / k) / mu^2 for m sketches, at the largest phi^2 that there is: two halves that
+    always go together have 1, and so have j halves the last of which is the parity of the others.
+    """
+    return rows * rows < sqrt(2.0) * sketches / mu2
+
+
 class SketchAimContract(Contract):
     Options = SketchAimOptions
     accountant = "gaussian"
@@ -205,16 +214,23 @@ class SketchAimContract(Contract):
         return {"sums": sums.format(d=len(self.domain), m=self.options.rounds)}
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """One-way marginals and sketches once at their shares; all rounds together what is left."""
+        """One-way marginals and sketches once at their shares; all rounds together what is left.
+
+        One-way marginals that are asked for alone may have everything: nothing is left to ask with after that.
+        """
         if self.config.federation.participations is not None:
             return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
         mu2, options, d = 2.0 * self.plan_rho, self.options, len(self.domain)
         scales = Scales.of(mu2, options, d, bool(self.sketchable))
+        if isinstance(request, FirstLook) and request.alone:
+            return Planned(self.plan_rho, self.plan_rho)
         if isinstance(request, OneWay):
             return Planned(d * gaussian_rho(scales.one_way), d * gaussian_rho(scales.one_way))
-        if not isinstance(request, Sketches | Weighed):
+        if not isinstance(request, Sketches | Residues | Weighed):
             return Planned(0.0) if isinstance(request, MeasureAll) else None
         if not self.sketchable:
+            return Planned(0.0)
+        if isinstance(request, Weighed if options.ablation.residues else Residues):
             return Planned(0.0)
         if isinstance(request, Sketches):
             return Planned(gaussian_rho(scales.per_sensitivity), gaussian_rho(scales.per_sensitivity))
@@ -271,6 +287,12 @@ class SketchAimContract(Contract):
         return self._weighed[1]
 
 
+class FirstLook(OneWay):
+    """All one-way marginals, at their share of the budget; or alone, with nothing asked after them."""
+
+    alone: Annotated[bool, Field(description="they may have all of the budget")] = False
+
+
 class Sketches(SumRequest):
     """The sketches of some candidates, one after the other, as ONE vector."""
 
@@ -299,46 +321,16 @@ class Sketches(SumRequest):
         )
 
 
-class Weighed(SumRequest):
-    """Some candidates' marginals, each multiplied by a weight of its own, one after the other, as ONE vector."""
-
-    name = "measure"
-    leaves = "chosen marginals, each times its weight, in a sum"
-    costs = "one vector of L2 sensitivity S = sqrt(sum of c_q^2): mu^2 = S^2/sigma^2; all rounds share what is left"
-
-    shapes: Annotated[
-        list[list[Annotated[int, Field(strict=True, ge=1)]]],
-        Field(description="groups of each attribute of each clique, which come along; none: every value is its own"),
-    ]
-    cliques: AnyCandidates
-    weights: Annotated[list[Weight], Field(min_length=1)]
-
-    def chosen(self, contract: SketchAimContract) -> list[Clique]:
-        return [contract.candidates.cliques[i] for i in self.cliques]
-
-    def coarse(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Coarse | None:
-        """The cliques in groups of values; None: in all their cells."""
-        if len(arrays) != bool(self.shapes):
-            raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
-        return Coarse.unpack(contract.domain, self.chosen(contract), self.shapes, arrays[0]) if self.shapes else None
-
-    def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """Groups are a function of values: whatever they are, a row is in one cell of each coarse marginal, too.
-
-        So the vector moves by exactly sqrt(sum of c_q^2) in L2, a clique that is counted in several ways as often.
-        """
-        if len(self.weights) != len(self.cliques):
-            raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
-        coarse = self.coarse(contract, arrays)
-        cells = None if coarse is None else sum(coarse.lengths)
-        return weighed_layout(contract, self.chosen(contract), self.weights, cells)
-
-
 class SketchAimClient(TableClient):
-    """Contributes to sums and selects nothing. All one-way marginals are the base class's answer."""
+    """Contributes to sums and selects nothing."""
 
     Contract = SketchAimContract
     contract: SketchAimContract
+
+    @answers(FirstLook)
+    def one_way(self, call: Call[Any]) -> Contribution:
+        """Every exact one-way marginal."""
+        return super().one_way(call)
 
     @answers(Sketches)
     def sketch(self, call: Call[Sketches]) -> Contribution:
@@ -356,6 +348,12 @@ class SketchAimClient(TableClient):
         cells, counts = np.unique(coarse.positions(self.codes), return_counts=True)
         which = np.searchsorted(np.cumsum(coarse.lengths), cells, side="right")
         return Contribution(cells, counts * np.array(request.weights, np.int64)[which], (0,), layout)
+
+    @answers(Residues)
+    def measure_residues(self, call: Call[Residues]) -> Contribution:
+        """What the chosen marginals have beyond their one-way parts, exact integers."""
+        layout = call.request.layout(self.contract, call.arrays)
+        return Contribution.of_vector(call.request.of_rows(self.contract, call.arrays, self.codes), layout)
 
     @answers(MeasureAll)
     def measure_all(self, call: Call[MeasureAll]) -> Contribution:

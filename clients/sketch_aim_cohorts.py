@@ -120,6 +120,7 @@ class CohortBudget:
             return None
         once = {
             Marginals.name: 0.0,  # of the other schedule
+            "measure-counts": 0.0,
             "one-way": self.attributes * gaussian_rho(self.first_one_way),
             "sketch": gaussian_rho(self.per_sensitivity),
             MeasureAll.name: self.each,

@@ -291,7 +291,10 @@ class PrivacyNode(Node):
         unit: whose presence is hidden: one 'row', added or removed, at one client; or one 'client' with all its rows.
         rows_per_client: the most rows with which a client takes part, where the unit is a client. One with more draws
             so many at random, once in a run. More of them mean more noise, fewer a larger sampling error. Public: it
-            must not be read off the rows.
+            must not be read off the rows. 'auto': found first, from noisy counts of clients by how many rows they have
+            (docs/privacy.md).
+        largest_cap: with 'auto', the largest number that may be found; clients refuse more.
+        cap_share: with 'auto', share of the zCDP budget that finding it costs.
         client_sizes: 'private' releases the clients' row counts with noise first, and pays for it from the same budget.
             'public' publishes them exactly: then whoever knows a count sees a row that was added or removed, so the
             ledger's "added or removed" is not the whole truth (it says what holds instead). It is for counts that are
@@ -305,7 +308,9 @@ class PrivacyNode(Node):
     epsilon: float = Field(gt=0, le=1000)
     delta: float = Field(gt=0, lt=1)
     unit: Literal["row", "client"] = "row"
-    rows_per_client: int | None = Field(default=None, ge=1, le=10**6)
+    rows_per_client: Annotated[int, Field(ge=1, le=10**6)] | Literal["auto"] | None = None
+    largest_cap: int = Field(default=1000, ge=1, le=10**6)
+    cap_share: float = Field(default=0.02, gt=0, lt=1)
     client_sizes: Literal["public", "private"] = "private"
     size_share: float = Field(default=0.05, gt=0, lt=1)
     schema_share: float | None = Field(default=None, gt=0, lt=1)
@@ -316,6 +321,11 @@ class PrivacyNode(Node):
             raise ValueError(
                 "rows_per_client says with how many rows at most a client takes part, where unit is 'client', "
                 "and nothing else: give both, or neither"
+            )
+        if self.rows_per_client == "auto" and self.client_sizes == "public":
+            raise ValueError(
+                "rows_per_client: auto is found from row counts that are private; where everybody may know them "
+                "(client_sizes: public), read a number off them"
             )
         return self
 

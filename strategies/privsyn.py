@@ -167,6 +167,8 @@ class PairSynthesis(MechanismStrategy):
         if self.options.synthesizer == "pgm":
             self.estimate([*self.one_way_marginals(), *self.measurements], last)
             return
+        if last:
+            self.measured = (*self.one_way_marginals(), *self.measurements)
         with self.timed("synthesise"):
             rng = self.randomness.ordinary("gum", self.round)
             whole = gum_config(self.options.gum_iterations, len({m.clique for m in self.measurements}))

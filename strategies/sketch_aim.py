@@ -7,106 +7,48 @@ docs/sketch_aim.md: the algorithm, the proof of its privacy, the estimator's mea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from math import pi, sqrt
+from math import pi
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtrc
 
 from fedsyn.domain import Clique
-from fedsyn.inference import Measurement, Model
-from fedsyn.inference.shrinkage import Sight, pseudo_records
+from fedsyn.inference import Measurement
+from fedsyn.inference.shrinkage import pseudo_records
 from fedsyn.plugins.clients.sketch_aim import (
+    FirstLook,
     Scales,
     SketchAimClient,
     SketchAimContract,
     Sketches,
-    Weighed,
+    shows_nothing,
     sketched_sizes,
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
+from fedsyn.plugins.clients.sketch_aim_rounds import Residues, Weighed
 from fedsyn.plugins.strategies.sketch_aim_coarse import InGroups
 from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
+from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, pack_grouping
-from fedsyn.selection.planning import Errors, Planner, shrunk
+from fedsyn.selection.planning import Errors, Planner
 from fedsyn.selection.scores import contained_in
-from fedsyn.selection.sketches import Sketcher, squared_distance
-from fedsyn.selection.views import ModelView, effective_cells
+from fedsyn.selection.views import ModelView
+from fedsyn.statement import Glimpse
 from fedsyn.wire.requests import Sum, Summed
 
 # Marginals of an evenly divided run, for comparisons only.
 _EVEN = 20
-# Of runs on independent attributes, those that may take noise for an association.
-_CHANCE = 0.05
+#: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
+_CRUMBS = 1e-12
+_DROWNED = "noise would hide even a perfect association: one-way marginals alone, with all of the budget"
 #: Trees of so many times the cells that a run's record compares with its own, where that is full.
 LARGER = (2, 8)
-
-
-@dataclass(frozen=True, eq=False)
-class Sketched:
-    """The opened sketches, brought to the federation's total.
-
-    Attributes:
-        sketcher: that made them.
-        values: one vector per sketch, in records.
-        sigma: standard deviation of their noise before weights.
-    """
-
-    sketcher: Sketcher
-    values: list[npt.NDArray[np.float64]]
-    sigma: float
-
-    def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
-        """(sketches,) squared L1 errors of the model, in records^2: shrunk squared distances times the support.
-
-        Cliques of two attributes and of three are shrunk apart: most triples have nothing of their own. The L1 norm of
-        an error that is spread like sqrt(p) is its L2 norm times the root of the effective support; no error is larger
-        than 2 n, whatever the noise says.
-        """
-        squared, spread, support = self.distances(view)
-        sizes = np.array([len(clique) for clique in self.sketcher.cliques])
-        for size in np.unique(sizes):
-            squared[sizes == size] = shrunk(squared[sizes == size], spread[sizes == size])
-        return np.asarray(np.minimum(squared * support, (2.0 * view.model.total) ** 2))
-
-    def shows(self, view: ModelView) -> bool:
-        """Whether any sketch is farther from the model than noise explains: by chance in one run of twenty.
-
-        Of k noises, the squared distance is sigma^2 times a chi-square with k degrees of freedom.
-        """
-        squared, _, _ = self.distances(view)
-        entries = np.array([self.sketcher.noises(i) for i in range(len(self.values))], np.float64)
-        sigmas = np.array([self.sketcher.sigma_of(i, self.sigma) for i in range(len(self.values))])
-        chances = chdtrc(entries, np.maximum(squared / sigmas**2 + entries, 0.0))
-        return bool(len(chances) * chances.min() < _CHANCE)
-
-    def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
-        """(3, sketches): unbiased squared L2 distances of the model, their standard deviations by noise, supports."""
-        squared, spread, support = found = np.empty((3, len(self.values)))
-        for i, probabilities in enumerate(view.probabilities(self.sketcher.cliques)):
-            sigma = self.sketcher.sigma_of(i, self.sigma)
-            seen, noises = self.sketcher.of_marginal(i, probabilities), self.sketcher.noises(i)
-            squared[i] = squared_distance(self.values[i] - view.model.total * seen, sigma, noises)
-            spread[i] = sqrt(2.0 * noises) * sigma * sigma
-            grouped = self.sketcher.is_grouped
-            support[i] = effective_cells(self.sketcher.coarse(i, probabilities) if grouped else probabilities)
-        return found
-
-    def sights(self, model: Model) -> list[Sight]:
-        """Where sketches by groups and a model of independent attributes see the same cells."""
-        sketcher, found = self.sketcher, []
-        if sketcher.is_grouped:
-            for i, p in enumerate(ModelView(model).probabilities(sketcher.cliques)):
-                sigma = sketcher.sigma_of(i, self.sigma)
-                seen = sketcher.of_marginal(i, p)
-                found.append(Sight(seen, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i)))
-        return found
 
 
 class SketchAim(ByCohorts, InGroups):
@@ -125,6 +67,7 @@ class SketchAim(ByCohorts, InGroups):
     until_noise = True
     shrinks = True
     smooths = True
+    looked: Sketched | None = None  # the last sketches
 
     def protocol(self) -> Protocol:
         if self.config.federation.participations is not None:
@@ -133,10 +76,12 @@ class SketchAim(ByCohorts, InGroups):
         which = self.sketched()
         scales = Scales.of(2.0 * self.ledger.remaining_rho, self.options, len(self.domain), bool(which))
         self.begin_round(1)
-        sums = yield Sum(self.everyone(), OneWay(), scales.one_way)  # step 1
+        drowned = bool(self.contract.sketchable) and not which
+        sums = yield Sum(self.everyone(), FirstLook(alone=True) if drowned else OneWay(), scales.one_way)  # step 1
         measurements = self.opened(sums, [(name,) for name in self.domain])
         self.estimate(measurements)
         if self.model is None or not which:
+            self.record.notes.extend([_DROWNED] * drowned)
             return
         sums = yield self.sum_of_sketches(which, scales)  # step 2
         if not self.is_open(sums, "sketches"):
@@ -149,7 +94,7 @@ class SketchAim(ByCohorts, InGroups):
             cohort = self.sample(self.config.federation.participation)
             with self.timed("select"):
                 plan = self.plan(sketched, measurements, left, t)
-            if plan:
+            if plan and left > _CRUMBS * scales.planned:
                 request, sigma, coarse = self.asked(plan)
                 left -= sum(plan.values())
                 self.record.sigma = sigma
@@ -163,8 +108,15 @@ class SketchAim(ByCohorts, InGroups):
     def sketched(self) -> list[int]:
         """The candidates to be sketched, of sizes that can show something with n rows, which are public or released."""
         which = self.contract.sketchable
-        sizes = sketched_sizes(*self.means(which), self.options.width) if which else []
-        return [i for i in which if len(self.candidates.cliques[i]) in sizes]
+        if not which:
+            return []
+        sizes = [len(self.candidates.cliques[i]) for i in which]
+        mu2, squared, rows = self.means(which)
+        asked_once = self.config.federation.participations is None and not self.options.ablation.always
+        if asked_once and shows_nothing(mu2, sizes.count(min(sizes)), rows):
+            return []
+        chosen = sketched_sizes(mu2, squared, rows, self.options.width)
+        return [i for i, size in zip(which, sizes, strict=True) if size in chosen]
 
     def means(self, which: Sequence[int]) -> tuple[float, dict[int, float], float]:
         """mu^2 of the sketches, what they are, and the rows that they see: for `width_of`."""
@@ -207,7 +159,11 @@ class SketchAim(ByCohorts, InGroups):
         cliques = [self.candidates.cliques[i] for i in which]
         sketcher, factor = self.contract.sketcher(cliques, self.width, self.groups(cliques)), self.expansion(sums)
         values = sketcher.split(sums.arrays[0] * factor)
-        return Sketched(sketcher, values, sums.sigmas[0] * factor)
+        self.looked = Sketched(sketcher, values, sums.sigmas[0] * factor)
+        return self.looked
+
+    def glimpses(self) -> Sequence[Glimpse]:
+        return self.looked.glimpses(ModelView(self.model)) if self.looked and self.model else ()
 
     def pull_of(self, sketched: Sketched) -> float | None:
         """kappa, from sketches by groups."""
@@ -240,10 +196,14 @@ class SketchAim(ByCohorts, InGroups):
         for i, known in noisy.items():
             if len(cliques[i]) == 1:
                 parts[i] = 2.0 / pi * support(i) ** 2 / known
-        return self.graded(Errors(parts, support, noisy))
+        errors = self.graded(Errors(parts, support, noisy))
+        for i in noisy:
+            if len(cliques[i]) == 1:
+                errors.parts[i] *= errors.cost(i)
+        return errors
 
     def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
-        """Candidate -> 1/sigma^2 of this round: the most useful part of a plan for all that is left of mu^2.
+        """Candidate -> mu^2 of this round: the most useful part of a plan for all that is left of mu^2.
 
         The first round also brings the one-way marginals to where the plan has them, the last one spends what is left.
         """
@@ -252,7 +212,7 @@ class SketchAim(ByCohorts, InGroups):
         errors = self.errors(sketched, measurements, ModelView(self.model))
         inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share)
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
-        new = self.chosen(errors, eligible, share, left + sum(errors.noisy.values()))
+        new = self.chosen(errors, eligible, share, left + errors.paid)
         self.say(new, t)
         if self.options.ablation.even:
             new = new[: -(-_EVEN // self.options.rounds)]
@@ -338,21 +298,22 @@ class SketchAim(ByCohorts, InGroups):
 
     # What was measured ------------------------------------------------------------------------------------------------
 
-    def opened_weighed(self, sums: Summed, request: Weighed, coarse: Coarse | None = None) -> list[Measurement]:
+    def opened_weighed(
+        self, sums: Summed, request: Residues | Weighed, coarse: Coarse | None = None
+    ) -> list[Measurement]:
         """The marginals inside an opened vector, each with its own noise, and in its groups."""
         if not self.is_open(sums, "marginals"):
             return []
         factor, cliques = self.expansion(sums), request.chosen(self.contract)
         parts = self.parts_of(cliques, sums.arrays[0]) if coarse is None else coarse.split(sums.arrays[0])
-        return [
-            replace(
-                expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor),
-                groups=None if coarse is None else groups,
-            )
-            for clique, weight, part, groups in zip(
-                cliques, request.weights, parts, coarse.groups if coarse else [None] * len(cliques), strict=True
-            )
-        ]
+        groups = [None] * len(cliques) if coarse is None else coarse.groups
+        residues, found = isinstance(request, Residues), []
+        for clique, weight, part, own in zip(cliques, request.weights, parts, groups, strict=True):
+            unit = weight * part.size if residues else weight
+            one = expanded(clique, part / unit, (sums.sigmas[0] / unit) ** 2, self.total, factor)
+            in_cells = own is None or all(len(each) == int(each.max()) + 1 for each in own)
+            found.append(replace(self.residue_of(one) if residues else one, groups=None if in_cells else own))
+        return found
 
 
 def precision(measurements: Sequence[Measurement]) -> dict[Clique, float]:

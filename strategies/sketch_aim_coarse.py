@@ -1,6 +1,7 @@
 """sketch_aim in groups of values: what is measured in how many of them, and one-way marginals at several resolutions.
 
-The part of `strategies/sketch_aim.py` that turns a plan into a request. Groups are functions of released one-way
+The part of `strategies/sketch_aim.py` that turns a plan into a request. Marginals are measured without what their parts
+say of them: `fedsyn/counting/residues.py`. Groups are functions of released one-way
 marginals: `fedsyn/selection/resolution.py` says how many are worth their noise, `fedsyn/selection/coarse.py` what a
 client counts.
 """
@@ -13,17 +14,21 @@ from functools import cached_property
 from math import sqrt
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.counting.groups import Groups
-from fedsyn.inference import Hierarchy
-from fedsyn.plugins.clients.sketch_aim import SketchAimContract, Weighed
+from fedsyn.counting.residues import cost
+from fedsyn.inference import Hierarchy, Measurement
+from fedsyn.plugins.clients.sketch_aim import SketchAimContract
+from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
+from fedsyn.plugins.clients.sketch_aim_rounds import Residues, Weighed, residue_weights
 from fedsyn.plugins.strategies.sketch_aim_cohorts import integer_weights
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.planning import Errors
 from fedsyn.selection.resolution import Resolutions
 
-#: One part of a request: a candidate, the groups it is counted in (None: cells), and its 1/sigma^2.
+#: One part of a request: a candidate, the groups it is counted in (None: cells), and its mu^2.
 Look = tuple[int, Groups | None, float]
 
 
@@ -36,7 +41,8 @@ class InGroups(MechanismStrategy):
     def resolutions(self) -> Resolutions:
         """Of the first model, which every later round keeps."""
         assert self.model is not None
-        return Resolutions(self.domain, {name: self.model.project((name,)) for name in self.domain})
+        mass = {name: self.model.project((name,)) for name in self.domain}
+        return Resolutions(self.domain, mass, beyond=self.options.ablation.residues)
 
     @cached_property
     def measured_in(self) -> dict[int, int]:
@@ -44,43 +50,64 @@ class InGroups(MechanismStrategy):
         return {}
 
     def graded(self, errors: Errors) -> Errors:
-        """The errors with what groups would save and miss, where groups are allowed."""
+        """The errors with what residues cost, and with what groups would save and miss where groups are allowed."""
+        ladders, cliques = self.resolutions, self.candidates.cliques
+        if self.options.ablation.residues:
+            errors = replace(errors, costs=self.prices)
         if self.options.ablation.resolution == "cells":
             return errors
-        ladders, cliques = self.resolutions, self.candidates.cliques
         return replace(
             errors, ladder=lambda i: ladders.ladder(cliques[i]), rows=self.total, steps=dict(self.measured_in)
         )
+
+    @cached_property
+    def prices(self) -> npt.NDArray[np.float64]:
+        """(m,) mu^2 that 1/sigma^2 = 1 costs of each candidate's residue in cells."""
+        return np.array([cost(self.domain.shape_of(clique)) for clique in self.candidates.cliques])
 
     def keep_steps(self, errors: Errors, measured: Iterable[int]) -> None:
         """Notes in which groups these candidates are measured from now on."""
         self.measured_in.update({i: errors.steps[i] for i in measured if i in errors.steps})
 
-    def asked(self, plan: Mapping[int, float]) -> tuple[Weighed, float, Coarse | None]:
+    def asked(self, plan: Mapping[int, float]) -> tuple[Residues | Weighed, float, Coarse | None]:
         """The request for a plan, the noise on its vector, and its groups; None where all is measured in cells."""
-        looks = [look for i, precision in plan.items() for look in self.looks(i, precision)]
-        which, precisions = [i for i, _, _ in looks], [precision for _, _, precision in looks]
-        if all(groups is None for _, groups, _ in looks):
-            return *weighed(which, precisions), None
-        cliques = [self.candidates.cliques[i] for i in which]
+        looks = [look for i, budget in plan.items() for look in self.looks(i, budget)]
+        which, budgets = [i for i, _, _ in looks], [budget for _, _, budget in looks]
+        made = None if all(groups is None for _, groups, _ in looks) else self.in_groups(looks)
+        sent = [] if made is None else [list(shape) for shape in made.shapes]
+        if not self.options.ablation.residues:
+            return *weighed(which, budgets, sent), made
+        shapes = [self.domain.shape_of(self.candidates.cliques[i]) for i in which] if made is None else made.shapes
+        weights, sigma = residue_weights(budgets, shapes, FINEST)
+        return Residues(shapes=sent, cliques=which, weights=weights), sigma, made
+
+    def in_groups(self, looks: Sequence[Look]) -> Coarse:
+        """The candidates in the groups that they are counted in."""
+        cliques = [self.candidates.cliques[i] for i, _, _ in looks]
         own = [tuple(np.arange(size) for size in self.domain.shape_of(clique)) for clique in cliques]
         groups = [cells if coarse is None else coarse for cells, (_, coarse, _) in zip(own, looks, strict=True)]
-        made = Coarse.in_groups(self.domain, cliques, groups)
-        return *weighed(which, precisions, [list(shape) for shape in made.shapes]), made
+        return Coarse.in_groups(self.domain, cliques, groups)
 
-    def looks(self, i: int, precision: float) -> list[Look]:
+    def looks(self, i: int, budget: float) -> list[Look]:
         """Candidate i as it is measured: in cells, in groups, or one attribute at all resolutions of its hierarchy.
 
-        The resolutions share 1/sigma^2 as the squares of the hierarchy's weights: one row pays what it paid for cells.
+        The resolutions share mu^2 as the squares of the hierarchy's weights: one row pays what it paid for cells.
         """
         clique = self.candidates.cliques[i]
         if len(clique) == 1 and self.options.ablation.one_way == "hierarchical":
             tree = Hierarchy.binary(self.domain[clique[0]], self.domain.ordered.get(clique[0], 0))
             shares = np.square(tree.weights) / tree.sensitivity**2
             pairs = zip(tree.groups(), shares, strict=True)
-            return [(i, (groups,), precision * float(share)) for groups, share in pairs]
+            return [(i, (groups,), budget * float(share)) for groups, share in pairs]
         step = self.measured_in.get(i)
-        return [(i, None if step is None else self.resolutions.groups(clique, step), precision)]
+        return [(i, None if step is None else self.resolutions.groups(clique, step), budget)]
+
+    def residue_of(self, measured: Measurement) -> Measurement:
+        """A noisy residue as a fit takes it: of one attribute, with the total, its counts."""
+        if len(measured.clique) > 1:
+            return replace(measured, beyond=True)
+        values = np.asarray(measured.values)
+        return replace(measured, values=values + (self.total - values.sum()) / values.size)
 
 
 def weighed(

@@ -138,7 +138,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.evaluation import all_metrics
     from fedsyn.report.html import read_facts
     from fedsyn.runs.directory import synthetic_file
-    from fedsyn.runs.report import run_alarms
+    from fedsyn.runs.report import load_statement, run_alarms
 
     ledger = read_facts(folder / "ledger.json")
     _say("synthetic table", str(synthetic_file(folder)))
@@ -150,9 +150,12 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
         _say("privacy", f"do not release this table ({reasons})", "yellow")
     for title, text in run_alarms(folder, config):
         _say("warning", f"{title} {text}", "yellow")
+    statement = load_statement(folder)
+    if statement is not None and statement.workload_error is not None:
+        _say("quality", f"{statement.sentence()}, from what was released: it may be published")
     good = _how_good(folder)
     if good:
-        _say("quality", good)
+        _say("compared", f"{good} (with real rows: not for publication)")
     measured = [f"{name} {value:.4g}" for name, value in metrics.items() if name in all_metrics()]
     if measured:
         _say("metrics", f"{', '.join(measured)} (of real rows: not for publication)")

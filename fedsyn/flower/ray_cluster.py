@@ -18,6 +18,7 @@ from fedsyn.version import __version__
 
 _GB = 10**9
 _LOOK_EVERY = 5.0  # seconds without any result after which somebody looks at the machines
+_STARTS = 3  # how often a Ray of one's own is started before somebody hears of it
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,30 @@ class Cluster:
             runtime_env["env_vars"] = {**shared, **runtime_env.get("env_vars", {})}
             options["address"] = address
         try:
-            self.ray.init(**options, runtime_env=runtime_env or None)
+            self._start({**options, "runtime_env": runtime_env or None}, tries=_STARTS if address is None else 1)
             self._hush()
         except (ConnectionError, OSError, ValueError, RuntimeError) as error:
             self.ray.shutdown()
             what = "cannot start Ray" if address is None else f"cannot connect to the Ray cluster '{address}'"
             raise ConfigError(f"{self.where}: {what}: {_one_line(error)}") from None
         self.started = address is None
+
+    def _start(self, options: dict[str, Any], tries: int) -> None:
+        """`ray.init`, again when its processes took longer than the thirty seconds that Ray allows on any machine.
+
+        Raises:
+            RuntimeError: they took too long each time.
+        """
+        for left in reversed(range(tries)):
+            try:
+                self.ray.init(**options)
+                return
+            except Exception as error:
+                if type(error) is not Exception:  # of no class of its own: that is how Ray tells of a slow start
+                    raise
+                self.ray.shutdown()
+                if not left:
+                    raise RuntimeError(f"after {tries} tries, {error}") from None
 
     def _hush(self) -> None:
         """Stops Ray from printing the last twenty lines of a dead machine's log, which no option turns off."""

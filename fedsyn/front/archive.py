@@ -1,7 +1,8 @@
 """A model in one file, and a run directory, read without trusting either: no pickle, no code, no more memory than said.
 
 The file is a ZIP of what a run releases: `fedsyn.json` (format), `schema.yaml`, `ledger.json`, `config.yaml`,
-`rounds.jsonl`, `model.npz` and `measurements.npz`. It holds no row of a real table and no exact count of one.
+`rounds.jsonl`, `model.npz`, `measurements.npz`, `quality.json`, and a README.md for whoever opens it. It holds no row
+of a real table and no exact count of one.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from fedsyn.config import FORMAT, RunConfig, check_format, explain
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, FedsynError, ProtocolError
 from fedsyn.inference import AnyModel, Evidence, model_size, read_model
+from fedsyn.report.readme import readme
+from fedsyn.report.run_page import RunFacts
 from fedsyn.runs.directory import save_evidence, save_model
 from fedsyn.runs.prepare import public_schema
 from fedsyn.runs.published import published_config
 from fedsyn.schema import Schema
+from fedsyn.statement import Statement
 from fedsyn.version import __version__
 
 #: Largest size of each member, in bytes after unpacking. A model of 2^27 cells is of the size of the first.
@@ -38,6 +42,8 @@ LIMITS = {
     "ledger.json": 1 << 26,
     "config.yaml": 1 << 24,
     "rounds.jsonl": 1 << 28,
+    "quality.json": 1 << 24,
+    "README.md": 1 << 20,
     "fedsyn.json": 1 << 16,
 }
 #: Largest model that is unfolded, in cells of its junction tree.
@@ -58,7 +64,7 @@ _LEDGER: dict[str, Any] = {
     "budget": dict,
     "releases": list,
 }
-_OPTIONAL = ("rounds.jsonl", "measurements.npz")
+_OPTIONAL = ("rounds.jsonl", "measurements.npz", "quality.json", "README.md")
 # Every file has this time, so that the same model makes the same file.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -76,6 +82,7 @@ class Release:
         config: of the run.
         rounds: what was released of each round, as in rounds.jsonl.
         evidence: what the model was fitted to; None: of a mechanism without such measurements, or not kept.
+        statement: how good the table is predicted to be; None: of a run from before there were any.
     """
 
     schema: Schema
@@ -84,6 +91,26 @@ class Release:
     config: RunConfig
     rounds: tuple[dict[str, Any], ...]
     evidence: Evidence | None = None
+    statement: Statement | None = None
+
+    def readme(self) -> str:
+        """What may be told of the table to whoever gets it, in Markdown."""
+        facts = RunFacts(
+            source=published_config(self.config)["data"]["source"],
+            config="",
+            mechanism=self.config.mechanism.name,
+            clients=self.config.federation.clients,
+            ledger=self.ledger,
+            metrics={},
+            rounds=(),
+            rows=None,
+            domain=dict(zip(self.model.domain.attributes, self.model.domain.shape, strict=True)),
+            total=self.model.total,
+            edges=None,
+            statement=self.statement,
+            public=True,
+        )
+        return readme(facts)
 
 
 def save_release(path: Path, release: Release) -> None:
@@ -98,6 +125,9 @@ def save_release(path: Path, release: Release) -> None:
     }
     if release.evidence is not None:
         members["measurements.npz"] = _bytes_of(save_evidence, release.evidence)
+    if release.statement is not None:
+        members["quality.json"] = json.dumps({"format": FORMAT, **release.statement.to_dict()}, indent=1).encode()
+        members["README.md"] = release.readme().encode()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             archive.writestr(zipfile.ZipInfo(name, _TIME), content, zipfile.ZIP_DEFLATED)
@@ -177,7 +207,18 @@ def _release(members: Mapping[str, bytes], where: str) -> Release:
         schema = public_schema(config)  # a run of before there was one in its directory
     model, content = _model(members["model.npz"], schema.domain, where), members.get("measurements.npz")
     evidence = None if content is None else _evidence(content, model.domain, where)
-    return Release(schema, model, ledger, config, rounds, evidence)
+    return Release(schema, model, ledger, config, rounds, evidence, _statement(members.get("quality.json"), where))
+
+
+def _statement(content: bytes | None, where: str) -> Statement | None:
+    """What is predicted of the table; None also for what an older version wrote under that name of real rows."""
+    facts = None if content is None else _json(content, "quality.json", where)
+    if facts is None or "private" in facts:
+        return None
+    try:
+        return Statement.from_dict(facts)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise DataError(f"{where}: quality.json is damaged") from None
 
 
 def _text(content: bytes, name: str, where: str) -> str:

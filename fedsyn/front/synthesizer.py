@@ -22,6 +22,7 @@ from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.schema import Schema
+from fedsyn.statement import Statement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -226,6 +227,11 @@ class Synthesizer:
         """What was released, what each release cost, and whether the result is private."""
         self._fitted("ledger")
         return self.ledger_
+
+    @property
+    def quality(self) -> Statement | None:
+        """How good the table is predicted to be, from what was released: it reads no row and may be published."""
+        return self._fitted("quality").statement
 
     @property
     def model(self) -> AnyModel:

@@ -5,7 +5,8 @@ of S and sums to zero along each. With independent noise of one sigma in every c
 independent, and those of S in two measurements estimate the same numbers. So the least squares over all tables (which
 need not be positive) are, effect by effect, the inverse-variance means (Xiao et al. 2024, ResidualPlanner, sec. 4).
 
-Where groups of values were counted it is the same on the grid of the groups. One-way marginals of values and of groups
+Residues (`fedsyn.counting.residues`) have the effects of two attributes and more, with the same noise. Where groups of
+values were counted it is the same on the grid of the groups. One-way marginals of values and of groups
 are put together by least squares; effects of more attributes only where their groups are the same.
 """
 
@@ -46,13 +47,15 @@ class Effects:
         self._weights: dict[tuple[bytes, ...], list[tuple[int, float]]] = {}
         self._one_way: dict[int, list[tuple[int, float]]] = {}
         for i, grid in enumerate(grids):
-            for part in subsets(grid.ranks, 1):
+            for part in subsets(grid.ranks, 2 if grid.beyond else 1):
                 cells = np.prod([grid.shape[grid.axis_of(rank)] for rank in part], dtype=np.float64)
                 weight = float(cells / (np.prod(grid.shape, dtype=np.float64) * grid.sigma**2))
                 if len(part) == 1:
                     self._one_way.setdefault(part[0], []).append((i, weight))
                 else:
                     self._weights.setdefault(_key(grid, part), []).append((i, weight))
+        if any(rank not in self._one_way for grid in grids for rank in grid.ranks):
+            raise ValueError("residues were measured of an attribute whose own counts were not")
         self._solved = {rank: self._solver(rank) for rank in self._one_way}
 
     def one_way(self, values: Sequence[Floats], total: float) -> dict[int, Floats]:

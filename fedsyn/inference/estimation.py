@@ -16,6 +16,7 @@ from fedsyn.inference.fitting import EstimateConfig, start_potentials
 from fedsyn.inference.junction_tree import build_tree
 from fedsyn.inference.measurements import Measurement, Merged, least_variance_total, merge
 from fedsyn.inference.model import NO_ROW, FitInfo, Model
+from fedsyn.inference.residues import completed
 from fedsyn.inference.seen import Seen
 from fedsyn.inference.triangulation import axes_of
 
@@ -37,7 +38,7 @@ def estimate(
 
     Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019); where the domain has
     structural zeros, over the distributions that put nothing into impossible cells. The measurements' order does not
-    change a bit of it. Attributes that no measurement names are uniform and independent.
+    change a bit of it. Attributes that no measurement names are uniform and independent. Residues: `completed`.
 
     >>> domain = Domain(("age", "smoker", "ward"), (2, 2, 2))
     >>> model = estimate(
@@ -71,8 +72,9 @@ def estimate(
     """
     config = config or EstimateConfig()
     _same_domain(domain, warm_start, prior)
-    merged = merge(axes_of(domain), measurements)
-    total = _checked(least_variance_total(merged) if total is None else total)
+    found = merge(axes_of(domain), measurements)
+    total = _checked(least_variance_total(found) if total is None else total)
+    merged = completed(axes_of(domain), found, total)
     structural = [domain.canonical(clique) for clique in structural_cliques]
     if config.engine == "native":
         return _estimate_native(domain, merged, total, config, warm_start, structural, prior, shrinkage)

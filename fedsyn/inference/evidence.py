@@ -43,6 +43,7 @@ class Evidence:
                     "noises": m.noises,
                     "share": float(m.share).hex(),
                     "groups": m.groups is not None,
+                    "beyond": m.beyond,
                 }
                 for m in self.measurements
             ],
@@ -108,4 +109,7 @@ def _measurement(domain: Domain, head: Mapping[str, Any], values: _Reader, group
             raise ValueError("more groups than values")
         shape = tuple(int(part.max()) + 1 for part in own)
     taken = np.asarray(values.take(int(np.prod(shape, dtype=np.int64))), np.float64).reshape(shape)
-    return Measurement(clique, taken, float.fromhex(head["sigma"]), noises, own, share)
+    beyond = head.get("beyond", False)  # runs of before do not say
+    if type(beyond) is not bool:
+        raise ValueError("residues or not")
+    return Measurement(clique, taken, float.fromhex(head["sigma"]), noises, own, share, beyond)

@@ -28,6 +28,7 @@ class Grid:
         groups: of each rank of the mask, the group of each of its values.
         is_fine: whether every value is its own group.
         sigma: of the noise in each group.
+        beyond: the values are residues: they tell nothing of one attribute.
     """
 
     axes: Axes
@@ -35,16 +36,17 @@ class Grid:
     groups: tuple[npt.NDArray[np.int64], ...]
     is_fine: bool
     sigma: float
+    beyond: bool = False
 
     @classmethod
     def of(cls, axes: Axes, one: Merged) -> Grid:
         """Of merged measurements; their groups are a product of groups of values."""
         shape = axes.shape(one.mask)
         if one.index is None:
-            return cls(axes, one.mask, tuple(np.arange(size) for size in shape), True, one.sigma)
+            return cls(axes, one.mask, tuple(np.arange(size) for size in shape), True, one.sigma, one.beyond)
         cells = np.unravel_index(one.index.reshape(shape), one.values.shape)
         own = (np.moveaxis(part, axis, 0).reshape(shape[axis], -1)[:, 0] for axis, part in enumerate(cells))
-        return cls(axes, one.mask, tuple(part.astype(np.int64) for part in own), False, one.sigma)
+        return cls(axes, one.mask, tuple(part.astype(np.int64) for part in own), False, one.sigma, one.beyond)
 
     @cached_property
     def ranks(self) -> tuple[int, ...]:

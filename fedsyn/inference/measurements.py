@@ -10,8 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.counting.groups import Groups, group_of_cells, sums_of_groups
+from fedsyn.counting.residues import dimensions, residue
 from fedsyn.domain import Clique
 from fedsyn.inference.triangulation import Axes
+
+# What is measured: a clique, its groups, whether the values are residues.
+_Key = tuple[int, bytes, bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +31,8 @@ class Measurement:
         groups: of each attribute of the clique, the group of each value, 0 to its number of groups: `values` are then
             the counts of groups, in the groups' shape. None: each value is its own.
         share: of the federation's rows, those that were counted; the values stand for all of them. A fit ignores it.
+        beyond: `values` are what the counts have beyond their one-way marginals and total (`fedsyn.counting.residues`),
+            up to noise that says nothing of them either. Of two attributes or more.
     """
 
     clique: Clique
@@ -35,14 +41,22 @@ class Measurement:
     noises: int | None = None
     groups: Groups | None = None
     share: float = 1.0
+    beyond: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many independent noises the values carry."""
+        if self.noises is not None:
+            return self.noises
+        return dimensions(np.shape(self.values)) if self.beyond else int(np.size(self.values))
 
     def of_cells(self, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """(k,) what a marginal of the clique, in its shape or flat, has where this measures."""
         flat = np.asarray(table, np.float64).ravel()
-        if self.groups is None:
-            return flat
-        index, length = group_of_cells(self.groups)
-        return sums_of_groups(index, flat, length)
+        if self.groups is not None:
+            index, length = group_of_cells(self.groups)
+            flat = sums_of_groups(index, flat, length)
+        return residue(flat.reshape(np.shape(self.values))).ravel() if self.beyond else flat
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +71,7 @@ class Merged:
         noisy: number of values that were measured: those that structural zeros rule out are known to be 0. Fewer, where
             none of the measurements has so many noises.
         index: (cells,) group of each cell, axes by rank, in C order; None: each is its own.
+        beyond: the values are residues.
     """
 
     mask: int
@@ -65,21 +80,23 @@ class Merged:
     disagreement: float
     noisy: int
     index: npt.NDArray[np.int64] | None = None
+    beyond: bool = False
 
 
 def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
-    """One measurement per clique and grouping, sorted by clique; the same bits for every order of the input.
+    """One measurement per clique, grouping and kind, sorted by clique; the same bits for every order of the input.
 
     Measurements of a clique with its attributes permuted count as the same clique. They are
-    added in the order of (sigma, values as bytes). Impossible cells (`Domain.impossible`) become 0: that is public, and
-    exact, whatever noise was measured there.
+    added in the order of (sigma, values as bytes). Impossible cells (`Domain.impossible`) become 0, but of residues:
+    that is public, and exact, whatever noise was measured there.
 
     Raises:
-        ValueError: wrong shape, a value that is not finite, or a sigma that is not positive and finite.
+        ValueError: wrong shape, a value that is not finite, a sigma that is not positive and finite, or a residue of
+            fewer than two attributes.
     """
-    found: dict[tuple[int, bytes], list[tuple[float, np.ndarray]]] = {}
-    noises: dict[tuple[int, bytes], int] = {}
-    indices: dict[tuple[int, bytes], tuple[npt.NDArray[np.int64], int]] = {}
+    found: dict[_Key, list[tuple[float, np.ndarray]]] = {}
+    noises: dict[_Key, int] = {}
+    indices: dict[_Key, tuple[npt.NDArray[np.int64], int]] = {}
     for measurement in measurements:
         sigma = float(measurement.sigma)
         if not (math.isfinite(sigma) and sigma > 0):
@@ -87,30 +104,40 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
         values, groups = _by_rank(axes, measurement)
         if not np.isfinite(values).all():
             raise ValueError(f"the measurement of {measurement.clique} has values that are not finite")
-        key = axes.mask(measurement.clique), b""
+        key = axes.mask(measurement.clique), b"", measurement.beyond
         if groups is not None:
             made = group_of_cells(groups)
-            key = key[0], made[0].tobytes()
+            key = key[0], made[0].tobytes(), measurement.beyond
             indices[key] = made
-        found.setdefault(key, []).append((sigma, values))
-        noises[key] = max(noises.get(key, 0), values.size if measurement.noises is None else measurement.noises)
+        found.setdefault(key, []).append((sigma, residue(values) if measurement.beyond else values))
+        noises[key] = max(noises.get(key, 0), measurement.count)
     merged = []
     for key in sorted(found):
         mask, own, index = key[0], found[key], indices.get(key)
-        cells = axes.impossible(mask)
-        if cells is not None and index is not None:  # a group is impossible where all of its cells are
-            cells = (np.bincount(index[0], ~cells.ravel(), index[1]) == 0).reshape(own[0][1].shape)
+        cells = None if key[2] else impossible(axes, mask, None if index is None else index[0], own[0][1].shape)
         if cells is not None:
             own = [(sigma, np.where(cells, 0.0, values)) for sigma, values in own]
         one = _merge_one(mask, own, 0 if cells is None else int(cells.sum()))
-        one = one if index is None else replace(one, index=index[0])
+        one = replace(one, index=None if index is None else index[0], beyond=key[2])
         merged.append(one if noises[key] >= one.noisy else replace(one, noisy=noises[key]))
     return merged
+
+
+def impossible(
+    axes: Axes, mask: int, index: npt.NDArray[np.int64] | None, shape: tuple[int, ...]
+) -> npt.NDArray[np.bool_] | None:
+    """Which values structural zeros rule out: a group where all of its cells are; None: of no cell of the clique."""
+    cells = axes.impossible(mask)
+    if cells is None or index is None:
+        return cells
+    return np.asarray(np.bincount(index, ~cells.ravel(), math.prod(shape)) == 0).reshape(shape)
 
 
 def _by_rank(axes: Axes, measurement: Measurement) -> tuple[np.ndarray, list[npt.NDArray[np.integer]] | None]:
     """Values and groups with axes by rank; no groups where each value is its own."""
     clique = tuple(measurement.clique)
+    if measurement.beyond and len(clique) < 2:
+        raise ValueError(f"the measurement of {clique} is of a residue, which fewer than two attributes do not have")
     if len(set(clique)) != len(clique):
         raise ValueError(f"the measured clique {clique} names an attribute twice")
     shape, groups = axes.domain.shape_of(clique), measurement.groups
@@ -150,10 +177,10 @@ def least_variance_total(merged: Iterable[Merged]) -> float:
     """Minimum-variance unbiased estimate of the number of records, at least 1; 1 where nothing was measured.
 
     Each clique's possible cells sum to the total with variance cells * sigma^2. As in Private-PGM (McKenna et al.
-    2021).
+    2021). Residues sum to 0 and say nothing of it.
     """
     sums, variances = [], []
-    for measurement in merged:
+    for measurement in (m for m in merged if not m.beyond):
         sums.append(float(np.add.reduce(measurement.values, None)))
         variances.append(measurement.sigma**2 * measurement.noisy)
     if not sums:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.counting.residues import cost
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.model import Model
 
@@ -69,7 +70,8 @@ def of_measurements(measurements: Iterable[Measurement], prior: Model) -> float:
     for m in measurements:
         if len(m.clique) > 1:
             independent = m.of_cells(prior.project(m.clique)) / prior.total
-            sights.append(Sight(independent, np.asarray(m.values, np.float64).ravel(), m.sigma))
+            values, spread = np.asarray(m.values, np.float64), cost(np.shape(m.values)) if m.beyond else 1.0
+            sights.append(Sight(independent, values.ravel(), m.sigma, spread, m.count if m.beyond else None))
     return pseudo_records(sights, prior.total)
 
 

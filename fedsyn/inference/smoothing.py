@@ -5,11 +5,11 @@ is held impossible. Two rules of succession, neither with a constant that was tu
 
 1. **One attribute.** Its k probabilities have the prior Dirichlet(alpha/k, ..., alpha/k), alpha by empirical Bayes from
    all attributes: under the prior the squared distance from the uniform distribution is (1 - 1/k) / (1 + alpha) on
-   average, so 1 + alpha is what `shrinkage.pseudo_records` says of uniform values. n records and noise of standard
-   deviation sigma say as much of a value as n' records without noise, whose sampling variance is that of both together:
-   n' = n / (1 + sigma^2 / (n u)), u = (1/k)(1 - 1/k). What n' records never showed has probability
-   (alpha/k) / (n' + alpha) in the next one. Fitted probabilities below that are raised to it; all others pay for it in
-   proportion.
+   average, so 1 + alpha is what `shrinkage.pseudo_records` says of uniform values. A value that n records did not show
+   has probability (alpha/k) / (n + alpha) in the next one. Fitted probabilities below that are raised to it; all others
+   pay for it in proportion. Of the records it is n and not how many the noise lets us see: what noise hides is the
+   fit's matter, which leaves probability to whatever noise explains (`solvers.Problem.is_explained`). To reckon with
+   it twice lifted values that were known to be rare, since their sum was.
 2. **The rows.** Independence (the product of these marginals) counts as one record more: weight 1 / (n + 1), the unit
    information prior (Kass & Wasserman 1995). The kappa of the fit's own pull has been used there.
 
@@ -41,11 +41,11 @@ _TINY = 1e-300
 def own_counts(domain: Domain, measurements: Sequence[Measurement]) -> dict[str, tuple[Floats, float]]:
     """Attribute -> its noisy counts from all cliques that hold it, by inverse variance, and their standard deviation.
 
-    Cliques that were measured in groups of cells say nothing of single values here.
+    Cliques that were measured in groups of cells say nothing of single values here, and residues nothing at all.
     """
     found: dict[str, tuple[Floats, float]] = {}
     for m in measurements:
-        if m.noises is not None or m.groups is not None:
+        if m.noises is not None or m.groups is not None or m.beyond:
             continue
         values = np.asarray(m.values, np.float64).reshape(domain.shape_of(m.clique))
         for axis, name in enumerate(m.clique):
@@ -66,12 +66,7 @@ def least_shares(domain: Domain, measurements: Sequence[Measurement], total: flo
     known = {name: own for name, own in own_counts(domain, measurements).items() if domain[name] > 1}
     sights = [Sight(np.full(len(values), 1.0 / len(values)), values, sigma) for values, sigma in known.values()]
     alpha = max(pseudo_records(sights, total) - 1.0, 1.0 / total)
-    shares = {}
-    for name, (values, sigma) in known.items():
-        cells = len(values)
-        records = total / (1.0 + sigma**2 * cells / (total * (1.0 - 1.0 / cells)))
-        shares[name] = alpha / cells / (records + alpha)
-    return shares
+    return {name: alpha / domain[name] / (total + alpha) for name in known}
 
 
 def least_channel(before: Floats, after: Floats) -> Floats:

@@ -30,14 +30,17 @@ from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, SAMPLED, Release
 from fedsyn.privacy.renyi import best_order, multiplier_for, renyi_epsilon, sampled_rdp
 from fedsyn.privacy.selection import SelectionNoise
 from fedsyn.privacy.statement import ADJACENCY, UNIT, PrivacyStatement
-from fedsyn.privacy.unit import ROW, ClientUnit, Unit, kept_rows, unit_from_dict
+from fedsyn.privacy.unit import AUTO, ROW, ROW_COUNTS, UNCAPPED, ClientUnit, Unit, kept_rows, unit_from_dict
 
 __all__ = [
     "ADJACENCY",
+    "AUTO",
     "EXPONENTIAL",
     "GAUSSIAN",
     "ROW",
+    "ROW_COUNTS",
     "SAMPLED",
+    "UNCAPPED",
     "UNIT",
     "Accountant",
     "ClientUnit",

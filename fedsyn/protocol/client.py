@@ -24,16 +24,18 @@ from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_rho
-from fedsyn.protocol.cohorts import take_part
+from fedsyn.protocol.cohorts import take_part_of
+from fedsyn.protocol.common import Cap, Judge, RowCounts, told
 from fedsyn.protocol.common import Join as Join
-from fedsyn.protocol.common import Judge, told
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
 from fedsyn.protocol.common import Rows as Rows
 from fedsyn.protocol.common import Sizes as Sizes
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.counted import layout_counts
+from fedsyn.protocol.joining import LARGEST_SIZE, usable_size
 from fedsyn.protocol.plan import Planned, require_planned
+from fedsyn.protocol.sizing import CAP, require_cap
 from fedsyn.protocol.stored import Answers, unused_requests
 from fedsyn.protocol.whole_clients import rows_that_count
 from fedsyn.selection.views import ModelView
@@ -46,7 +48,6 @@ from fedsyn.wire.requests import Layout, Request
 Method = TypeVar("Method", bound=Callable[..., Any])
 Answer = tuple[Arrays, dict[str, Any]]
 _log = logging.getLogger("fedsyn")
-_LARGEST_SIZE = 2.0**32
 LATEST = "latest"  # number of the latest request, in the state of a holder that answers again
 _ANSWERED = {"ask": "by an ask", "sum": "in a sum", "deal": "into a store"}
 
@@ -99,13 +100,13 @@ class TableClient(NumPyClient):
 
     def agreed(self, config: RunConfig, holder: Holder) -> BaseContract:
         """The contract that this client works under."""
-        return shared_contract(self.Contract, config, holder.domain)
+        return shared_contract(self.Contract, config, holder.domain, holder.state.get(CAP))
 
     def _ledger(self, holder: Holder) -> Ledger:
         """What this holder has spent in this run: by its own account if it keeps one, else by the run's state."""
         privacy, account = self.config.privacy, holder.account
         if account is None and "ledger" in holder.state:
-            return Ledger.from_dict(holder.state["ledger"])
+            return Ledger.from_dict(holder.state["ledger"])  # with the unit of what was asked last
         budget = holder.budget or PrivacyBudget(privacy.epsilon, privacy.delta)
         accountant = self.contract.accountant_of(budget)
         record, unit = None if account is None else account.charge, self.contract.unit
@@ -124,7 +125,7 @@ class TableClient(NumPyClient):
             return float(len(self.codes))
         if "size" not in self.holder.state:
             raise ProtocolError("this client's size is private and was not released yet")
-        return float(self.holder.state["size"])
+        return usable_size(float(self.holder.state["size"]))
 
     def view(self, arrays: Arrays) -> ModelView:
         """Marginals of the model that a request brings; ProtocolError if it is larger than the run's limits allow."""
@@ -176,6 +177,7 @@ class TableClient(NumPyClient):
             raise ProtocolError(f"unknown kind of request '{envelope.kind[:40]}'")
         if envelope.kind != record.kind:  # exact counts leave inside a sum, or into a store, only
             raise ProtocolError(f"'{name}' is answered {_ANSWERED[record.kind]} only")
+        require_cap(record, self.contract)
         self._require_newer(envelope)
         key = ("client", self._place, envelope.round, envelope.request, envelope.sequence)
         call: Call[Any] = Call(
@@ -186,7 +188,7 @@ class TableClient(NumPyClient):
         )
         if envelope.kind == "sum":
             return self._sum(method, call, envelope), {}
-        self._take_part(call)
+        take_part_of(call, self.config.federation, self.holder, self.ledger, self.requests)
         if envelope.kind == "deal":
             self._require_planned(call.request, None, call.request.rho)
             return self._deal(method, call), {}
@@ -209,21 +211,10 @@ class TableClient(NumPyClient):
         layout = call.request.layout(self.contract, call.arrays)  # by this client's own reckoning
         self._require_planned(call.request, layout, layout.count * gaussian_rho(spec.sigma, layout.sensitivity))
         ClientSum.check(layout, layout.count, spec)
-        self._take_part(call)
+        take_part_of(call, self.config.federation, self.holder, self.ledger, self.requests)
         cost = Release(call.request.name, call.round, GAUSSIAN, spec.sensitivity, sigma=spec.sigma, count=layout.count)
         if not self.ledger.can_afford(cost):
             raise BudgetExceeded("the sum would cost more than is left; nothing was released")
-
-    def _take_part(self, call: Call[Any]) -> None:
-        """Counts the round of a request, or refuses it: `fedsyn.protocol.cohorts.take_part`.
-
-        A holder's own account has a line for each release, with its round, on the disk before noise was drawn. Without
-        an account, ledger and count are one state and saved together.
-        """
-        mine = {name for name, record in self.requests.items() if record.takes_part}
-        entries = () if self.holder.account is None else self.ledger.releases
-        charged = [entry.round for entry in entries if entry.name in mine]
-        take_part(call.request, call.round, self.config.federation, self.holder.state, charged)
 
     def _require_newer(self, envelope: Envelope) -> None:
         """ProtocolError for a request that comes before one that was answered, at a holder that remembers for life.
@@ -238,7 +229,8 @@ class TableClient(NumPyClient):
 
     def _require_planned(self, request: Request, layout: Layout | None, rho: float) -> None:
         """ProtocolError if a request costs one row more than the run's plan says; before anything is charged."""
-        own = {Rows: self.config.privacy.size_share * self.contract.whole_rho, Judge: self.contract.judged_rho}
+        contract, size_share = self.contract, self.config.privacy.size_share
+        own = {RowCounts: contract.cap_rho, Rows: size_share * contract.whole_rho, Judge: contract.judged_rho}
         rho_of_it = own.get(type(request))
         planned = self.contract.planned(request, layout) if rho_of_it is None else Planned(rho_of_it, rho_of_it)
         if planned is not None:
@@ -313,7 +305,8 @@ class TableClient(NumPyClient):
         """Releases this client's row count once with Gaussian noise.
 
         Sensitivity: one row changes the count by exactly 1. The noisy count is kept and used in every later score, so
-        that the scores depend on the true count through this one release only.
+        that the scores depend on the true count through this one release only. It leaves as it came out, also below 0:
+        what each side makes of it is post-processing, and a sum of counts that were cut off would be too large.
         """
         if self.config.privacy.client_sizes == "public" or self.contract.sums_rows:
             raise ProtocolError("row counts are public in this run, or summed: nobody releases its own with noise")
@@ -330,8 +323,8 @@ class TableClient(NumPyClient):
                 source=call.source,
                 replaced=release.replaced,
             )
-            # Clipped above too: noise of a hostile sigma would give a size whose distances drown single rows' counts.
-            self.holder.state["size"] = min(max(1.0, float(noisy[0])), _LARGEST_SIZE)
+            # Bounded: noise of a hostile sigma would give a size whose distances drown single rows' counts.
+            self.holder.state["size"] = min(max(-LARGEST_SIZE, float(noisy[0])), LARGEST_SIZE)
         return [], {"rows": self.holder.state["size"]}
 
     @answers(Rows)
@@ -340,6 +333,20 @@ class TableClient(NumPyClient):
         if not self.contract.sums_rows:
             raise ProtocolError("row counts are not summed in this run")
         return Contribution.of_vector(np.array([len(self.codes)]), call.request.layout(self.contract, call.arrays))
+
+    @answers(RowCounts)
+    def cell_of_rows(self, call: Call[RowCounts]) -> Contribution:
+        """In which cell its row count lies; a whole client is in one cell, or in none: L2 sensitivity 1 of a client."""
+        return call.request.contribution(self.contract, len(self.codes))
+
+    @answers(Cap)
+    def take_cap(self, call: Call[Cap]) -> Answer:
+        """Keeps with how many rows it takes part, from its next message on; refuses what the rule does not give."""
+        call.request.require_found(self.contract, call.arrays)
+        self.holder.state[CAP] = call.request.rows
+        self.contract = self.contract.capped(call.request.rows)
+        self.ledger.capped(self.contract.unit)
+        return [], {}
 
     @answers(Judge)
     def judge(self, call: Call[Judge]) -> Contribution:
@@ -368,15 +375,24 @@ def indices(value: Any, length: int, name: str) -> list[int]:
     return list(value)
 
 
-_contracts: OrderedDict[tuple[type[BaseContract], int, int], BaseContract] = OrderedDict()
+_contracts: OrderedDict[tuple[type[BaseContract], int, int, int | None], BaseContract] = OrderedDict()
 
 
-def shared_contract(made: type[BaseContract], config: RunConfig, domain: Domain) -> BaseContract:
-    """The contract of a configuration, one for all clients of a process; it keeps both, so their ids stay theirs."""
-    key = (made, id(config), id(domain))
+def shared_contract(
+    made: type[BaseContract], config: RunConfig, domain: Domain, cap: int | None = None
+) -> BaseContract:
+    """The contract of a configuration, one for all clients of a process; it keeps both, so their ids stay theirs.
+
+    Args:
+        made: of the family.
+        config: of the run.
+        domain: the schema's.
+        cap: with how many rows a client takes part, where that was found.
+    """
+    key = (made, id(config), id(domain), cap)
     contract = _contracts.get(key)
     if contract is None or contract.config is not config or contract.domain is not domain:
-        contract = _contracts[key] = made(config, domain)
+        contract = _contracts[key] = made(config, domain).capped(cap)
         while len(_contracts) > 4:
             _contracts.popitem(last=False)
     return contract

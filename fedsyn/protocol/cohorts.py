@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, MutableMapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.privacy import Ledger
 from fedsyn.protocol.joining import sampled
 from fedsyn.settings import FederationNode
+from fedsyn.wire.holder import Call, Holder
 from fedsyn.wire.requests import Request
 
 #: Of a holder's state: the rounds in which it has taken part.
@@ -140,9 +142,31 @@ def take_part(
     rounds.append(t)
 
 
+def take_part_of(
+    call: Call[Any], node: FederationNode, holder: Holder, ledger: Ledger, requests: Mapping[str, type[Request]]
+) -> None:
+    """`take_part` of a client with such a ledger that answers these requests.
+
+    A holder's own account has a line for each release, with its round, on the disk before noise was drawn. Without an
+    account, ledger and count are one state and saved together.
+    """
+    mine = {name for name, record in requests.items() if record.takes_part}
+    entries = () if holder.account is None else ledger.releases
+    take_part(call.request, call.round, node, holder.state, [each.round for each in entries if each.name in mine])
+
+
 def _shown(share: float) -> str:
     """A share, rounded down to three digits."""
     return f"{math.floor(min(1.0, share) * 1000) / 1000:g}"
 
 
-__all__ = ["NOBODY_LEFT", "ROUNDS", "Cohorts", "check_participations", "cohort_size", "rounds_of_one", "take_part"]
+__all__ = [
+    "NOBODY_LEFT",
+    "ROUNDS",
+    "Cohorts",
+    "check_participations",
+    "cohort_size",
+    "rounds_of_one",
+    "take_part",
+    "take_part_of",
+]

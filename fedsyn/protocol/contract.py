@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
@@ -17,7 +18,9 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.finding.facts import Finding
 from fedsyn.privacy import (
+    AUTO,
     ROW,
+    UNCAPPED,
     Accountant,
     ClientUnit,
     Ledger,
@@ -27,10 +30,12 @@ from fedsyn.privacy import (
     Unit,
     accountant_for,
 )
+from fedsyn.protocol.capping import cap_of
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.columns import check_columns, check_judged, check_open
 from fedsyn.protocol.plan import Planned
 from fedsyn.protocol.whole_clients import check_unit
+from fedsyn.protocol.wording import GENERAL, General, of_clients, public_facts
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema
 from fedsyn.settings import Node
@@ -75,6 +80,7 @@ class Contract:
         self.options: Any = self.options_of(config)
         self.domain = domain
         self.finding: Finding | None = None
+        self.cap: int | None = None  # where it is found: once it is
         self.workload = build_workload(config.workload, domain)
         check_columns(config, domain, self.workload)
 
@@ -106,7 +112,30 @@ class Contract:
     def unit(self) -> Unit:
         """Whose presence the run hides."""
         rows = self.config.privacy.rows_per_client
-        return ROW if rows is None else ClientUnit(rows)
+        if rows is None:
+            return ROW
+        if isinstance(rows, int):
+            return ClientUnit(rows)
+        return UNCAPPED if self.cap is None else ClientUnit(self.cap)
+
+    @property
+    def finds_cap(self) -> bool:
+        """Whether the run finds with how many rows a client takes part at most."""
+        return self.config.privacy.rows_per_client == AUTO
+
+    def capped(self, cap: int | None) -> Self:
+        """This contract once that is found; itself where it is not."""
+        if cap is None:
+            return self
+        other = copy(self)  # what it has found out of candidates is as true of the other one
+        other.cap = cap
+        return other
+
+    def cap_from(self, counts: Sequence[float], sigma: float, clients: int) -> int:
+        """c, by the rule of `fedsyn.protocol.capping`, from noisy counts of so many clients."""
+        cells = sum(self.domain.shape)
+        rho = self._row_rho * (1.0 - self.judged_share) * (1.0 - self.config.privacy.cap_share)
+        return cap_of(counts, sigma, clients, self.config.privacy.largest_cap, cells / (2.0 * rho))
 
     @property
     def sums_rows(self) -> bool:
@@ -120,10 +149,17 @@ class Contract:
         """What adds up the costs of this run for a party with such a budget; all of it is the capacity."""
         return accountant_for(self.accountant, budget)
 
-    @cached_property
+    @property
     def whole_rho(self) -> float:
-        """The run's budget as zCDP of Gaussian releases, as its accountant reckons, but for what evaluation is."""
-        return self._budget_rho * (1.0 - self.judged_share)
+        """The run's budget as zCDP of Gaussian releases, as its accountant reckons, but for what evaluation is, and
+        finding how many rows of a client take part."""
+        rest = 1.0 - self.config.privacy.cap_share if self.finds_cap else 1.0
+        return self._budget_rho * (1.0 - self.judged_share) * rest
+
+    @property
+    def cap_rho(self) -> float:
+        """What finding how many of its rows take part may cost a client."""
+        return self._row_rho * (1.0 - self.judged_share) * self.config.privacy.cap_share
 
     @property
     def judged_rho(self) -> float:
@@ -135,10 +171,16 @@ class Contract:
         node = self.config.evaluation
         return node.share if node.federated else 0.0
 
-    @cached_property
+    @property
     def _budget_rho(self) -> float:
+        """Of one row."""
+        return self._row_rho / self.unit.factor
+
+    @cached_property
+    def _row_rho(self) -> float:
+        """The budget, which is that of one row where a row is the unit."""
         budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
-        return Ledger(budget, self.accountant_of(budget), unit=self.unit).remaining_rho
+        return Ledger(budget, self.accountant_of(budget)).remaining_rho
 
     @property
     def plan_rho(self) -> float:
@@ -256,7 +298,7 @@ class Contract:
     @classmethod
     def in_general(cls) -> PrivacyStatement:
         """The privacy statement of the family under any configuration, for documents."""
-        return cls.statement.filled(_General(_GENERAL | cls.general_words))
+        return cls.statement.filled(General(GENERAL | cls.general_words))
 
     def filled(self, aggregation: Aggregation | Store, sampler: str) -> PrivacyStatement:
         """The privacy statement of a run."""
@@ -297,11 +339,7 @@ class Contract:
                 cost=f"last, one vector of evaluation at 1/(2 sigma^2), {self.judged_share:g} of rho; before it, of "
                 f"the rest: {filled.cost}",
             )
-        if not self.unit.caps:
-            return filled
-        c = self.unit.rows
-        cost = f"a client pays {c:,}^2 times what is said here for one row: {filled.cost}"
-        return replace(filled, unit=self.unit.text, cost=cost)
+        return filled if self.unit is ROW else of_clients(filled, self.unit, self.config)
 
     @property
     def _bounded(self) -> dict[str, int]:
@@ -345,30 +383,6 @@ class Contract:
         return ledger
 
 
-_GENERAL: dict[str, object] = {
-    "public": "schema with bounds and bins, workload, configuration, who takes part in which round (row counts where "
-    "`privacy.client_sizes` is `public`)",
-    "trust": "as `aggregation` says",
-    "server": "of every sum, what `aggregation` shows it",
-    "noise": "whom `aggregation.noise` names",
-    "sampler": "the operating system's; seeded, and not private, in a simulation with a seed",
-}
-
-
-class _Name(str):
-    """A placeholder's own name, however its value would have been formatted."""
-
-    def __format__(self, spec: str) -> str:
-        return str(self)
-
-
-class _General(dict[str, object]):
-    """Words for a statement; what is unknown stands for itself."""
-
-    def __missing__(self, key: str) -> object:
-        return _Name(f"`{key}`")
-
-
 @lru_cache(maxsize=32)
 def _options(model: type[Node], name: str, options: str) -> Any:
     return parse_options(model, json.loads(options), f"mechanism ({name})")
@@ -377,17 +391,6 @@ def _options(model: type[Node], name: str, options: str) -> Any:
 @lru_cache(maxsize=8)
 def _stored(candidates: Candidates, domain: Domain) -> StoredLayout:
     return StoredLayout(stored_cliques(candidates.cliques, domain), domain)
-
-
-def public_facts(config: RunConfig) -> str:
-    """The `public` line of a privacy statement under this configuration."""
-    privacy = config.privacy
-    sizes = " (row counts are private: each client releases its own once, with noise)"
-    if privacy.client_sizes == "public":
-        sizes = ", and the clients' row counts"
-    elif privacy.unit == "client":
-        sizes = " (row counts are private: released with noise, once)"
-    return f"schema with bounds and bins, workload, configuration, who takes part in which round{sizes}"
 
 
 def require(condition: bool, message: str) -> None:

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from fedsyn.aggregation import Aggregation, ServerSum
 from fedsyn.config import RunConfig
-from fedsyn.errors import ProtocolError, RunError
+from fedsyn.errors import ProtocolError
 from fedsyn.flower import Grid
 from fedsyn.flower.loop import OwnLoop
-from fedsyn.privacy import Ledger, PrivacyBudget, Release, sigma_for_rho
+from fedsyn.privacy import Ledger, PrivacyBudget, Release
 from fedsyn.protocol import joining
-from fedsyn.protocol.client import Join, Rows, Sizes
+from fedsyn.protocol.client import Join
 from fedsyn.protocol.cohorts import NOBODY_LEFT, Cohorts
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange
@@ -26,6 +26,7 @@ from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord, Timer
 from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round, written_round
 from fedsyn.protocol.returning import ABSENT, GONE, Returning
+from fedsyn.protocol.sizing import found_cap, released_sizes
 from fedsyn.protocol.stored import Keeper
 from fedsyn.randomness import Randomness
 from fedsyn.store import Store
@@ -64,7 +65,8 @@ class Driver(OwnLoop):
         after: Driver | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self.contract, self.aggregation, self.schema_hash = contract, aggregation, schema_hash
+        self.contract: Contract = contract if after is None else contract.capped(after.contract.cap)
+        self.aggregation, self.schema_hash = aggregation, schema_hash
         self.config: RunConfig = contract.config
         self.options = contract.options
         self.domain = contract.domain
@@ -339,6 +341,7 @@ class Driver(OwnLoop):
             self.clients = {int(k): Participant(int(k), ABSENT, rows) for k, rows in past["clients"]}
             who = partial(self._who, grid)
             self._returning = Returning(who, self.config.federation.connect_timeout, public)
+        self._find_cap(grid, timeout)
         self.announce(0.0 if public else self.config.privacy.size_share)
         if not public:
             self._release_sizes(grid, timeout)
@@ -374,21 +377,22 @@ class Driver(OwnLoop):
             last = self.contract.judged_rho if kept is self.crypto else 0.0  # a store has no part in evaluation
             kept.announce(self.ledger.remaining_rho * (1 - share) + last)
 
-    def _release_sizes(self, grid: Grid, timeout: float) -> None:
-        """Private sizes: every client releases its own row count once, or all of them their sum, from the run's budget.
-
-        One row sits at one client, so the releases of all clients together cost one of them (parallel composition).
-        """
-        sigma = sigma_for_rho(self.config.privacy.size_share * self.ledger.remaining_rho)
-        if self.contract.sums_rows:
-            sums = self.answer(Sum(list(self.clients), Rows(), sigma), grid, timeout)
-            self.clients = joining.with_even_sizes(self.clients, sums)
+    def _find_cap(self, grid: Grid, timeout: float) -> None:
+        """With how many rows a client takes part, if that is to be found; contract and ledger then reckon with it."""
+        if not self.contract.finds_cap:
             return
-        replies = self.answer(Ask(list(self.clients), Sizes(sigma=sigma)), grid, timeout)
-        assert isinstance(replies, dict)
-        self.clients = joining.with_released_sizes(self.clients, replies, self.drop)
-        if len(self.clients) < max(1, self.config.federation.minimum_cohort):
-            raise RunError("too few clients released their size")
+        rho = self.config.privacy.cap_share * self.ledger.remaining_rho
+        self.contract, self.clients, note = self.drive(found_cap(self.contract, self.clients, rho), grid, timeout)
+        self.record.notes.append(note)
+        filled = self.contract.filled(self.contract.trusted(self.config), self.randomness.label)
+        self.ledger.capped(self.contract.unit, filled)
+        if self.recorder.past("ledger") is None:
+            self.recorder.add("ledger", state=self.ledger.to_dict())
+
+    def _release_sizes(self, grid: Grid, timeout: float) -> None:
+        """Private row counts, from the run's budget."""
+        rho = self.config.privacy.size_share * self.ledger.remaining_rho
+        self.clients = self.drive(released_sizes(self.contract, self.clients, rho, self.drop), grid, timeout)
 
 
 __all__ = ["Driver", "Steps"]

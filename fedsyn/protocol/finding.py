@@ -26,10 +26,12 @@ from fedsyn.errors import BudgetExceeded, ProtocolError, SchemaError
 from fedsyn.finding.facts import Finding
 from fedsyn.finding.prefixes import SYMBOLS, level_counts
 from fedsyn.finding.universe import histogram
-from fedsyn.privacy import GAUSSIAN, Release
+from fedsyn.privacy import GAUSSIAN, ROW_COUNTS, Release
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, Join, Rows, Sizes, TableClient, answers, shared_contract
+from fedsyn.protocol.common import Cap, RowCounts
 from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.sizing import CAP
 from fedsyn.schema.own_rows import OwnRows
 from fedsyn.wire.envelope import Arrays, Envelope
 from fedsyn.wire.holder import Call, Holder
@@ -150,7 +152,7 @@ class FindingClient(TableClient):
     def agreed(self, config: RunConfig, holder: Holder) -> Contract:
         """The mechanism's contract on the open schema: placeholders, and what is to be found."""
         assert holder.open_schema is not None
-        return shared_contract(self._family, config, holder.domain).opened(holder.open_schema)
+        return shared_contract(self._family, config, holder.domain, holder.state.get(CAP)).opened(holder.open_schema)
 
     def _once(self, step: tuple[int, int]) -> None:
         """Remembers what was asked; ProtocolError unless it comes after all of that. Whatever becomes of the sum.
@@ -192,8 +194,9 @@ class FindingClient(TableClient):
         Of the run's budget, not of this holder's own, which may be less: that one its ledger keeps to.
         """
         unit, found = self.ledger.unit, [r for r in self.ledger.releases if r.name.startswith("find-")]
-        others = math.fsum(r.rho for r in self.ledger.releases if r not in found) / unit.factor
-        whole = self.contract.whole_rho - others
+        # What finding the cap costs is no part of `whole_rho`.
+        others = [r.rho for r in self.ledger.releases if r not in found and r.name != ROW_COUNTS]
+        whole = self.contract.whole_rho - math.fsum(others) / unit.factor
         if math.fsum([rho, *map(unit.row_rho, found)]) > self.contract.schema_share * whole * _ROOM:
             raise BudgetExceeded("this would cost more than privacy.schema_share of the budget; nothing was released")
 
@@ -271,7 +274,7 @@ def requests_of(finding: Finding) -> list[type[Request]]:
 
 
 # Nothing of a mechanism is answered before it begins.
-_BEFORE = {request.name for request in (Join, Sizes, Rows, FindRanges, FindBins, FindCategories, Close)}
+_BEFORE = {request.name for request in (Join, RowCounts, Cap, Sizes, Rows, FindRanges, FindBins, FindCategories, Close)}
 for _name in set(FindingClient.requests) - _BEFORE:
     del FindingClient.requests[_name], FindingClient._methods[_name]
 

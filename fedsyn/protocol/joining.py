@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,15 +27,30 @@ _log = logging.getLogger("fedsyn.run")
 #: request that it has answered already with the same bytes, and is charged once.
 AGAIN = "again"
 _LARGEST = 2**53  # of a row count that a client may claim: what a float holds exactly
+#: Of a row count that a client reckons with.
+LARGEST_SIZE = 2.0**32
 
 
 @dataclass(frozen=True)
 class Participant:
-    """What the server knows of a client: its node on the Grid and its row count (public, or released with noise)."""
+    """What the server knows of a client.
+
+    Attributes:
+        partition: its id.
+        node: on the Grid.
+        rows: its row count: public, or estimated from released values.
+        own: the row count that the client itself reckons with, where that is another one; see `reckoned`.
+    """
 
     partition: int
     node: int
     rows: float | None
+    own: float | None = None
+
+    @property
+    def reckoned(self) -> float:
+        """The row count in this client's own statistics: public, or what it released, at least 1."""
+        return (self.rows or 0.0) if self.own is None else self.own
 
 
 def wait_for_nodes(grid: Grid, wanted: int, patience: float) -> list[int]:
@@ -130,17 +146,66 @@ def require_enough(
 
 
 def with_released_sizes(
-    clients: Mapping[int, Participant], replies: Mapping[int, Reply], drop: Callable[[int, str], None]
+    clients: Mapping[int, Participant], replies: Mapping[int, Reply], sigma: float, drop: Callable[[int, str], None]
 ) -> dict[int, Participant]:
-    """The clients that released a usable row count, with it."""
-    known = {}
+    """The clients that released a usable row count, with an estimate of it; the estimates sum to what was released.
+
+    A released count is `n_k` plus noise, and below 0 where a client has few rows. Cutting each off at 1 would add to
+    every such client, and so to the total: it is not done before they are summed (`estimated_sizes`).
+
+    Args:
+        clients: those that were asked.
+        replies: with what each released.
+        sigma: standard deviation of the noise on each.
+        drop: of clients whose reply is no number.
+    """
+    released = {}
     for partition, reply in replies.items():
         rows = reply.params.get("rows")
-        if isinstance(rows, int | float) and not isinstance(rows, bool) and 0 < rows < _LARGEST:
-            known[partition] = replace(clients[partition], rows=float(rows))
+        if isinstance(rows, int | float) and not isinstance(rows, bool) and abs(rows) < _LARGEST:
+            released[partition] = float(rows)
         else:
-            drop(partition, "the released row count is not a positive number")
-    return known
+            drop(partition, "the released row count is not a number, or larger than any")
+    estimates = estimated_sizes(list(released.values()), sigma)
+    return {
+        k: replace(clients[k], rows=estimate, own=usable_size(released[k]))
+        for k, estimate in zip(released, estimates, strict=True)
+    }
+
+
+def usable_size(released: float) -> float:
+    """A released row count as a client may reckon with it: between 1 and what no client has."""
+    return min(max(1.0, released), LARGEST_SIZE)
+
+
+def estimated_sizes(released: Sequence[float], sigma: float) -> list[float]:
+    """Row counts from noisy ones: each at least 1, and their sum is that of the noisy ones, so unbiased.
+
+    But for a floor: the sum is at least one row for each client, which matters where noise drowns even the total.
+
+    Each is pulled towards the mean by the positive-part rule of James and Stein: of the K deviations' squared length S,
+    (K - 3) sigma^2 is what noise alone would have, and w = 1 - (K - 3) sigma^2 / S of each deviation is kept. It has
+    the smaller expected squared error than the noisy counts from K = 4 on, whatever the true counts are: next to
+    nothing changes for a few holders of thousands of rows, and phones with a dozen rows each get the mean. What a
+    client has beyond one row is then cut off at 0, and scaled so that all of it comes to the sum.
+
+    Args:
+        released: (K,) noisy counts, of any sign.
+        sigma: standard deviation of the noise on each.
+    """
+    if not released:
+        return []
+    number = len(released)
+    total = max(float(number), math.fsum(released))
+    mean = math.fsum(released) / number
+    squared = math.fsum((value - mean) ** 2 for value in released)
+    expected = max(0, number - 3) * sigma * sigma
+    kept = max(0.0, 1.0 - expected / squared) if squared > 0.0 else 1.0
+    beyond = [max(0.0, mean + kept * (value - mean) - 1.0) for value in released]
+    if not any(beyond):
+        return [total / number] * number
+    factor = (total - number) / math.fsum(beyond)
+    return [1.0 + factor * value for value in beyond]
 
 
 def with_even_sizes(clients: Mapping[int, Participant], sums: Summed) -> dict[int, Participant]:

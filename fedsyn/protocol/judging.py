@@ -27,14 +27,15 @@ def judged(driver: Driver, question: Question) -> Generator[Yielded, Any, Sums |
     ledger.keep_back(0.0)
     rho = min(contract.judged_rho, ledger.remaining_rho)
     entries = entries_of(contract, question)
-    total = min(driver.total, 2.0**32)
+    reckoned = {k: client.reckoned for k, client in driver.clients.items()}
+    total = min(max(1.0, math.fsum(reckoned.values())), 2.0**32)
     label = 0 if question.label is None else question.label + 1
     request = Judge(total=total, even=total / len(driver.clients), label=label)
     sigma = sigma_for_rho(rho, entries.sensitivity)
     sums: Summed = yield Sum(driver.everyone(), request, sigma, question.arrays())
     if not sums.opened:
         return None
-    own = driver.rows(sums.contributors)
+    own = math.fsum(reckoned[k] for k in sums.contributors)
     off = 0.0 if contract.config.privacy.client_sizes == "public" else _noise_of_sizes(driver, sums.contributors)
     return Sums.of(question, entries, sums.arrays[0], sums.sigmas[0], own, off, len(sums.contributors))
 
@@ -46,7 +47,7 @@ def _noise_of_sizes(driver: Driver, contributors: Sequence[int]) -> float:
         not sigmas or sigmas[0] is None
     ):  # the sum of all, an even part each: what the contributors have of it is unknown
         return math.inf
-    smallest = min(driver.rows([k]) for k in contributors)
+    smallest = min(driver.clients[k].reckoned for k in contributors)
     return sigmas[0] * math.sqrt(len(contributors)) if smallest > 1.0 else math.inf
 
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from fedsyn.errors import ProtocolError
 from fedsyn.flower.direct import chunks
 from fedsyn.privacy import Ledger
-from fedsyn.protocol.common import Judge, Rows
+from fedsyn.protocol.common import Cap, Judge, RowCounts, Rows
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.joining import Participant
@@ -200,9 +200,12 @@ class Keeper:
 def unused_requests(requests: dict[str, type[Request]], contract: type[Any]) -> set[str]:
     """Names of a client's requests that this contract does not use: sums if it has a store, deals if it has none.
 
-    And the sum of row counts, where there is one client, or each needs its own. How good the table is may be asked
+    And the sum of row counts, where there is one client, or each needs its own; and of what is asked to find how many
+    rows of a client take part, both, where a client cannot be the unit. How good the table is may be asked
     after any mechanism.
     """
     kind = "sum" if contract.store else "deal"
     rows = {Rows.name} if contract.own_sizes or contract.central else set()
+    if contract.store or contract.central or contract.not_private or contract.accountant not in ("zcdp", "gaussian"):
+        rows |= {RowCounts.name, Cap.name}  # no whole client is protected (`fedsyn.protocol.whole_clients.check_unit`)
     return {name for name, request in requests.items() if (request.kind == kind and name != Judge.name) or name in rows}

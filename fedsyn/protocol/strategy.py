@@ -27,6 +27,7 @@ from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
 from fedsyn.protocol.recorder import Journal
 from fedsyn.randomness import Randomness
+from fedsyn.statement import Glimpse
 from fedsyn.wire.requests import Summed, Yielded
 
 Protocol = Generator[Yielded, Any, None]
@@ -101,6 +102,10 @@ class MechanismStrategy(Driver):
         triples = zip(cliques, sums.arrays, sums.sigmas, strict=True)
         share = min(1.0, 1.0 / factor)
         return [Measurement(q, values * factor, sigma * factor, share=share) for q, values, sigma in triples]
+
+    def glimpses(self) -> Sequence[Glimpse]:
+        """What released sketches say of the last model, for the statement of its quality."""
+        return ()
 
     def selected(self, cliques: Iterable[Clique]) -> None:
         """Puts the chosen cliques into the round's record."""

@@ -16,8 +16,10 @@ from fedsyn.report.charts import Links, Marginal, associations, budget, by_round
 from fedsyn.report.html import Page, listed, settings
 from fedsyn.report.judged_page import judged_section
 from fedsyn.report.quality_page import DEFINITIONS, how_good, not_for_publication, quality_cards, quality_sections
+from fedsyn.report.statement_page import statement_section
 from fedsyn.report.tables import number
 from fedsyn.report.text import cards, definitions, paragraph, table, warning
+from fedsyn.statement import Statement
 
 COSTS = {
     "seconds": "seconds from the start of the run to its end",
@@ -52,6 +54,7 @@ class RunFacts:
         marginals, links: of the synthetic table, where there is no `quality`.
         quality: beside the real rows; None: not computed.
         scales: metric -> name of a reference -> value.
+        statement: quality.json: what is predicted of the table from released values; None where there is none.
         judged: evaluation.json: what the holders' noisy sums say of the table; None where they were not asked.
         notes: why something is missing, one sentence each.
         public: whether everything that reads private rows is left out.
@@ -72,6 +75,7 @@ class RunFacts:
     links: Links = ()
     quality: Quality | None = None
     scales: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    statement: Statement | None = None
     judged: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
     public: bool = False
@@ -80,7 +84,11 @@ class RunFacts:
 def run_page(facts: RunFacts, *, draw: bool = True) -> Page:
     """The whole page, not yet written."""
     page = Page(f"Synthetic table: {facts.source} by {facts.mechanism}", draw=draw)
-    page.add(f'<p class="lead">{escape(first_sentence(facts))}</p>', odds(facts), _warnings(facts))
+    page.add(
+        f'<p class="lead">{escape(first_sentence(facts))}</p>',
+        paragraph(odds(facts)) if facts.ledger["private"] else "",
+        _warnings(facts),
+    )
     shown = None if facts.public else facts.quality
     page.add(quality_cards(shown) if shown is not None else _public_cards(facts))
     page.add(*(paragraph(note, "soft") for note in facts.notes))
@@ -92,6 +100,8 @@ def run_page(facts: RunFacts, *, draw: bool = True) -> Page:
         if facts.links:
             page.section("Associations")
             page.figure(associations([column.name for column in facts.marginals], facts.links))
+    if facts.statement is not None:
+        statement_section(page, facts.statement)
     if facts.judged is not None:
         judged_section(page, facts.judged)
     if not facts.public:
@@ -122,6 +132,12 @@ def first_sentence(facts: RunFacts) -> str:
         text += f"it is not private ({'; '.join(ledger['not_private_because'])}): {guarantee} hold for nobody"
     if facts.judged is not None and (facts.public or facts.quality is None):
         return text + "; what its holders say of how good it is stands below."
+    if (
+        facts.statement is not None
+        and facts.statement.workload_error is not None
+        and (facts.public or facts.quality is None)
+    ):
+        return f"{text}; {facts.statement.sentence()}."
     if facts.public:
         return text + "; how good it is can be told only beside real rows, which this page leaves out."
     if facts.quality is None:
@@ -130,7 +146,7 @@ def first_sentence(facts: RunFacts) -> str:
 
 
 def odds(facts: RunFacts) -> str:
-    """The guarantee in plain words."""
+    """The guarantee in plain words; empty where nothing is private."""
     ledger = facts.ledger
     if not ledger["private"]:
         return ""
@@ -144,7 +160,7 @@ def odds(facts: RunFacts) -> str:
     if "epsilon_replace_one" in ledger:
         exchanged = unit_from_dict(ledger).exchanged
         text += f" Where {exchanged}, epsilon is {ledger['epsilon_replace_one']:.4g}."
-    return paragraph(text)
+    return text
 
 
 def _warnings(facts: RunFacts) -> str:
@@ -213,7 +229,7 @@ def _least_noise(ledger: Mapping[str, Any]) -> float | None:
     noisy = [
         rows * release["sigma"] / release["sensitivity"]
         for release in ledger["releases"]
-        if "sigma" in release and release["name"] not in ("sizes", "rows") and release["sensitivity"] > 0
+        if "sigma" in release and release["name"] not in ("sizes", "rows", "row-counts") and release["sensitivity"] > 0
     ]
     return min(noisy, default=None)
 

@@ -18,7 +18,9 @@ from fedsyn.inference import AnyModel, Evidence, read_model
 from fedsyn.report.html import read_facts
 
 # A simulation's scores beside the real rows, and the scale of its metrics. It is not for publication.
-QUALITY_FILE = "quality.json"
+COMPARISON_FILE = "comparison.json"
+# How good the table is predicted to be, from what was released: it may be published, and so may the text with it.
+QUALITY_FILE, README_FILE = "quality.json", "README.md"
 # What the holders' noisy sums say of the table. It was released and paid for: it may be published.
 JUDGED_FILE = "evaluation.json"
 # What a run leaves besides config.yaml. A new run in the same folder removes them before it starts, so that nothing of
@@ -35,13 +37,15 @@ RESULTS = (
     "measured.jsonl",
     "report.html",
     "error.json",
+    COMPARISON_FILE,
     QUALITY_FILE,
     JUDGED_FILE,
+    README_FILE,
 )
 
 
 # Of those, and of what `fedsyn report` adds, the files that are computed from a simulation's real rows without noise.
-_OF_REAL_ROWS = (QUALITY_FILE, "metrics.json", "metrics.csv", "metrics.tex", "measured.jsonl")
+_OF_REAL_ROWS = (COMPARISON_FILE, "metrics.json", "metrics.csv", "metrics.tex", "measured.jsonl")
 
 
 def not_for_publication(out: Path, published: Sequence[Path] = ()) -> list[Path]:
@@ -50,6 +54,9 @@ def not_for_publication(out: Path, published: Sequence[Path] = ()) -> list[Path]
     Figures that an earlier `fedsyn report` drew may show real rows: nothing in them says so.
     """
     files = [out / name for name in _OF_REAL_ROWS] + sorted((out / "figures").glob("*.*"))
+    old = out / QUALITY_FILE  # an older version wrote under this name what is comparison.json now
+    if old.is_file() and "private" in read_facts(old):
+        files.append(old)
     return [file for file in files if file.is_file() and file not in published]
 
 

@@ -21,8 +21,9 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.runs.directory import save_evidence, save_model, write_json
 from fedsyn.runs.judge import Judging, table_file, table_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
-from fedsyn.runs.report import DRAWN_ROWS, QUALITY_SEED, save_quality, write_run_page
+from fedsyn.runs.report import DRAWN_ROWS, QUALITY_SEED, save_quality, save_statement, write_run_page
 from fedsyn.runs.synthesis import write_synthetic
+from fedsyn.statement import stated
 
 _MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
 
@@ -39,7 +40,8 @@ def finish(
     """Samples the synthetic table, computes the metrics and writes the run directory. Returns the metrics.
 
     A simulation that measures anything (`evaluation.metrics` is not empty) also compares its table with the real rows,
-    for its page: quality.json. Without `full_page` it does not, and the page has no charts; `fedsyn report` adds both.
+    for its page: comparison.json. Without `full_page` it does not, and the page has no charts; `fedsyn report` adds
+    both.
     """
     prepared, model = prepared.closed, strategy.model
     assert model is not None
@@ -53,8 +55,10 @@ def finish(
     else:
         synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=keep, most=most)
     save_model(out / "model.npz", model)
-    if strategy.measured:
-        save_evidence(out / "measurements.npz", Evidence(strategy.measured, model.total))
+    evidence = Evidence(strategy.measured, model.total) if strategy.measured else None
+    if evidence is not None:
+        save_evidence(out / "measurements.npz", evidence)
+    save_statement(out, stated(model, evidence, strategy.glimpses(), strategy.workload))
     prepared.schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
     metrics: dict[str, float] = {}
     if evaluated:
@@ -71,7 +75,7 @@ def finish(
 
 
 def compare(config: RunConfig, prepared: Prepared, data: EvaluationInput, out: Path) -> None:
-    """Writes quality.json: the table beside the real rows, and the scale of each metric."""
+    """Writes comparison.json: the table beside the real rows, and the scale of each metric."""
     rng = np.random.default_rng(QUALITY_SEED)
     assert data.synthetic is not None
     found = quality(prepared.schema, data.train, data.synthetic, holdout=data.test, rng=rng)

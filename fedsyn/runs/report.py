@@ -22,13 +22,24 @@ from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import load_config
 from fedsyn.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.report.html import read_facts, read_rounds
+from fedsyn.report.readme import readme
 from fedsyn.report.run_page import RunFacts, alarms, run_page
 from fedsyn.report.tables import latex_table, number
-from fedsyn.runs.directory import JUDGED_FILE, QUALITY_FILE, load_evidence, load_model, synthetic_file, write_json
+from fedsyn.runs.directory import (
+    COMPARISON_FILE,
+    JUDGED_FILE,
+    QUALITY_FILE,
+    README_FILE,
+    load_evidence,
+    load_model,
+    synthetic_file,
+    write_json,
+)
 from fedsyn.runs.open_tables import encoded_by
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.published import published_config
 from fedsyn.schema import Schema
+from fedsyn.statement import Statement
 
 Codes = npt.NDArray[np.integer]
 Scales = Mapping[str, Mapping[str, float | None]]
@@ -41,16 +52,30 @@ _PRIVATE = "Read from the real rows, exactly: not for publication."
 
 
 def save_quality(out: Path, found: Quality, scales: Scales) -> None:
-    """quality.json: scores beside the real rows, and the scale of each metric. Not for publication, as it says."""
-    write_json(out / QUALITY_FILE, {"private": _PRIVATE, "quality": found.to_dict(), "scales": scales})
+    """comparison.json: scores beside the real rows, and the scale of each metric. Not for publication, as it says."""
+    write_json(out / COMPARISON_FILE, {"private": _PRIVATE, "quality": found.to_dict(), "scales": scales})
 
 
 def load_quality(out: Path) -> tuple[Quality, Scales] | None:
     """What `save_quality` wrote; None where there is nothing."""
+    file = out / COMPARISON_FILE
+    if not file.is_file():
+        return None
+    facts = read_facts(file)
+    return Quality.from_dict(facts["quality"]), facts["scales"]
+
+
+def save_statement(out: Path, statement: Statement) -> None:
+    """quality.json: what is predicted of the table from released values. It may be published, as it says."""
+    write_json(out / QUALITY_FILE, statement.to_dict())
+
+
+def load_statement(out: Path) -> Statement | None:
+    """What `save_statement` wrote; None where there is nothing, or what an older version wrote there of real rows."""
     if not (out / QUALITY_FILE).is_file():
         return None
     facts = read_facts(out / QUALITY_FILE)
-    return Quality.from_dict(facts["quality"]), facts["scales"]
+    return None if "private" in facts else Statement.from_dict(facts)
 
 
 def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = ()) -> list[Path]:
@@ -67,7 +92,7 @@ def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = 
     config = load_config(out / "config.yaml")
     note = ""
     read_facts(out / "ledger.json")  # a damaged one is said before anything is written
-    if real and config.runtime.engine != "deployment" and not (out / QUALITY_FILE).is_file():
+    if real and config.runtime.engine != "deployment" and not (out / COMPARISON_FILE).is_file():
         note = _measure(config, out)
     paths = write_run_page(out, config=config, public=not real, note=note, formats=formats)
     if not real:
@@ -132,10 +157,12 @@ def write_run_page(
         links=links,
         quality=None if found is None else found[0],
         scales={} if found is None else found[1],
+        statement=load_statement(out),
         judged=read_facts(out / JUDGED_FILE) if (out / JUDGED_FILE).is_file() else None,
         notes=notes,
         public=public,
     )
+    (out / README_FILE).write_text(readme(facts), encoding="utf-8")
     page = run_page(facts, draw=draw)
     return [page.write(out / "report.html"), *page.save_figures(out / "figures", tuple(formats))]
 

@@ -54,12 +54,12 @@ def above_floors(shares: Floats, floors: Floats, budget: float) -> Floats:
     """(m,) what is added to each floor so that the sums are proportional to `shares` wherever they exceed their floor.
 
     Args:
-        shares: (m,) positive.
+        shares: (m,) positive, or 0 of what needs nothing.
         floors: (m,) what each has already.
         budget: what there is to add.
     """
     free = np.ones(len(shares), bool)
-    while free.any():
+    while free.any() and shares[free].any():
         level = (budget + float(floors[free].sum())) / float(shares[free].sum())
         full = free & (shares * level < floors)
         if not full.any():
@@ -79,6 +79,8 @@ class Errors:
         noisy: precision (1/sigma^2) that each measured candidate has.
         ladder: candidate -> the groups of values in which it may be measured; None: all in cells.
         rows: n, of the table.
+        costs: (m,) squared L2 norm of what one row adds to each candidate's measurement in cells, its price in mu^2 for
+            1/sigma^2 = 1: less than 1 of residues (`fedsyn.counting.residues`); None: 1 of all.
         steps: where on its ladder each planned or measured candidate is that has fewer groups than values.
     """
 
@@ -87,6 +89,7 @@ class Errors:
     noisy: dict[int, float]
     ladder: Callable[[int], Ladder] | None = None
     rows: float = 0.0
+    costs: Floats | None = None
     steps: dict[int, int] = field(default_factory=dict)
 
     def carried(self, i: int) -> float:
@@ -94,6 +97,18 @@ class Errors:
         if self.ladder is None or i not in self.steps:
             return self.support(i)
         return min(float(self.ladder(i).carried[self.steps[i]]), self.support(i))
+
+    def cost(self, i: int) -> float:
+        """mu^2 for 1/sigma^2 = 1, as candidate i is measured."""
+        if self.costs is None:
+            return 1.0
+        step = None if self.ladder is None else self.steps.get(i)
+        return float(self.costs[i] if self.ladder is None or step is None else self.ladder(i).costs[step])
+
+    @property
+    def paid(self) -> float:
+        """mu^2 of all measurements so far, had each been made as it would be now."""
+        return sum(known * self.cost(i) for i, known in self.noisy.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,11 +171,15 @@ class Planner:
         return self._per_candidate(gain)
 
     def share(self, i: int, errors: Errors) -> float:
-        """What candidate i gets of a budget, before division by the sum: least noise in all (PrivSyn's exponent)."""
-        return float(self._share_of(i, np.array(errors.carried(i))))
+        """What candidate i gets of a budget, before division by the sum: least noise in all (PrivSyn's exponent).
 
-    def _share_of(self, i: int, carried: Floats) -> Floats:
-        noise = float(self.asked[i]) * SURVIVING * sqrt(2.0 / pi) * carried
+        At a cost of c, a budget buys 1/c of the precision, and noise is left in a share c of the dimensions: together
+        a residue has c times the noise of counts that were paid as much.
+        """
+        return float(self._share_of(i, np.array(errors.carried(i) * errors.cost(i))))
+
+    def _share_of(self, i: int, noisy: Floats) -> Floats:
+        noise = float(self.asked[i]) * SURVIVING * sqrt(2.0 / pi) * noisy
         return np.asarray(noise ** (2.0 / 3.0))
 
     def offer(
@@ -173,16 +192,17 @@ class Planner:
             gain: what it would take away without noise.
             distance: L1 norm of what the model misses there, in records.
             total: shares of all that is measured beside it.
-            budget: 1/sigma^2 that they share.
+            budget: mu^2 that they share.
             errors: before the round.
         """
         cells = errors.support(i)
         if errors.ladder is None:
-            return gain - ((total + float(self._share_of(i, np.array(cells)))) ** 1.5 - total**1.5) / sqrt(budget), None
+            share = float(self._share_of(i, np.array(cells * errors.cost(i))))
+            return gain - ((total + share) ** 1.5 - total**1.5) / sqrt(budget), None
         ladder = errors.ladder(i)
-        shares = self._share_of(i, np.minimum(ladder.carried, cells))
+        shares = self._share_of(i, np.minimum(ladder.carried, cells) * ladder.costs)
         added = ((total + shares) ** 1.5 - total**1.5) / sqrt(budget)
-        variance = (total + float(shares[-1])) / (budget * float(shares[-1]))
+        variance = float(ladder.costs[-1]) * (total + float(shares[-1])) / (budget * float(shares[-1]))
         net = gain * (1.0 - ladder.missed(distance, errors.rows, cells, variance)) - added
         step = int(np.argmax(net))
         return float(net[step]), step if step + 1 < len(net) else None
@@ -211,7 +231,7 @@ class Planner:
             errors: before the round.
             eligible: candidates that are in no measured clique and that the model could take.
             fits: whether the model takes one more beside those chosen before; asked once for each that is best.
-            budget: 1/sigma^2 that all measurements of the run share, spent or not.
+            budget: mu^2 that all measurements of the run share, spent or not.
             cells: (m,) what room each candidate takes, where that is scarce: the first is then the one that gains most
                 for its room, as in a knapsack. None: the one that gains most.
         """
@@ -247,10 +267,10 @@ class Planner:
         return Plan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps)
 
     def precisions(self, errors: Errors, chosen: Sequence[int], left: float) -> dict[int, float]:
-        """1/sigma^2 for each new clique and each measured one, one-way marginals too: all that is left."""
+        """mu^2 for each new clique and each measured one, one-way marginals too: all that is left."""
         every = [*chosen, *(i for i in errors.noisy if i not in set(chosen))]
         shares = np.array([self.share(i, errors) for i in every])
-        floors = np.array([errors.noisy.get(i, 0.0) for i in every])
+        floors = np.array([errors.noisy.get(i, 0.0) * errors.cost(i) for i in every])
         added = above_floors(shares, floors, left)
         return {i: float(more) for i, more in zip(every, added, strict=True) if more > 0}
 

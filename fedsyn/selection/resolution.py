@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.counting.groups import sums_of_groups
+from fedsyn.counting.residues import cost
 from fedsyn.domain import Clique, Domain
 from fedsyn.selection.groups import equal_groups
 from fedsyn.selection.views import effective_cells
@@ -57,11 +58,13 @@ class Ladder:
         counts: (k, attributes) groups of each attribute.
         carried: (k,) cells that carry noise.
         unseen: (k,) share of the L1 norm of a dependence that is left unseen.
+        costs: (k,) squared L2 norm of what one row adds to what is measured: 1 of counts, less of residues.
     """
 
     counts: npt.NDArray[np.int64]
     carried: Floats
     unseen: Floats
+    costs: Floats
 
     def missed(self, distance: float, rows: float, cells: float, variance: float) -> Floats:
         """(k,) share of the L1 error that each leaves, of what leaving the clique out would: 1 of none, 0 of all cells.
@@ -97,10 +100,11 @@ class Resolutions:
     Args:
         domain: of the table.
         mass: each attribute's one-way distribution, from released values.
+        beyond: whether residues are measured (`fedsyn.counting.residues`); else counts.
     """
 
-    def __init__(self, domain: Domain, mass: Mapping[str, npt.NDArray[np.floating]]) -> None:
-        self.domain = domain
+    def __init__(self, domain: Domain, mass: Mapping[str, npt.NDArray[np.floating]], *, beyond: bool = False) -> None:
+        self.domain, self.beyond = domain, beyond
         self._mass = {name: _distribution(mass[name]) for name in domain}
         self._rungs: dict[str, list[Rung]] = {}
         self._ladders: dict[Clique, Ladder] = {}
@@ -134,7 +138,8 @@ class Resolutions:
                     break
                 at[max(open_, key=lambda a: _steepness(every[a][at[a]], every[a][at[a] + 1]))] += 1
             counts, carried_, unseen = zip(*steps, strict=True)
-            self._ladders[clique] = Ladder(np.array(counts), np.array(carried_), np.array(unseen))
+            costs = [cost(own) if self.beyond else 1.0 for own in counts]
+            self._ladders[clique] = Ladder(np.array(counts), np.array(carried_), np.array(unseen), np.array(costs))
         return self._ladders[clique]
 
     def groups(self, clique: Clique, step: int) -> tuple[Groups, ...]:

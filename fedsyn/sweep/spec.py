@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedsyn import yamlio
-from fedsyn.config import RunConfig, explain
+from fedsyn.config import DEFAULT_CLIQUES, DEFAULT_MECHANISM, RunConfig, explain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.loading import anchor_files, assign, names_file, parse_config, require_files
 from fedsyn.settings import Node
@@ -213,7 +213,19 @@ def _cells(node: SweepNode, base: dict[str, Any], folder: Path, file: Path) -> t
         lines += [f"and {more} other problems"] if more else []
         told = f": {lines[0]}" if len(lines) == 1 else "".join(f"\n  {line}" for line in lines)
         raise ConfigError(f"{file}: {bad} of {bad + len(cells)} cells cannot run; nothing was started{told}")
+    _require_one_workload(cells, file)
     return tuple(cells)
+
+
+def _require_one_workload(cells: Sequence[Cell], file: Path) -> None:
+    """Cells differ in their workload where the sweep says so, not because mechanisms differ in their default."""
+    if len({cell.config.workload for cell in cells}) > 1 and not any(
+        key.partition(".")[0] == "workload" for cell in cells for key in cell.axes
+    ):
+        raise ConfigError(
+            f"{file}: names no workload, by default {DEFAULT_MECHANISM} has {DEFAULT_CLIQUES:,} cliques and the others "
+            "fewer, and errors on different workloads do not compare: write 'workload.size: 64', say, under 'set'"
+        )
 
 
 def _cell(combination: Combination, seed: int | None, base: dict[str, Any], folder: Path) -> Cell:

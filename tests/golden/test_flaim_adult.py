@@ -51,6 +51,7 @@ def test_augflaim_on_clustered_clients(tmp_path: Path) -> None:
     assert nll <= 22.5
 
 
+@pytest.mark.slow
 def test_augflaim_learns_more_than_one_way_marginals(tmp_path: Path) -> None:
     """A model without room for any pair measures the same one-way marginals and selects nothing."""
     error, nll = mean_of_seeds(tmp_path / "augflaim", "federation.partition=iid")

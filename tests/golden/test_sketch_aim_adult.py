@@ -45,6 +45,7 @@ def test_as_good_as_central_aim_with_the_better_penalty(tmp_path: Path) -> None:
     assert error <= 0.160 and nll <= 19.3
 
 
+@pytest.mark.slow
 def test_a_choice_is_worth_its_budget(tmp_path: Path) -> None:
     """Without room for any pair the mechanism measures one-way marginals only."""
     error, _ = mean_of_seeds(tmp_path / "ours")

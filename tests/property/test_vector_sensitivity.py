@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsyn.counting.residues import cost
 from fedsyn.domain import Domain
 from fedsyn.plugins.clients.sketch_aim import SketchAimClient, SketchAimContract, Sketches, Weighed
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, MeasureAll
+from fedsyn.plugins.clients.sketch_aim_rounds import Residues
 from fedsyn.selection.groups import grouping_keys
 from fedsyn.testing.harness import config_of
 from fedsyn.testing.schemas import awkward_names, awkward_table
@@ -38,7 +40,12 @@ def vector(contract: SketchAimContract, request: Any, arrays: list[np.ndarray], 
     client = object.__new__(SketchAimClient)
     client.contract, client.domain, client.codes = contract, contract.domain, codes
     call: Any = SimpleNamespace(request=request, arrays=arrays)
-    answers: dict[type, Any] = {Sketches: client.sketch, Weighed: client.measure, MeasureAll: client.measure_all}
+    answers: dict[type, Any] = {
+        Sketches: client.sketch,
+        Weighed: client.measure,
+        Residues: client.measure_residues,
+        MeasureAll: client.measure_all,
+    }
     part = answers[type(request)](call)
     out = np.zeros(part.layout.length, np.int64)
     out[part.cells] = part.values
@@ -111,6 +118,10 @@ def test_weighed_marginals_move_as_far_as_their_layout_says(name: str, data: st.
         arrays = [np.concatenate([groups_of(data, domain[a], g) for a, g in pairs])]
     layout = check(contract, Weighed(cliques=chosen, weights=weights, shapes=shapes), arrays, data)
     assert layout.sensitivity == pytest.approx(math.sqrt(sum(c * c for c in weights)))
+    layout = check(contract, Residues(cliques=chosen, weights=weights, shapes=shapes), arrays, data)
+    made = shapes or [domain.shape_of(cliques[i]) for i in chosen]
+    squared = [(c * math.prod(own)) ** 2 * cost(own) for c, own in zip(weights, made, strict=True)]
+    assert layout.sensitivity == pytest.approx(math.sqrt(sum(squared)))
 
 
 @pytest.mark.parametrize("name", awkward_names())

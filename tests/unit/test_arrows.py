@@ -31,7 +31,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.store",),
     ("fedsyn.parties",),
     ("fedsyn.aggregation", "fedsyn.flower"),
-    ("fedsyn.wire", "fedsyn.fhe"),
+    ("fedsyn.wire", "fedsyn.fhe", "fedsyn.statement"),
     ("fedsyn.selection", "fedsyn.evaluation", "fedsyn.finding", "fedsyn.judging"),
     ("fedsyn.inference",),
     ("fedsyn.counting", "fedsyn.privacy"),

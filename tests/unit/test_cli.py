@@ -212,6 +212,8 @@ RUN_FILES = {
     "metrics.json",
     "measurements.npz",
     "model.npz",
+    "README.md",
+    "comparison.json",
     "quality.json",
     "report.html",
     "rounds.jsonl",

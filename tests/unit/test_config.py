@@ -166,6 +166,23 @@ def test_there_are_shipped_configurations() -> None:
     assert {"demo.yaml", "adult.yaml", "flwr.yaml"} <= {file.name for file in SHIPPED}
 
 
+@pytest.mark.parametrize(
+    ("name", "workload", "size"),
+    [
+        ("sketch_aim", {}, 1000),
+        ("sketch_aim", {"degree": 2}, 1000),
+        ("sketch_aim", {"size": 64}, 64),
+        ("sketch_aim", {"size": None}, None),
+        ("sketch_aim", {"cliques": [["a", "b"]]}, 64),  # its cliques are what counts
+        ("aim", {}, 64),
+    ],
+)
+def test_a_workload_that_nobody_sized(name: str, workload: dict[str, Any], size: int | None) -> None:
+    config = parse_config({"mechanism": name, "data": "adult", "epsilon": 1, "delta": 1e-6, "workload": workload})
+    assert config.workload.size == size
+    assert RunConfig(**config.to_dict()) == config
+
+
 def test_an_empty_node_means_the_defaults() -> None:
     assert parse_config(document() | {"federation": None}) == parse_config(document())
 

@@ -243,7 +243,7 @@ def test_polynomial_scores_are_exact_but_for_doubles(deep: Key, rows: int) -> No
         check_scores(deep, held, terms, rounded=0.5 * int(terms.weights.max()) + 0.5, flood=0.0)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_polynomial_scores_are_within_their_flood(deep: Key) -> None:
     held = Held.of(SMALL, deep, 300)
     terms = held.terms(L1Polynomial.name, held.layout.cliques, sigma=5.0)

@@ -290,7 +290,7 @@ def test_the_worst_flood_leaves_the_message(name: str, extreme: int) -> None:
     assert keyed.noise(answer) >= keyed.ring.parameters.flood_bits - 0.01
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_sums_by_rotations_and_selectors_have_the_noise_that_was_derived() -> None:
     """FHAIM's Protocols 1 and 4, with the chunks of rows that the parameters are for added up."""
     keyed = Keyed.of(SETS["naive"])

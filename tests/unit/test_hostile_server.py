@@ -404,13 +404,13 @@ def a_group_in_the_next_sketch(hospital: Hospital, task: Task) -> Task:
 
 @attack("measure/masked", "parameter 'weights'")
 def a_weight_beyond_the_finest(hospital: Hospital, task: Task) -> Task:
-    return changed(task, params={"weights": [10**6 for _ in envelope(task)["params"]["weights"]]})
+    return changed(task, params={"weights": [2**31 + 1 for _ in envelope(task)["params"]["weights"]]})
 
 
 @attack("measure/masked", "smaller sensitivity")
 def heavier_than_accounted_for(hospital: Hospital, task: Task) -> Task:
-    """Sixteen times the counts under the same noise: the sum's description still speaks of the lighter vector."""
-    weights = [16 for _ in envelope(task)["params"]["weights"]]
+    """Sixteen times the residues under the same noise: the sum's description still speaks of the lighter vector."""
+    weights = [16 * weight for weight in envelope(task)["params"]["weights"]]
     lighter = {"sensitivity": 0.5, "sigma": 1e3 * envelope(task)["sum"]["sigma"]}  # within the plan, as it is told
     return changed(task, params={"weights": weights}, sum=lighter)
 

@@ -15,6 +15,7 @@ from scipy.optimize import minimize
 
 from fedsyn.counting.groups import counts_in_groups, group_of_cells
 from fedsyn.counting.marginals import count
+from fedsyn.counting.residues import cost
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import EstimateConfig, Hierarchy, Measurement, Model, estimate
@@ -26,6 +27,7 @@ from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.inference.solvers import Problem
 from fedsyn.inference.triangulation import axes_of
 from fedsyn.plugins.clients.sketch_aim import SketchAimClient, Weighed
+from fedsyn.plugins.clients.sketch_aim_rounds import Residues
 from fedsyn.plugins.strategies.aim import Aim
 from fedsyn.plugins.strategies.sketch_aim import SketchAim
 from fedsyn.privacy import PrivacyBudget
@@ -303,7 +305,7 @@ def test_a_hierarchys_blocks_are_groups(size: int, ordered: int) -> None:
 
 
 def test_a_planned_group_is_asked_for_counted_and_opened_as_such() -> None:
-    config = config_of("sketch_aim", 1)
+    config = config_of("sketch_aim", 1, {"ablation": {"residues": False}})
     strategy = SketchAim(config, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
     strategy.clients = {0: Participant(0, 1, float(len(CODES)))}
     strategy.estimate([Measurement((name,), count(CODES, DOMAIN, [(name,)])[0] * 1.0, 1e-3) for name in DOMAIN])
@@ -319,6 +321,27 @@ def test_a_planned_group_is_asked_for_counted_and_opened_as_such() -> None:
     for found, weight in ((one, 8), (pair, 16)):
         exact = count(CODES, DOMAIN, [found.clique])[0]
         assert np.array_equal(found.values.ravel(), found.of_cells(exact)) and found.sigma == sigma / weight
+    assert one.groups is None and pair.groups is not None
+    cells, _, none = strategy.asked({single: 1.0})
+    assert none is None and cells.shapes == []
+
+
+def test_a_planned_residue_is_asked_for_counted_and_opened_as_such() -> None:
+    strategy = SketchAim(config_of("sketch_aim", 1), DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
+    strategy.clients = {0: Participant(0, 1, float(len(CODES)))}
+    strategy.estimate([Measurement((name,), count(CODES, DOMAIN, [(name,)])[0] * 1.0, 1e-3) for name in DOMAIN])
+    strategy.measured_in[PAIR] = 1
+    single = next(i for i, q in enumerate(CANDIDATES) if len(q) == 1)
+    request, sigma, coarse = strategy.asked({single: 1.0, PAIR: 4.0})
+    assert isinstance(request, Residues) and coarse is not None
+    contribution = CLIENT.measure_residues(asked(CLIENT, request, [coarse.pack()]))
+    assert (contribution.layout.sensitivity / sigma) ** 2 == pytest.approx(5.0, rel=1e-12)
+    one, pair = strategy.opened_weighed(Summed([contribution.dense() * 1.0], (sigma,), (0,)), request, coarse)
+    for found, budget in ((one, 1.0), (pair, 4.0)):
+        exact = count(CODES, DOMAIN, [found.clique])[0]
+        assert found.values.ravel() == pytest.approx(found.of_cells(exact))
+        assert cost(found.values.shape) / found.sigma**2 == pytest.approx(budget, rel=0.06)
+    assert (one.beyond, one.groups, pair.beyond, pair.groups is None) == (False, None, True, False)
     cells, _, none = strategy.asked({single: 1.0})
     assert none is None and cells.shapes == []
 
@@ -330,9 +353,10 @@ def test_a_hierarchy_divides_the_budget_of_its_attribute() -> None:
     ones = {q: i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 1}
     request, sigma, coarse = strategy.asked({ones["age",]: 3.0, ones["sex",]: 1.0})
     assert coarse is not None and coarse.shapes == ((20,), (10,), (5,), (3,), (2,), (2,))
-    precisions = np.square(request.weights) / sigma**2
+    lengths = np.array([20, 10, 5, 3, 2, 2])
+    precisions = np.square(request.weights) * lengths * (lengths - 1) / sigma**2
     assert precisions.sum() == pytest.approx(4.0, rel=1e-12)
-    assert precisions / precisions[1] == pytest.approx([4, 1, 1, 1, 1, 8 / 3], rel=0.25)
+    assert precisions / precisions[1] == pytest.approx([4, 1, 1, 1, 1, 8 / 3], rel=0.1)
 
 
 @pytest.mark.parametrize("one_way", ["flat", "hierarchical"])

@@ -183,7 +183,7 @@ def test_an_interval_says_what_it_is() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("classes", [1, 2, 5])
+@pytest.mark.parametrize("classes", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_trees_that_travel_predict_as_those_that_were_trained(classes: int) -> None:
     from sklearn.ensemble import HistGradientBoostingClassifier
 

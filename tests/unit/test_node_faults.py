@@ -265,20 +265,23 @@ def _many(tmp_path: Path) -> Iterator[Callable[[], Path]]:
     yield lambda: new_node(tmp_path / str(next(made)))
 
 
-_SLOW = [pytest.param(when, marks=pytest.mark.slow) for when in ("before", "after", "power after")]
+_WHEN = ("before", "after", "power before", "power after")
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("when", ["power before", *_SLOW])
-def test_killed_at_every_call(tmp_path: Path, calls: int, when: str) -> None:
+@pytest.mark.parametrize(
+    ("when", "calls_apart"), [("power before", 3), *(pytest.param(when, 1, marks=pytest.mark.slow) for when in _WHEN)]
+)
+def test_killed_at_every_call(tmp_path: Path, calls: int, when: str, calls_apart: int) -> None:
     died = 0
+    places = range(0, calls + 1, calls_apart)
     with _many(tmp_path) as node:
-        for at in range(calls + 1):
+        for at in places:
             folder = node()
             told, _ = run_out(folder, (at, when, 0))
             check(folder, told)
             died += lines_of(folder).spent == EXPECTED
-    assert died == calls + 1
+    assert died == len(places)
 
 
 @pytest.mark.slow

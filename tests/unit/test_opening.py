@@ -207,9 +207,9 @@ def test_a_page_that_is_written_later_measures_by_what_was_found(tmp_path: Path)
     Schema.loads(SCHEMA).save(tmp_path / "open.yaml")
     data = {"source": str(tmp_path / "rows.csv"), "schema": str(tmp_path / "open.yaml")}
     run(config("sketch_aim", data=data), tmp_path / "out")
-    (tmp_path / "out" / "quality.json").unlink()
+    (tmp_path / "out" / "comparison.json").unlink()
     write_full_report(tmp_path / "out")
-    quality = json.loads((tmp_path / "out" / "quality.json").read_text(encoding="utf-8"))["quality"]
+    quality = json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))["quality"]
     scores = {column["name"]: column["score"] for column in quality["columns"]}
     assert scores["cost"] > 0.5 and scores["ward"] > 0.5, scores
 
@@ -455,6 +455,8 @@ def test_what_the_schema_does_not_call_for_is_refused() -> None:
         "join",
         "sizes",
         "rows",
+        "row-counts",
+        "cap",
         "find-ranges",
         "find-bins",
         "find-categories",

@@ -132,6 +132,26 @@ def test_a_cluster_that_is_not_there() -> None:
             _knock(address, "runtime.ray")
 
 
+@pytest.mark.parametrize("slow", [2, 3])
+def test_a_ray_that_starts_too_slowly_is_started_again(slow: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own limit cannot be reached at will on a machine that has the time: here `init` says what it says then."""
+    ray, tries = pytest.importorskip("ray"), []
+
+    def init(**options: Any) -> None:
+        tries.append(options["address"])
+        if len(tries) <= slow:
+            raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    if slow < 3:
+        assert Cluster(None, "runtime.ray").started
+    else:
+        with pytest.raises(ConfigError, match=r"runtime\.ray: cannot start Ray: .*: after 3 tries, The current node"):
+            Cluster(None, "runtime.ray")
+    assert tries == ["local"] * 3
+
+
 # A cluster of this machine -------------------------------------------------------------------------------------------
 
 

@@ -29,10 +29,10 @@ from fedsyn.report.quality_page import evaluation_page
 from fedsyn.report.run_page import RunFacts, alarms, first_sentence
 from fedsyn.report.sweep_charts import Point, against
 from fedsyn.report.tables import latex_table, number, plus_minus
-from fedsyn.runs.directory import QUALITY_FILE, load_metrics
+from fedsyn.runs.directory import COMPARISON_FILE, QUALITY_FILE, load_metrics, not_for_publication
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import encoded_table, public_schema
-from fedsyn.runs.report import load_quality, write_run_page
+from fedsyn.runs.report import load_quality, load_statement, write_run_page
 from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.sweep import load_results, load_sweep, run_sweep
 from fedsyn.sweep.comparison import Layout, best, is_geometric, main_axis
@@ -169,12 +169,12 @@ def test_the_page_for_publication_reads_nothing_private(copy: Path) -> None:
     """It is the same, to the last byte, whatever the real rows and all that was measured against them were."""
     page_file = report_folder(copy, real=False)[0]
     page, whole = read(page_file), page_file.read_text(encoding="utf-8")
-    assert WARNING not in page and "For publication." in page and "which this page leaves out" in page
+    assert WARNING not in page and "For publication." in page and "workload error of at least" in page
     for private in ("real halves", "Membership attack", ">Metrics</h2>", ">Costs</h2>", "kB up", "workload_error</th>"):
         assert private not in page
     assert '"real"' not in whole and '"bytes_up"' not in whole
     assert ">Privacy</h2>" in page and ">Model</h2>" in page and ">Values of the columns</h2>" in page
-    for name in (QUALITY_FILE, "metrics.json", "measured.jsonl"):
+    for name in (COMPARISON_FILE, "metrics.json", "measured.jsonl"):
         facts = copy / name
         facts.write_text(facts.read_text(encoding="utf-8").replace("0.", "0.9"), encoding="utf-8")
     assert report_folder(copy, real=False)[0].read_text(encoding="utf-8") == whole
@@ -223,9 +223,18 @@ def test_what_must_not_leave_with_the_page_is_listed(copy: Path) -> None:
     )
     last = done.stdout.strip().splitlines()[-1]
     assert last == (
-        "not for publication: quality.json, metrics.json, metrics.csv, metrics.tex, measured.jsonl, "
+        "not for publication: comparison.json, metrics.json, metrics.csv, metrics.tex, measured.jsonl, "
         "figures/age.svg (of real rows)"
     )
+
+
+def test_what_an_older_version_called_quality_stays_private(copy: Path) -> None:
+    """There `quality.json` held scores beside the real rows: it is no statement, and is listed."""
+    (copy / QUALITY_FILE).write_text((copy / COMPARISON_FILE).read_text(encoding="utf-8"), encoding="utf-8")
+    assert load_statement(copy) is None and read_release(copy).statement is None
+    assert copy / QUALITY_FILE in not_for_publication(copy)
+    page = read(report_folder(copy, real=False)[0])
+    assert "How good it is, from what was released" not in page
 
 
 def test_report_writes_exact_tables(copy: Path) -> None:
@@ -279,20 +288,20 @@ def test_importing_pages_costs_no_chart(made: Path) -> None:
 
 def test_report_without_the_real_rows_says_so(copy: Path, tmp_path: Path) -> None:
     """Of a run that has measured nothing, whose table has been moved away since."""
-    (copy / QUALITY_FILE).unlink()
+    (copy / COMPARISON_FILE).unlink()
     data = {"source": str(tmp_path / "gone.csv"), "schema": str(copy / "schema.yaml")}
     partition = {"clients": 4, "partition": "iid"}
     RunConfig(**{**CONFIG, "data": data, "federation": partition}).save(copy / "config.yaml")
     page = read(report_folder(copy)[0])
     assert "real rows are not at hand" in page and ">Values of the columns</h2>" in page
-    assert "how good it is was not measured" in page
+    assert "workload error of at least" in page
 
 
 def test_a_run_without_evaluation_compares_with_no_row(tmp_path: Path) -> None:
     run(RunConfig(**CONFIG, evaluation=[]), tmp_path)
-    assert not (tmp_path / QUALITY_FILE).exists()
+    assert not (tmp_path / COMPARISON_FILE).exists()
     page = read(tmp_path / "report.html")
-    assert "how good it is was not measured" in page and ">Values of the columns</h2>" in page
+    assert "workload error of at least" in page and ">Values of the columns</h2>" in page
     assert "bytes and times as they were measured" in page and "compares with the real rows" not in page
 
 
@@ -388,7 +397,7 @@ def test_report_of_a_sweep_has_settings_spread_and_plot(swept: Path) -> None:
     # Every cell's own page is linked and there; it has no charts, which `fedsyn report` of the cell adds.
     cells = re.findall(r'href="(cells/[^"]+)"', page)
     assert len(set(cells)) == 12 and all((swept / cell).is_file() for cell in cells)
-    assert (swept / cells[0]).stat().st_size < 50_000 and not (swept / cells[0]).with_name(QUALITY_FILE).exists()
+    assert (swept / cells[0]).stat().st_size < 50_000 and not (swept / cells[0]).with_name(COMPARISON_FILE).exists()
     # The best mechanism at each epsilon stands in bold, in the page and in LaTeX.
     assert page.count('<td class="n best">') == 3 == paths[3].read_text(encoding="utf-8").count(r"\textbf")
 

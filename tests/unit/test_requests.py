@@ -56,7 +56,10 @@ SETTINGS = {
     "sizes": ("private", None),
     "rows": ("client", None),
     "measure-all": ("public", 2),
+    "measure-counts": ("counts", None),
     "judge": ("judge", None),
+    "row-counts": ("auto", None),
+    "cap": ("auto", None),
 }
 
 
@@ -71,11 +74,16 @@ def recorded_with(name: str, client_sizes: str, participations: int | None) -> O
     nodes: dict[str, Any] = {"privacy": {"client_sizes": client_sizes, "epsilon": 5.0}}
     if client_sizes == "client":
         nodes = {"privacy": {"epsilon": 5.0, "client_sizes": "private", "unit": "client", "rows_per_client": 4}}
+    if client_sizes == "auto":
+        auto = {"unit": "client", "client_sizes": "private", "rows_per_client": "auto", "largest_cap": 8}
+        nodes = {"privacy": {"epsilon": 50.0, **auto}}
     if client_sizes == "judge":
         nodes = {"privacy": {"epsilon": 5.0}, "evaluation": {"federated": True}}
     nodes |= {} if participations is None else {"federation": {"participations": participations}}
     # FHAIM's own score needs public sizes.
     options = {"score": "l1"} if (name, client_sizes) == ("fhaim", "private") else OPTIONS.get(name)
+    if client_sizes == "counts":
+        nodes, options = {"privacy": {"epsilon": 5.0}}, {"rounds": 2, "ablation": {"residues": False}}
     return finished(execute(config_of(name, len(federation.parts), options, **nodes), federation))
 
 
@@ -115,7 +123,7 @@ REQUESTS = [  # what every client answers in the same way is damaged once
     (name, request)
     for name in registry.MECHANISMS
     for request in client_class(name).requests
-    if request != "judge" or name == "sketch_aim"
+    if request not in ("judge", "row-counts", "cap") or name == "sketch_aim"
 ]
 every_request = pytest.mark.parametrize(("name", "request_"), REQUESTS)
 

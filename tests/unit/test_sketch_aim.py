@@ -20,12 +20,14 @@ from fedsyn.plugins.clients.sketch_aim import (
     SketchAimClient,
     Sketches,
     Weighed,
+    shows_nothing,
     sketched_sizes,
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
-from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision
+from fedsyn.plugins.strategies.sketch_aim import SketchAim, precision
 from fedsyn.plugins.strategies.sketch_aim_coarse import weighed
+from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
@@ -43,7 +45,7 @@ CODES = TABLE.encode()
 D = len(DOMAIN)
 MU = PrivacyBudget(1.0, 1e-5).mu
 KINDS = ["interactions", "groups", "count", "signs"]
-ABLATION = ("room", "sketch", "weights", "even")
+ABLATION = ("always", "room", "sketch", "weights", "even")
 
 
 def config(clients: int = 3, nodes: Any = None, **options: Any) -> Any:
@@ -363,7 +365,9 @@ def test_the_errors_of_a_round_are_those_of_the_definition(kind: str, weights: t
     for i, q in enumerate(cliques):
         if len(q) == 1:
             cells = effective_cells(held.model.project(q) / held.model.total)
-            assert errors.parts[i] == pytest.approx(2 / pi * cells**2 * 9.0)
+            # The total is known: of g counts with noise, g - 1 are free.
+            free = 1 - 1 / DOMAIN.size(q)
+            assert errors.parts[i] == pytest.approx(2 / pi * cells**2 * 9.0 * free)
             assert errors.noisy[i] == pytest.approx(1 / 9)
         elif q not in found:
             assert errors.parts[i] == 0.0
@@ -375,13 +379,32 @@ def test_the_errors_of_a_round_are_those_of_the_definition(kind: str, weights: t
 
 def test_independent_rows_leave_the_one_way_model_and_the_run_says_so() -> None:
     """Few rows, little budget: nothing promises more than its noise, and all of it goes to one-way marginals."""
-    outcome = finished(run(nodes={"privacy": {"epsilon": 0.05, "delta": 1e-5}}))
+    outcome = finished(run(nodes={"privacy": {"epsilon": 0.02, "delta": 1e-5}}, always=True))
     strategy = outcome.strategy
     assert strategy.capacity.cliques == ()
     assert any("one-way marginals alone" in note for record in strategy.records for note in record.notes)
     measured = [r for r in strategy.records if r.selected]
     assert measured and all("×" not in name for r in measured for name in r.selected)
-    assert strategy.ledger.spent == pytest.approx(PrivacyBudget(0.05, 1e-5).mu ** 2, rel=1e-8)
+    assert strategy.ledger.spent == pytest.approx(PrivacyBudget(0.02, 1e-5).mu ** 2, rel=1e-8)
+
+
+@pytest.mark.parametrize("drowned", [True, False])
+def test_where_no_association_could_show_one_look_has_everything(drowned: bool) -> None:
+    """As if the workload asked for nothing else: the same request, the same noise, the same table."""
+    mu2, pairs = PrivacyBudget(0.05, 1e-5).mu ** 2, sum(len(q) == 2 for q in server().strategy.candidates.cliques)
+    bound = sqrt(sqrt(2.0) * pairs / (0.1 * mu2))
+    assert shows_nothing(0.1 * mu2, pairs, 0.999 * bound) and not shows_nothing(0.1 * mu2, pairs, 1.001 * bound)
+    assert len(CODES) < bound
+    budget = {"privacy": {"epsilon": 0.05 if drowned else 1.0, "delta": 1e-5}}
+    outcome = finished(run(nodes=budget))
+    said = [note for record in outcome.strategy.records for note in record.notes if "perfect association" in note]
+    names = [release.name for release in outcome.strategy.ledger.releases]
+    assert (len(said), names == ["one-way"], "sketch" in names) == (drowned, drowned, not drowned)
+    if drowned:
+        alone = finished(run(nodes=budget | {"workload": {"degree": 1, "size": None, "seed": 0}}))
+        mine, other = outcome.strategy.model.to_arrays(), alone.strategy.model.to_arrays()
+        assert all(np.array_equal(mine[key], other[key]) for key in mine)
+        assert outcome.strategy.ledger.spent == pytest.approx(mu2, rel=1e-8)
 
 
 def test_nothing_is_measured_that_the_model_has_no_room_for() -> None:

@@ -46,14 +46,13 @@ def every_row(domain: Domain = DOMAIN) -> np.ndarray:
 
 
 def test_a_value_that_nobody_showed_has_the_share_of_the_next_record() -> None:
-    """k = 4 and noise whose variance is three times that of sampling: as many records as a quarter."""
-    domain, n = Domain(("a", "b"), (4, 1)), 160.0
-    sigma = (3.0 * n * 3.0 / 16.0) ** 0.5
+    """Whatever the noise: n records did not show it, and what noise hides is the fit's matter."""
+    domain, n, sigma = Domain(("a", "b"), (4, 1)), 160.0, 9.5
     measurement = Measurement(("a",), np.array([100.0, 60.0, 0.0, 0.0]), sigma)
     alpha = pseudo_records([Sight(np.full(4, 0.25), measurement.values, sigma)], n) - 1.0
     shares = least_shares(domain, [measurement, Measurement(("b",), np.array([n]), 1.0)], n)
     assert alpha > 0.1
-    assert shares == {"a": pytest.approx(alpha / 4 / (n / 4 + alpha))}
+    assert shares == {"a": pytest.approx(alpha / 4 / (n + alpha))}
 
 
 def test_alpha_is_that_of_the_dirichlet_that_shares_were_drawn_from() -> None:
@@ -110,7 +109,7 @@ def test_no_row_is_near_zero() -> None:
     model, shares = fits()
     result = smoothed(model, shares)
     assert model.log_likelihood(every_row()).min() < -40.0
-    assert result.log_likelihood(every_row()).min() > -16.0
+    assert result.log_likelihood(every_row()).min() > -17.0
     before, after = model.project(("c",)) / TOTAL, result.project(("c",)) / TOTAL
     assert before[1] < shares["c"] < before[0]
     assert after[1] == pytest.approx(shares["c"] / (shares["c"] + before[0]))
@@ -162,7 +161,10 @@ def test_every_mechanism_that_fits_has_the_switch(mechanism: str, default: bool)
     found: dict[bool | None, Model] = {}
     for asked in (False, True, None):
         nodes = {"inference": {} if asked is None else {"smoothing": asked}, "privacy": {"epsilon": 0.1, "delta": 1e-5}}
-        options = {} if mechanism == "fed_mst" else {"rounds": 1}
+        nodes["runtime"] = {"seed": 1}
+        options: dict[str, object] = {} if mechanism == "fed_mst" else {"rounds": 1}
+        if mechanism == "sketch_aim":  # forty rows are too few for sketches
+            options["ablation"] = {"always": True}
         outcome = execute(config_of(mechanism, len(parts), options, **nodes), Federation(table, parts))
         assert isinstance(outcome.strategy.model, Model)
         found[asked] = outcome.strategy.model

@@ -147,6 +147,17 @@ def test_a_bad_sweep_is_one_message(keys: dict[str, Any], message: str, tmp_path
         load_sweep(write(tmp_path, **keys))
 
 
+def test_mechanisms_with_different_default_workloads_need_one_that_is_named(tmp_path: Path) -> None:
+    base = {key: value for key, value in BASE.items() if key != "workload"}
+    both = {"mechanism.name": ["sketch_aim", "augflaim"]}
+    with pytest.raises(ConfigError, match=r"sweep\.yaml: names no workload, by default sketch_aim has 1,000 cliques"):
+        load_sweep(write(tmp_path, base=base, grid=both))
+    named = load_sweep(write(tmp_path, base=base, grid=both, set={"workload.size": 5}))
+    assert [cell.config.workload.size for cell in named.cells] == [5, 5]
+    axis = load_sweep(write(tmp_path, base=base, grid={**both, "workload.size": [5, None]}))
+    assert [cell.config.workload.size for cell in axis.cells] == [5, None, 5, None]
+
+
 def test_every_bad_cell_is_found_before_any_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grid = {"privacy.epsilon": [1.0, -1.0], "mechanism.name": ["augflaim", "augflame"]}
     out = tmp_path / "out"

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 from fedsyn.config import RunConfig, is_node
 from fedsyn.errors import ConfigError
 from fedsyn.privacy import PrivacyStatement
-from fedsyn.protocol.contract import public_facts
+from fedsyn.protocol.wording import public_facts
 from fedsyn.randomness import SEEDED_LABEL
 from fedsyn.testing.bench import Bench
 from fedsyn.testing.harness import config_of

@@ -1,0 +1,64 @@
+"""What a marginal has beyond its parts: its counts without what its one-way marginals and its total say of them.
+
+Of a marginal of k >= 2 attributes with g_1 x ... x g_k cells, G in all, the residue is R M = M - sum_a M_a g_a/G +
+(k - 1) n/G: the orthogonal projection onto the tables whose one-way marginals are all 0, the sum of the residual spaces
+of all subsets of two attributes and more (McKenna et al. 2020; ResidualPlanner, Xiao et al. 2023). Of one attribute it
+is M - n/g, what is beyond the total.
+
+One row is one cell's unit table, so it adds one column of R, and all columns have the same norm, since R commutes with
+every renaming of values: ||R e||^2 = trace(R)/G = `cost`. That is (1 - 1/g_1)(1 - 1/g_2) of a pair, a quarter where
+both are binary, and half of three binary attributes. G R is a matrix of integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+def dimensions(shape: Sequence[int]) -> int:
+    """Of the space of residues: the trace of R. 0 where nothing is beyond the parts.
+
+    >>> dimensions((2,)), dimensions((2, 2)), dimensions((3, 4)), dimensions((2, 2, 2)), dimensions((1, 5))
+    (1, 1, 6, 4, 0)
+    """
+    if len(shape) == 1:
+        return shape[0] - 1
+    return math.prod(shape) - 1 - sum(g - 1 for g in shape)
+
+
+def cost(shape: Sequence[int]) -> float:
+    """Squared L2 norm of what one row adds to the residue; 1 for the counts themselves."""
+    return dimensions(shape) / math.prod(shape)
+
+
+def times_cells(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """G R M of a marginal in its shape: integers of integers, at most G n in absolute value."""
+    out: npt.NDArray[Any] = table.size * table + (table.ndim - 1) * table.sum()
+    if table.ndim == 1:
+        out = out - table.sum()
+        return out
+    for axis, size in enumerate(table.shape):
+        others = tuple(other for other in range(table.ndim) if other != axis)
+        out = out - size * table.sum(axis=others, keepdims=True)
+    return out
+
+
+def residue(table: Floats) -> Floats:
+    """R M of a marginal in its shape."""
+    if table.ndim == 1:
+        return np.asarray(table - np.add.reduce(table) / len(table))
+    out = table + (table.ndim - 1) * (np.add.reduce(table, None) / table.size)
+    for axis, size in enumerate(table.shape):
+        others = tuple(other for other in range(table.ndim) if other != axis)
+        out -= np.add.reduce(table, others, keepdims=True) * (size / table.size)
+    return np.asarray(out)
+
+
+__all__ = ["cost", "dimensions", "residue", "times_cells"]

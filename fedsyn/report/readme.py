@@ -1,0 +1,64 @@
+"""README.md of a run: what may be told of its table to whoever gets it. Nothing in it was read from real rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedsyn.report.run_page import RunFacts, first_sentence, odds
+from fedsyn.report.statement_page import rows
+
+_FILES = {
+    "synthetic.csv": "the table (or synthetic.parquet)",
+    "schema.yaml": "its columns and their values",
+    "ledger.json": "the guarantee, and every noisy number that was paid for",
+    "quality.json": "how good the table is predicted to be, column by column and pair by pair",
+    "model.npz, measurements.npz": "for more rows, and for intervals that know of the noise",
+}
+
+
+def readme(facts: RunFacts) -> str:
+    """Markdown."""
+    told = replace(facts, public=True, quality=None, metrics={})
+    private = bool(facts.ledger["private"])
+    lines = [f"# Synthetic table: {facts.source} by {facts.mechanism}", "", first_sentence(told), ""]
+    lines += [odds(told), ""] if private else ["**Do not release this table: the run is not private.**", ""]
+    lines += ["## How good it is", "", *_quality(facts), ""]
+    lines += ["## How to use it", ""]
+    lines += [
+        "Rows are nobody's. Means, proportions and regressions of one synthetic table have intervals that are too "
+        "narrow, as nothing tells them of the noise: draw twenty tables and combine them.",
+        "",
+        "```sh",
+        "fedsyn sample . --tables 20 --out tables",
+        "fedsyn analyse tables 'OUTCOME ~ COLUMN + COLUMN'",
+        "```",
+        "",
+        "## What may go with it",
+        "",
+        *(f"- `{name}`: {what}" for name, what in _FILES.items()),
+        "",
+        "Everything else in this folder stays, but for the page that `fedsyn report . --no-real` writes.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _quality(facts: RunFacts) -> list[str]:
+    statement = facts.statement
+    if statement is None:
+        return ["Nothing was said of it."]
+    said = statement.sentence()
+    lines = [f"{said[:1].upper()}{said[1:]}."]
+    if statement.workload_error is None:
+        return lines
+    lines += [
+        "",
+        "That is the mean distance, 0 to 2, of the table's model and the real rows over the combinations of columns "
+        "that the run was asked for, predicted from what was released: it reads no row and costs no privacy.",
+        "",
+        statement.advice(),
+        "",
+        "| furthest off | distance | from | to | rests on |",
+        "|---|---|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in rows(statement.worst())),
+    ]
+    return lines

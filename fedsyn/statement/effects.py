@@ -1,0 +1,282 @@
+"""What is known of each effect of a table: the parts of its marginals' errors, from released values.
+
+A marginal of clique q is the sum of its effects, one for each subset s of q: what s has beyond its own parts. They are
+orthogonal, and s has d_s = prod (g_a - 1) of the k_q = prod g_a dimensions, g_a the effective number of values of an
+attribute. So the error of a model on q is the sum of its errors on the effects, and those are of three kinds:
+
+- **Rows.** n rows scatter about their population: in a cell that expects lambda records, with variance lambda. A model
+  knows of it what was measured.
+- **Associations.** What s has in the population and the model has not: a relative error R_s, the same in every cell on
+  average. Of a measured effect, R_s^2 is what its noisy counts have beyond independence, less noise and rows. Of a
+  sketched one, what the sketch is away from the last model, less both (unbiased before `shrunk`).
+- **Noise.** A measured effect has noise of sigma_s in each cell, and the fit keeps the share w of all three that least
+  squares would: w = noise / (noise + rows + associations), 1 where nothing was measured.
+
+Everything here is a function of released values: the model, the noisy marginals, the noisy sketches. It may be
+published, and costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import norm
+
+from fedsyn.counting.groups import group_of_cells
+from fedsyn.domain import Clique
+from fedsyn.inference.empirical import EmpiricalModel
+from fedsyn.inference.evidence import Evidence
+from fedsyn.inference.measurements import Measurement
+from fedsyn.inference.model import Model
+from fedsyn.selection.planning import shrunk
+from fedsyn.selection.views import ModelView, effective_cells
+
+Floats = npt.NDArray[np.float64]
+#: A model whose marginals can be formed.
+Released = Model | EmpiricalModel
+Source = Literal["measured", "sketched", "inferred", "unknown"]
+#: The relative error of nothing known: every cell is off by all that it has, on average.
+_MOST = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Glimpse:
+    """What a released sketch says of the last model on one clique.
+
+    Attributes:
+        clique: two attributes or more.
+        squared: unbiased squared L2 distance of the sketch and the model's, in records^2.
+        spread: its standard deviation by noise.
+        rows: what the scatter of the rows themselves adds to it on average.
+        support: cells, or groups, that the distance is spread over.
+        groups: of each attribute, the group of each value; None: the sketch sees cells of any shape.
+    """
+
+    clique: Clique
+    squared: float
+    spread: float
+    rows: float
+    support: float
+    groups: tuple[npt.NDArray[np.integer], ...] | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A run that might have been.
+
+    Attributes:
+        rows: times as many.
+        noise: times the noise.
+        all_seen: every association that was sketched or measured is in the model, as in a tree without limits.
+    """
+
+    rows: float = 1.0
+    noise: float = 1.0
+    all_seen: bool = False
+
+
+@dataclass(frozen=True)
+class Share:
+    """What is left of an effect's error: of the rows' variance, and of its squared relative error."""
+
+    rows: float
+    relative: float
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """One effect and what was released of it.
+
+    Attributes:
+        expected: (cells,) records that each cell of the clique's marginal should have.
+        dimensions: d / k, the share of the marginal's dimensions that are its own.
+        squared: R^2.
+        spread: standard deviation of R^2.
+        precision: 1 / variance of the noise in a cell; 0: not measured cell by cell.
+        coarse: (group of each cell, variance in a group, dimensions' share) of what was measured in groups.
+        source: where R^2 comes from.
+    """
+
+    expected: Floats
+    dimensions: float
+    squared: float
+    spread: float
+    precision: float
+    coarse: tuple[tuple[npt.NDArray[np.int64], float, float], ...]
+    source: Source
+
+    def left(self, scenario: Scenario) -> Share:
+        """What the last model still has of the effect's error, in a run like that."""
+        lam = self.expected * scenario.rows
+        rows = relative = 1.0
+        if self.precision > 0:
+            noise = self.dimensions * scenario.noise**2 / self.precision
+            rows, relative = _averages(lam, noise / (lam * self.dimensions + self.squared * lam**2 + noise))
+        for index, variance, share in self.coarse:
+            inside = np.bincount(index, lam)
+            noise = self.dimensions * share * scenario.noise**2 * variance
+            kept = noise / (inside * self.dimensions * share + self.squared * inside**2 + noise)
+            own, apart = _averages(lam, kept[index])
+            rows, relative = min(rows, 1.0 - share * (1.0 - own)), min(relative, apart)
+        if scenario.all_seen and self.source in ("measured", "sketched"):
+            relative = 0.0 if not (self.precision or self.coarse) else relative
+        return Share(rows, relative)
+
+
+def _averages(lam: Floats, left: Floats) -> tuple[float, float]:
+    """Of what is left in each cell: for errors like sqrt(lambda), and for errors like lambda (of L1 norms, squared)."""
+    root, off = np.sqrt(lam), np.sqrt(left)
+    return float((root * off).sum() / root.sum()) ** 2, float((lam * off).sum() / lam.sum()) ** 2
+
+
+def subsets(clique: Clique) -> list[Clique]:
+    """All non-empty ones, the clique itself last."""
+    return [part for size in range(1, len(clique) + 1) for part in combinations(clique, size)]
+
+
+class Effects:
+    """The effects inside some cliques.
+
+    Args:
+        model: the last one.
+        evidence: what it was fitted to.
+        glimpses: of it.
+        cliques: in domain order.
+    """
+
+    def __init__(
+        self, model: Released, evidence: Evidence, glimpses: Iterable[Glimpse], cliques: Iterable[Clique]
+    ) -> None:
+        self.model, self.domain, self.rows = model, model.domain, model.total
+        wanted = {part for clique in cliques for part in subsets(clique)}
+        self._needed = sorted(wanted, key=lambda s: (len(s), self.domain.axes(s)))
+        ones = [(name,) for name in self.domain]
+        view = ModelView(model)  # type: ignore[arg-type]  # rows of GUM have marginals too
+        self.masses = {name: p for (name,), p in zip(ones, view.probabilities(ones), strict=True)}
+        self.supports = {name: max(1.0, float(effective_cells(p))) for name, p in self.masses.items()}
+        self._measured: dict[Clique, list[Measurement]] = {}
+        for m in evidence.measurements:
+            if m.clique:
+                self._measured.setdefault(self.domain.canonical(m.clique), []).append(m)
+        self._by_part: dict[Clique, list[Clique]] = {}
+        for clique in self._measured:
+            for part in subsets(clique):
+                self._by_part.setdefault(part, []).append(clique)
+        self._seen = self._glimpsed(list(glimpses))
+        # Marginals of those alone that were measured: nothing of any other effect depends on its cells.
+        known = [s for s in self._needed if s in self._by_part]
+        self._marginals = dict(zip(known, view.probabilities(known), strict=True))
+        self._found: dict[Clique, Effect] = {}
+        for part in self._needed:
+            self._found[part] = self._effect(part)
+        self._infer()
+
+    def __getitem__(self, part: Clique) -> Effect:
+        return self._found[part]
+
+    def dimensions(self, part: Clique) -> float:
+        """d_s, in effective values."""
+        return math.prod(self.supports[name] - 1.0 for name in part)
+
+    def cells(self, part: Clique) -> float:
+        """k_s, in effective values."""
+        return math.prod(self.supports[name] for name in part)
+
+    def is_measured(self, clique: Clique) -> bool:
+        """Whether its marginal was measured, alone or in a larger one."""
+        return clique in self._by_part
+
+    # One effect -------------------------------------------------------------------------------------------------------
+
+    def _effect(self, part: Clique) -> Effect:
+        share = max(self.dimensions(part) / self.cells(part), 1e-9)
+        if part not in self._by_part:
+            squared, spread = self._seen.get(part, (0.0, 0.0))
+            source: Source = "sketched" if part in self._seen else "unknown"
+            return Effect(np.ones(1), share, squared, spread, 0.0, (), source)
+        expected = self.rows * self._marginals[part]
+        precision, coarse, beyond = 0.0, [], list[float]()
+        for clique in self._by_part[part]:
+            for m in self._measured[clique]:
+                if m.beyond and len(part) == 1:
+                    continue
+                if m.groups is None:
+                    precision += self.domain.size(part) / (self.domain.size(clique) * m.sigma**2)
+                elif clique == part:
+                    index, _ = group_of_cells(m.groups)
+                    groups = [min(self.supports[a], float(g.max()) + 1.0) for a, g in zip(part, m.groups, strict=True)]
+                    own = math.prod(g - 1.0 for g in groups) / max(self.dimensions(part), 1e-9)
+                    coarse.append((index, m.sigma**2, min(1.0, max(own, 1e-9))))
+                if clique == part and len(part) > 1:
+                    beyond.append(self._beyond(m))
+        squared = 1.0 if len(part) == 1 else min(_MOST, max(beyond, default=self._seen.get(part, (0.0, 0.0))[0]))
+        return Effect(expected, share, squared, 0.0, precision, tuple(coarse), "measured")
+
+    def _beyond(self, m: Measurement) -> float:
+        """R^2 of a measured clique: what its counts have beyond independence, less what noise and rows add."""
+        apart = np.ones(1)
+        for name in m.clique:
+            apart = (apart[:, None] * self.masses[name]).ravel()
+        expected = replace(m, beyond=False).of_cells(self.rows * apart)
+        off = np.asarray(m.values, np.float64).ravel() - m.of_cells(self.rows * apart)
+        scatter = float(expected.sum()) * min(1.0, m.count / len(off))
+        squared = float(off @ off) - m.count * m.sigma**2 - scatter
+        return max(0.0, squared) * float(effective_cells(expected / expected.sum())) / self.rows**2
+
+    # Effects that were not measured -----------------------------------------------------------------------------------
+
+    def _glimpsed(self, glimpses: Sequence[Glimpse]) -> dict[Clique, tuple[float, float]]:
+        """R^2 and its spread, of what was sketched. Cliques of one size are shrunk together."""
+        found: dict[Clique, tuple[float, float]] = {}
+        for size in sorted({len(g.clique) for g in glimpses}):
+            some = [g for g in glimpses if len(g.clique) == size]
+            spread = np.array([max(g.spread, 1e-12) for g in some])
+            squared = shrunk(np.array([g.squared - g.rows for g in some]), spread)
+            for g, value, sd in zip(some, squared, spread, strict=True):
+                scale = g.support / (self.rows**2 * self._visible(g))
+                found[self.domain.canonical(g.clique)] = min(_MOST, float(value) * scale), float(sd) * scale
+        return found
+
+    def _visible(self, glimpse: Glimpse) -> float:
+        """Share of an association that groups of values can show: exact for one of normal scores, in their order."""
+        if glimpse.groups is None:
+            return 1.0
+        parts = zip(glimpse.clique, glimpse.groups, strict=True)
+        return math.prod(visible(self.masses[name], groups) for name, groups in parts)
+
+    def _infer(self) -> None:
+        """R^2 of pairs of which nothing was released: the mean of those that were sketched, where any were.
+
+        What was measured says nothing of the others: a mechanism chose it for being unlike them. Nor does a size tell
+        of another one, so associations of three attributes are taken for none where no sketch saw any.
+        """
+        known = [
+            effect.squared for part, effect in self._found.items() if len(part) == 2 and effect.source == "sketched"
+        ]
+        if not known:
+            return
+        mean = float(np.mean(known))
+        for part, effect in self._found.items():
+            if len(part) == 2 and effect.source == "unknown":
+                self._found[part] = replace(effect, squared=mean, spread=mean, source="inferred")
+
+
+def visible(mass: Floats, groups: npt.NDArray[np.integer]) -> float:
+    """How much of the variance of an attribute's normal scores lies between groups of its values, 0 to 1."""
+    return (
+        min(1.0, _score_variance(np.asarray(np.bincount(groups, mass), np.float64)) / max(_score_variance(mass), 1e-9))
+        or 1e-3
+    )
+
+
+def _score_variance(mass: Floats) -> float:
+    """Variance of E[z | value], z normal and cut at the values' masses, in their order."""
+    share = mass[mass > 0] / mass.sum()
+    edges = norm.pdf(norm.ppf(np.clip(np.concatenate([[0.0], np.cumsum(share)]), 0.0, 1.0)))
+    return float(((edges[:-1] - edges[1:]) ** 2 / share).sum())

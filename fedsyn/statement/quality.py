@@ -1,0 +1,227 @@
+"""quality.json: how good a run's table is predicted to be, from released values alone. It may be published.
+
+What is said of a column, a pair and a clique of the workload is the L1 distance, 0 to 2, between the model's marginal
+and that of the rows that the run was made from; `workload_error` is their weighted mean over the workload, the metric
+of that name. An interval holds the true value in nine runs of ten: it is the predicted value times or divided by a
+factor, of what the noise of sketches leaves open and of how far predictions were off on the tuning side of
+`experiments/held_out` (`SPREADS`); `experiments/quality` says how often it held on tables that had no part in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.counting.workload import Workload
+from fedsyn.domain import Clique
+from fedsyn.inference import AnyModel, Evidence, MixtureModel
+from fedsyn.statement.effects import Glimpse, Scenario, Source
+from fedsyn.statement.errors import Predicted, Predictor
+
+Floats = npt.NDArray[np.float64]
+
+#: Standard deviations of log(predicted / true), beyond the noise of sketches: of the workload's error, and of one
+#: marginal's. `experiments/quality/run.py --side tuning` prints what they came from.
+SPREADS = {"all": 0.08, "one": 0.33}
+#: From the firmest to none.
+SOURCES: tuple[Source, ...] = ("measured", "sketched", "inferred", "unknown")
+LEVEL = 0.9
+_QUANTILE = 1.6449
+_MOST = 1000  # pairs, cliques that are listed
+_MOST_ASKED = 2000  # cliques of the workload, evenly spaced, that its error is predicted from
+_LARGEST = 1 << 22  # cells of a marginal that is formed
+_CELLS = 1 << 26  # of all of them
+#: What might be changed, in the words of the statement.
+SCENARIOS = {
+    "twice the rows": Scenario(rows=2.0),
+    "twice the epsilon": Scenario(noise=0.5),
+    "every association that was seen": Scenario(all_seen=True),
+}
+
+
+@dataclass(frozen=True)
+class Said:
+    """A predicted error and where it is in nine runs of ten.
+
+    Attributes:
+        columns: of the marginal.
+        value, low, high: L1 distance, 0 to 2.
+        source: what it rests on: its own measurement, a sketch, what is known of others, or nothing: then the value is
+            what noise and rows alone make of it, and `high` a bound.
+    """
+
+    columns: Clique
+    value: float
+    low: float
+    high: float
+    source: Source
+
+
+@dataclass(frozen=True)
+class Statement:
+    """How good a table is predicted to be.
+
+    Attributes:
+        workload_error: of all cliques together; its columns are ().
+        columns, pairs, cliques: of each.
+        scenarios: the workload error that would have been, by what is changed.
+        left_out: cliques of the workload that are too large to say anything of, or too many.
+        why: why nothing is said; everything else is empty then.
+    """
+
+    workload_error: Said | None = None
+    columns: tuple[Said, ...] = ()
+    pairs: tuple[Said, ...] = ()
+    cliques: tuple[Said, ...] = ()
+    scenarios: Mapping[str, float] = field(default_factory=dict)
+    left_out: int = 0
+    why: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        document = {**asdict(self), "level": LEVEL, "read": "released values alone: it may be published"}
+        return {key: value for key, value in document.items() if value not in ("", None)}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Statement:
+        """Inverse of `to_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not what `to_dict` makes.
+        """
+        whole = document.get("workload_error")
+        lists = {name: tuple(_read(one) for one in document[name]) for name in ("columns", "pairs", "cliques")}
+        return cls(
+            None if whole is None else _read(whole),
+            **lists,
+            scenarios={str(k): float(v) for k, v in (document.get("scenarios") or {}).items()},
+            left_out=int(document["left_out"]),
+            why=str(document.get("why", "")),
+        )
+
+    def worst(self, most: int = 5) -> list[Said]:
+        """The pairs with the largest predicted errors."""
+        return sorted(self.pairs, key=lambda said: -said.value)[:most]
+
+    def sentence(self) -> str:
+        """The statement in a line."""
+        if self.workload_error is None:
+            return f"how good it is cannot be said: {self.why}"
+        said = self.workload_error
+        if said.source == "unknown":
+            return (
+                f"workload error of at least {said.low:.3g} and at most {said.high:.3g}: nothing was released of some "
+                "pairs of columns, so nobody can say more; `evaluation.federated` asks the holders"
+            )
+        return f"predicted workload error {said.value:.3g} ({said.low:.3g} to {said.high:.3g} in nine runs of ten)"
+
+    def advice(self) -> str:
+        """What would lower the error most."""
+        if self.workload_error is None or self.workload_error.source == "unknown" or not self.scenarios:
+            return ""
+        gains = {name: 1.0 - error / self.workload_error.value for name, error in self.scenarios.items()}
+        words = {
+            "twice the rows": "twice the rows, at the same epsilon, would have {} less",
+            "twice the epsilon": "twice the epsilon would have {} less",
+            "every association that was seen": "a model with every association that was seen would have up to {} less",
+        }
+        said = [words[name].format(f"{gain:.0%}") for name, gain in sorted(gains.items(), key=lambda g: -g[1])]
+        return f"{said[0][0].upper()}{said[0][1:]}; {'; '.join(said[1:])}."
+
+
+def _read(one: Mapping[str, Any]) -> Said:
+    value, low, high = (float(one[key]) for key in ("value", "low", "high"))
+    columns, source = tuple(map(str, one["columns"])), one["source"]
+    if source not in SOURCES or not 0.0 <= low <= value <= high <= 2.0:
+        raise ValueError("no error of a marginal")
+    return Said(columns, value, low, high, source)
+
+
+def stated(model: AnyModel, evidence: Evidence | None, glimpses: Iterable[Glimpse], workload: Workload) -> Statement:
+    """The statement of a run.
+
+    Args:
+        model: the last one.
+        evidence: what it was made from; None where the mechanism released no marginals.
+        glimpses: of the last model, by sketches that were released.
+        workload: of the run.
+    """
+    if evidence is None or isinstance(model, MixtureModel):
+        return Statement(why="the mechanism releases no marginals")
+    domain = model.domain
+    ones = [(name,) for name in domain]
+    asked = [domain.canonical(clique) for clique in workload.cliques]
+    cliques, weights, cells = list[Clique](), list[float](), 0
+    apart = -(-len(asked) // _MOST_ASKED)
+    for clique, weight in zip(asked[::apart], workload.weights[::apart], strict=True):
+        size = domain.size(clique)
+        if size <= _LARGEST and cells + size <= _CELLS:
+            cliques.append(clique)
+            weights.append(float(weight))
+            cells += size
+    pairs = list(combinations(domain, 2))
+    if len(pairs) > _MOST:
+        pairs = sorted({pair for q in cliques for pair in combinations(q, 2)}, key=domain.axes)[:_MOST]
+    pairs = [pair for pair in pairs if domain.size(pair) <= _LARGEST]
+    places = list(dict.fromkeys([*ones, *pairs, *cliques]))
+    predictor = Predictor(model, evidence, glimpses, places)
+    found = predictor.errors()
+    at = {clique: place for place, clique in enumerate(places)}
+
+    def said(some: Sequence[Clique]) -> tuple[Said, ...]:
+        return tuple(_one(clique, at[clique], found, predictor) for clique in some)
+
+    index, share = [at[q] for q in cliques], np.array(weights) / max(math.fsum(weights), 1e-300)
+    if not cliques:
+        return Statement(columns=said(ones), pairs=said(pairs), left_out=len(asked), why="its marginals are too large")
+    others = {name: float(share @ predictor.errors(scenario).errors[index]) for name, scenario in SCENARIOS.items()}
+    return Statement(
+        _whole(index, share, found, predictor),
+        said(ones),
+        said(pairs),
+        said(cliques[:_MOST]),
+        others,
+        len(asked) - len(cliques),
+    )
+
+
+def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Predictor) -> Said:
+    """The mean over the workload. Noise of one sketch moves all cliques that hold it together."""
+    value = float(share @ found.errors[index])
+    moved: dict[Clique, float] = {}
+    for weight, place in zip(share, index, strict=True):
+        for part, slope in found.slopes[place].items():
+            moved[part] = moved.get(part, 0.0) + float(weight) * slope * predictor.effects[part].spread
+    noise = math.sqrt(math.fsum(own * own for own in moved.values())) / max(value, 1e-300)
+    unknown = np.array([found.sources[place] == "unknown" for place in index])
+    said = _between(
+        (), value, math.hypot(SPREADS["all"], noise), max((found.sources[i] for i in index), key=SOURCES.index)
+    )
+    if not unknown.any():
+        return said
+    factor = said.high / max(said.value, 1e-300)
+    highest = np.where(unknown, found.bounds[index], np.minimum(factor * found.errors[index], 2.0))
+    return replace(said, high=max(said.value, _short(float(share @ highest))))
+
+
+def _one(clique: Clique, place: int, found: Predicted, predictor: Predictor) -> Said:
+    value, source = float(found.errors[place]), found.sources[place]
+    own = [slope * predictor.effects[part].spread for part, slope in found.slopes[place].items()]
+    noise = math.hypot(*own) / max(value, 1e-300) if own else 0.0
+    said = _between(clique, value, math.hypot(SPREADS["one"], noise), source)
+    return replace(said, high=_short(max(said.high, float(found.bounds[place])))) if source == "unknown" else said
+
+
+def _between(clique: Clique, value: float, spread: float, source: Source) -> Said:
+    factor = math.exp(_QUANTILE * spread)
+    return Said(clique, _short(value), _short(value / factor), _short(min(2.0, value * factor)), source)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
