@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import pi
+from math import pi, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ from fedsyn.domain import Clique
 from fedsyn.inference import Measurement
 from fedsyn.inference.shrinkage import pseudo_records
 from fedsyn.plugins.clients.sketch_aim import (
-    FirstLook,
     Scales,
     SketchAimClient,
     SketchAimContract,
@@ -28,11 +27,10 @@ from fedsyn.plugins.clients.sketch_aim import (
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
-from fedsyn.plugins.clients.sketch_aim_rounds import Residues, Weighed
+from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues, Weighed
 from fedsyn.plugins.strategies.sketch_aim_coarse import InGroups
 from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
 from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
-from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, pack_grouping
@@ -46,10 +44,7 @@ from fedsyn.wire.requests import Sum, Summed
 _EVEN = 20
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
 _CRUMBS = 1e-12
-_DROWNED = (
-    "so few rows and so little budget would hide even a perfect association of two attributes: nothing is sketched, "
-    "and the table has one-way marginals alone, with all of the budget"
-)
+_DROWNED = "noise would hide even a perfect association: one-way marginals alone, with all of the budget"
 #: Trees of so many times the cells that a run's record compares with its own, where that is full.
 LARGER = (2, 8)
 
@@ -77,11 +72,14 @@ class SketchAim(ByCohorts, InGroups):
             yield from self.by_cohorts()
             return
         which = self.sketched()
-        scales = Scales.of(2.0 * self.ledger.remaining_rho, self.options, len(self.domain), bool(which))
+        scales = Scales.of(2.0 * self.ledger.remaining_rho, self.options, bool(which))
         self.begin_round(1)
         drowned = bool(self.contract.sketchable) and not which
-        sums = yield Sum(self.everyone(), FirstLook(alone=True) if drowned else OneWay(), scales.one_way)  # step 1
-        measurements = self.opened(sums, [(name,) for name in self.domain])
+        first = FirstLook(alone=drowned)
+        layout = first.layout(self.contract, [])
+        sigma = scales.one_way * layout.sensitivity * sqrt(layout.count)
+        sums = yield Sum(self.everyone(), first, sigma)  # step 1
+        measurements = self.opened_first(sums)
         self.estimate(measurements)
         if self.model is None or not which:
             self.record.notes.extend([_DROWNED] * drowned)
@@ -109,10 +107,7 @@ class SketchAim(ByCohorts, InGroups):
     # Sketches ---------------------------------------------------------------------------------------------------------
 
     def sketched(self) -> list[int]:
-        """The candidates to be sketched, of sizes that can show something with n rows, which are public or released.
-
-        None where nothing could; with cohorts only, sketches are part of a vector that is asked for anyway.
-        """
+        """The candidates to be sketched, of sizes that can show something with n rows, which are public or released."""
         which = self.contract.sketchable
         if not which:
             return []

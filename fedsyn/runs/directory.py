@@ -54,6 +54,9 @@ def not_for_publication(out: Path, published: Sequence[Path] = ()) -> list[Path]
     Figures that an earlier `fedsyn report` drew may show real rows: nothing in them says so.
     """
     files = [out / name for name in _OF_REAL_ROWS] + sorted((out / "figures").glob("*.*"))
+    old = out / QUALITY_FILE  # an older version wrote under this name what is comparison.json now
+    if old.is_file() and "private" in read_facts(old):
+        files.append(old)
     return [file for file in files if file.is_file() and file not in published]
 
 

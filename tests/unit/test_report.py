@@ -29,10 +29,10 @@ from fedsyn.report.quality_page import evaluation_page
 from fedsyn.report.run_page import RunFacts, alarms, first_sentence
 from fedsyn.report.sweep_charts import Point, against
 from fedsyn.report.tables import latex_table, number, plus_minus
-from fedsyn.runs.directory import COMPARISON_FILE, load_metrics
+from fedsyn.runs.directory import COMPARISON_FILE, QUALITY_FILE, load_metrics, not_for_publication
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import encoded_table, public_schema
-from fedsyn.runs.report import load_quality, write_run_page
+from fedsyn.runs.report import load_quality, load_statement, write_run_page
 from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.sweep import load_results, load_sweep, run_sweep
 from fedsyn.sweep.comparison import Layout, best, is_geometric, main_axis
@@ -226,6 +226,15 @@ def test_what_must_not_leave_with_the_page_is_listed(copy: Path) -> None:
         "not for publication: comparison.json, metrics.json, metrics.csv, metrics.tex, measured.jsonl, "
         "figures/age.svg (of real rows)"
     )
+
+
+def test_what_an_older_version_called_quality_stays_private(copy: Path) -> None:
+    """There `quality.json` held scores beside the real rows: it is no statement, and is listed."""
+    (copy / QUALITY_FILE).write_text((copy / COMPARISON_FILE).read_text(encoding="utf-8"), encoding="utf-8")
+    assert load_statement(copy) is None and read_release(copy).statement is None
+    assert copy / QUALITY_FILE in not_for_publication(copy)
+    page = read(report_folder(copy, real=False)[0])
+    assert "How good it is, from what was released" not in page
 
 
 def test_report_writes_exact_tables(copy: Path) -> None:
