@@ -3,12 +3,15 @@
     FEDSYN_DATA=FOLDER python experiments/quality/run.py [--side tuning] [--epsilons 0.3 1 3 10] [--seeds 1] [--every]
                                                          [--keep FILE] [--report] [--check]
 
-Runs in FILE, JSON lines outside of the repository, are not run again; --report runs nothing. What the spread of an interval is was chosen on the tuning side; the judging side had no part in it.
+Runs in FILE, JSON lines outside of the repository, are not run again; --report runs nothing. What the spread of an
+interval is was chosen on the tuning side; the judging side had no part in it. Exit code: 0; 1 if what expected.yaml
+says does not hold.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,15 +22,14 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "held_out"))
 
-from held_cells import WORKLOAD, Cell, fitted
+from held_cells import WORKLOAD, Cell, fitted, spread
 from held_tables import TABLES, available, row_counts, rows_of
 
+from fedsyn import yamlio
 from fedsyn.counting.candidates import build_workload
 from fedsyn.counting.marginals import count
 from fedsyn.inference import Evidence
 from fedsyn.statement import Said, Statement, stated
-
-ROWS = (200, 1000, 10**9)
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,20 @@ class Outcome:
     @property
     def pieces(self) -> list[tuple[float, bool, str]]:
         """(log ratio, whether the interval holds it, source) of each clique that has an error."""
-        pairs = zip(self.statement.cliques, map(float, self.true), strict=True)
+        pairs = zip(self.statement.cliques, map(float, self.true), strict=False)  # a statement lists the first ones
         return [(float(np.log(s.value / t)), s.low <= t <= s.high, s.source) for s, t in pairs if t > 0 and s.value > 0]
+
+    def line(self) -> str:
+        """JSON."""
+        facts = {"table": self.table, "rows": self.rows, "epsilon": self.epsilon, "true": self.true.tolist()}
+        return json.dumps(facts | {"statement": self.statement.to_dict()})
+
+    @classmethod
+    def read(cls, line: str) -> Outcome:
+        """Inverse of `line`."""
+        facts = json.loads(line)
+        statement, true = Statement.from_dict(facts["statement"]), np.array(facts["true"])
+        return cls(facts["table"], facts["rows"], facts["epsilon"], statement, true)
 
 
 def outcome(table: str, rows: int, epsilon: float, seed: int) -> Outcome:
@@ -74,67 +88,104 @@ def outcome(table: str, rows: int, epsilon: float, seed: int) -> Outcome:
     return Outcome(table, rows, epsilon, said, np.array(off))
 
 
-def outcomes(side: str, epsilons: list[float], seeds: int, tables: list[str]) -> Iterator[Outcome]:
-    for name, table in TABLES.items():
-        if table.side == side and available(name) and (not tables or name in tables):
-            for rows in row_counts(name):
-                for epsilon in epsilons:
-                    for seed in range(1, seeds + 1):
-                        yield outcome(name, rows, epsilon, seed)
+def outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
+    """Those that are kept, and the others as they are run."""
+    file: Path | None = options.keep
+    kept: dict[str, Outcome] = {}
+    if file is not None and file.is_file():
+        for text in file.read_text(encoding="utf-8").splitlines():
+            facts = json.loads(text)
+            kept[facts["id"]] = Outcome.read(facts["run"])
+    for name in spread([name for name, table in TABLES.items() if table.side == options.side and available(name)]):
+        if options.tables and name not in options.tables:
+            continue
+        for rows in row_counts(name):
+            for epsilon in options.epsilons:
+                for seed in range(1, options.seeds + 1):
+                    key = f"{name} {rows} {epsilon:g} {seed}"
+                    if key not in kept and not options.report:
+                        kept[key] = outcome(name, rows, epsilon, seed)
+                        if file is not None:
+                            with file.open("a", encoding="utf-8") as out:
+                                out.write(json.dumps({"id": key, "run": kept[key].line()}) + "\n")
+                    if key in kept:
+                        yield kept[key]
 
 
 def line(name: str, some: list[Outcome]) -> str:
     """A row of a table: how many runs, their ratios, and how many intervals hold the truth."""
     ratios = np.array([one.ratio for one in some])
     near, inside = np.mean(np.abs(ratios - 1) <= 0.15), np.mean([one.is_inside for one in some])
-    spread = np.std(np.log(ratios))
-    mean = np.exp(np.mean(np.log(ratios)))
-    return f"| {name} | {len(some)} | {mean:.2f} | {spread:.2f} | {near:.0%} | {inside:.0%} |"
+    mean, deviation = np.exp(np.mean(np.log(ratios))), np.std(np.log(ratios))
+    return f"| {name} | {len(some)} | {mean:.2f} | {deviation:.2f} | {near:.0%} | {inside:.0%} |"
 
 
 def report(found: list[Outcome]) -> Iterator[str]:
     """The tables of the README."""
+    told = [one for one in found if one.whole.source != "unknown"]
     head = "| {} | runs | predicted / true, geometric mean | sd of its log | within 15% | 90% interval holds it |"
     yield head.format("table")
     yield "|---|---|---|---|---|---|"
-    for name in dict.fromkeys(one.table for one in found):
-        yield line(name, [one for one in found if one.table == name])
-    for epsilon in dict.fromkeys(one.epsilon for one in found):
-        yield line(f"ε = {epsilon:g}", [one for one in found if one.epsilon == epsilon])
-    for name, low, high in (("n ≤ 1,000", 0, 1000), ("n > 1,000", 1001, 10**9)):
-        some = [one for one in found if low <= one.rows <= high]
-        if some:
-            yield line(name, some)
-    yield line("**all**", found)
+    groups = [(name, [one for one in told if one.table == name]) for name in dict.fromkeys(one.table for one in told)]
+    groups += [(f"ε = {e:g}", [one for one in told if one.epsilon == e]) for e in sorted({o.epsilon for o in told})]
+    groups += [("n < 1,000", [one for one in told if one.rows < 1000])]
+    groups += [("n ≥ 1,000", [one for one in told if one.rows >= 1000])]
+    groups += [("n ≥ 1,000, ε ≥ 1", [one for one in told if one.rows >= 1000 and one.epsilon >= 1])]
+    yield from (line(name, some) for name, some in [*groups, ("**all**", told)] if some)
+    yield ""
+    alone = [one for one in found if one.whole.source == "unknown"]
+    inside = sum(one.is_inside for one in alone)
+    yield f"{len(alone)} runs of {len(found)} sketched nothing and say bounds alone; they hold the truth in {inside}."
     yield ""
     pieces = [piece for one in found for piece in one.pieces]
     for source in dict.fromkeys(piece[2] for piece in pieces):
         own = [piece for piece in pieces if piece[2] == source]
         logs = np.array([piece[0] for piece in own])
-        inside = np.mean([piece[1] for piece in own])
         yield (
-            f"cliques that are {source}: {len(own):,}; predicted / true has median {np.exp(np.median(logs)):.2f} and "
-            f"sd {logs.std():.2f} of its log; the interval holds {inside:.0%}"
+            f"- cliques that are {source}: {len(own):,}; predicted / true has median {np.exp(np.median(logs)):.2f} and "
+            f"sd {logs.std():.2f} of its log; the interval holds {np.mean([piece[1] for piece in own]):.0%}"
         )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def near_tables(found: list[Outcome]) -> dict[str, float]:
+    """Table -> |log| of the geometric mean of predicted / true, of its runs that say more than bounds."""
+    told = [one for one in found if one.whole.source != "unknown"]
+    names = dict.fromkeys(one.table for one in told)
+    return {name: abs(float(np.mean([np.log(o.ratio) for o in told if o.table == name]))) for name in names}
+
+
+def judged(found: list[Outcome]) -> Iterator[tuple[str, bool]]:
+    """What expected.yaml asks, and whether it holds."""
+    asked = yamlio.loads((Path(__file__).parent / "expected.yaml").read_text(encoding="utf-8"), "expected.yaml")
+    near = sum(off <= np.log(1.0 + asked["near"]) for off in near_tables(found).values())
+    yield f"tables within {asked['near']:.0%}: {near}, at least {asked['tables']}", near >= asked["tables"]
+    inside = float(np.mean([one.is_inside for one in found]))
+    yield f"intervals that hold the truth: {inside:.0%}, at least {asked['inside']:.0%}", inside >= asked["inside"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--side", choices=("tuning", "judging"), default="judging")
     parser.add_argument("--epsilons", type=float, nargs="+", default=[0.3, 1.0, 3.0, 10.0])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--tables", nargs="*", default=[])
+    parser.add_argument("--keep", type=Path, help="file of JSON lines")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    parser.add_argument("--check", action="store_true", help="compare with expected.yaml, which is of the judging side")
     parser.add_argument("--every", action="store_true", help="a line for each run")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     found = []
-    for one in outcomes(arguments.side, arguments.epsilons, arguments.seeds, arguments.tables):
+    for one in outcomes(options):
         found.append(one)
-        if arguments.every:
+        if options.every:
             said, true = one.whole, float(one.true.mean())
             words = f"{one.table:22} {one.rows:6} {one.epsilon:5g} true {true:.4f} predicted {said.value:.4f}"
-            print(f"{words} [{said.low:.4f}, {said.high:.4f}] {one.ratio:.2f}", flush=True)
+            print(f"{words} [{said.low:.4f}, {said.high:.4f}] {one.ratio:.2f} {said.source}", flush=True)
     print("\n".join(report(found)))
+    checks = list(judged(found)) if options.check else []
+    print("".join(f"\n{text}: {'yes' if good else 'NO'}" for text, good in checks))
+    return int(not all(good for _, good in checks))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
