@@ -130,7 +130,6 @@ def report(found: list[Outcome]) -> Iterator[str]:
     groups += [(f"ε = {e:g}", [one for one in told if one.epsilon == e]) for e in sorted({o.epsilon for o in told})]
     groups += [("n < 1,000", [one for one in told if one.rows < 1000])]
     groups += [("n ≥ 1,000", [one for one in told if one.rows >= 1000])]
-    groups += [("n ≥ 1,000, ε ≥ 1", [one for one in told if one.rows >= 1000 and one.epsilon >= 1])]
     yield from (line(name, some) for name, some in [*groups, ("**all**", told)] if some)
     yield ""
     alone = [one for one in found if one.whole.source == "unknown"]
