@@ -18,11 +18,12 @@ from pydantic import Field, model_validator
 
 from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
+from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference.capacity import Capacity
 from fedsyn.plugins.clients.sketch_aim_cohorts import SUMS_OF_COHORTS, CohortBudget, MeasureAll
-from fedsyn.plugins.clients.sketch_aim_rounds import Residues, Weighed
+from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues, Weighed, first_factors
 from fedsyn.privacy import PrivacyStatement, gaussian_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
@@ -36,9 +37,9 @@ from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
 
 #: What is summed, for the statement.
 SUMS = (
-    "once, {d} one-way marginals at mu^2 = 1/sigma^2 each and one vector of sketches at S^2/sigma^2, with S^2 the sum "
-    "of their squared sensitivities; in each of {m} rounds one vector of what chosen marginals have beyond their "
-    "one-way parts, at S^2/sigma^2 likewise"
+    "once, one vector of {d} one-way marginals and one of sketches, each at mu^2 = S^2/sigma^2, with S^2 the sum of "
+    "their squared sensitivities; in each of {m} rounds one vector of what chosen marginals have beyond their one-way "
+    "parts, at S^2/sigma^2 likewise"
 )
 # The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide. Chosen on the
 # tuning side of experiments/held_out.
@@ -129,8 +130,9 @@ class Scales:
     """How the budget is divided before the first request.
 
     Attributes:
-        one_way: standard deviation of the noise on the first one-way marginals, in records.
-        per_sensitivity: of the sketches, in multiples of their joint L2 sensitivity.
+        one_way: standard deviation of the noise on the first one-way marginals, in multiples of their joint L2
+            sensitivity.
+        per_sensitivity: of the sketches, likewise.
         planned: mu^2 that is left for the rounds.
     """
 
@@ -139,12 +141,12 @@ class Scales:
     planned: float
 
     @classmethod
-    def of(cls, mu2: float, options: SketchAimOptions, attributes: int, choice: bool = True) -> Scales:
+    def of(cls, mu2: float, options: SketchAimOptions, choice: bool = True) -> Scales:
         """Where there is nothing to choose from, the one-way marginals get all of mu^2."""
         if not choice:
-            return cls(sqrt(attributes / mu2), math.inf, 0.0)
+            return cls(1.0 / sqrt(mu2), math.inf, 0.0)
         left = 1.0 - options.one_way_share - options.sketch_share
-        return cls(sqrt(attributes / (options.one_way_share * mu2)), 1.0 / sqrt(options.sketch_share * mu2), left * mu2)
+        return cls(1.0 / sqrt(options.one_way_share * mu2), 1.0 / sqrt(options.sketch_share * mu2), left * mu2)
 
 
 def width_of(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> int:
@@ -220,12 +222,12 @@ class SketchAimContract(Contract):
         """
         if self.config.federation.participations is not None:
             return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
-        mu2, options, d = 2.0 * self.plan_rho, self.options, len(self.domain)
-        scales = Scales.of(mu2, options, d, bool(self.sketchable))
+        options = self.options
+        scales = Scales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
         if isinstance(request, FirstLook) and request.alone:
             return Planned(self.plan_rho, self.plan_rho)
         if isinstance(request, OneWay):
-            return Planned(d * gaussian_rho(scales.one_way), d * gaussian_rho(scales.one_way))
+            return Planned(gaussian_rho(scales.one_way), gaussian_rho(scales.one_way))
         if not isinstance(request, Sketches | Residues | Weighed):
             return Planned(0.0) if isinstance(request, MeasureAll) else None
         if not self.sketchable:
@@ -248,6 +250,15 @@ class SketchAimContract(Contract):
             "federation.participations: 'sketch_aim' chooses after the first round's cohort and measures after that; "
             "set mechanism.rounds to 2 or more, or leave participations out",
         )
+
+    @cached_property
+    def factors(self) -> tuple[int, ...] | None:
+        """f of each attribute in the first look: the multiple of its values nearest to the largest; None: counts.
+
+        So all marginals have about the same noise in records.
+        """
+        cohorts = self.config.federation.participations is not None
+        return None if cohorts or not self.options.ablation.residues else first_factors(self.domain.shape)
 
     @cached_property
     def sketchable(self) -> list[int]:
@@ -287,12 +298,6 @@ class SketchAimContract(Contract):
         return self._weighed[1]
 
 
-class FirstLook(OneWay):
-    """All one-way marginals, at their share of the budget; or alone, with nothing asked after them."""
-
-    alone: Annotated[bool, Field(description="they may have all of the budget")] = False
-
-
 class Sketches(SumRequest):
     """The sketches of some candidates, one after the other, as ONE vector."""
 
@@ -329,8 +334,12 @@ class SketchAimClient(TableClient):
 
     @answers(FirstLook)
     def one_way(self, call: Call[Any]) -> Contribution:
-        """Every exact one-way marginal."""
-        return super().one_way(call)
+        """Every exact one-way marginal, or f times what it has beyond the total: exact integers."""
+        factors, domain = self.contract.factors, self.domain
+        if factors is None:
+            return super().one_way(call)
+        vector = call.request.of_counts(factors, count(self.codes, domain, [(name,) for name in domain]))
+        return Contribution.of_vector(vector, call.request.layout(self.contract, call.arrays))
 
     @answers(Sketches)
     def sketch(self, call: Call[Sketches]) -> Contribution:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod, sqrt
+from math import fsum, prod, sqrt
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedsyn.counting.residues import dimensions, times_cells
+from fedsyn.counting.residues import cost, dimensions, times_cells
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
-from fedsyn.plugins.clients.sketch_aim_cohorts import Weight, weighed_layout
+from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, Weight, weighed_layout
+from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.contract import Contract
 from fedsyn.selection.coarse import Coarse
 from fedsyn.wire.envelope import Arrays
@@ -21,6 +22,32 @@ from fedsyn.wire.requests import AnyCandidates, Layout, SumRequest
 
 # Largest multiple that one row adds to one entry: the entries of 2^31 rows stay within 64 bits.
 _LARGEST = 1 << 31
+
+
+class FirstLook(OneWay):
+    """All one-way marginals, at their share of the budget; or alone, with nothing asked after them."""
+
+    costs = "one vector of L2 sensitivity S: mu^2 = S^2/sigma^2; with cohorts one array each, mu^2 = 1/sigma^2"
+
+    alone: Annotated[bool, Field(strict=True, description="they may have all of the budget")]
+
+    def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """ONE vector of what each marginal has beyond the total, or the marginals as they are.
+
+        Of g values and a multiple f of g, one row adds f times a column of the projection of `residues`: f^2 (1 - 1/g)
+        in squared L2 norm, whatever its value, and no more than f to one entry.
+        """
+        factors = _factors(contract)
+        if factors is None:
+            return super().layout(contract, arrays)
+        squared = fsum(f * f * cost((g,)) for f, g in zip(factors, contract.domain.shape, strict=True))
+        cells = sum(contract.domain.shape)
+        return Layout.of_vector(cells, sqrt(squared), signed=True, magnitude=float(max(factors)))
+
+    def of_counts(self, factors: Sequence[int], counts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+        """The vector of a table with these one-way marginals."""
+        parts = [f // len(own) * times_cells(own) for f, own in zip(factors, counts, strict=True)]
+        return np.concatenate(parts).astype(np.int64, copy=False)
 
 
 class Chosen(SumRequest):
@@ -110,6 +137,21 @@ class Residues(Chosen):
         return np.concatenate(parts).astype(np.int64, copy=False)
 
 
+def first_factors(shape: Sequence[int]) -> tuple[int, ...] | None:
+    """f of each attribute: the multiple of its values nearest to `FINEST` times the largest; None: nothing to tell.
+
+    So all marginals have about the same noise in records.
+    """
+    most = max(shape, default=1)
+    return tuple(max(1, round(FINEST * most / g)) * g for g in shape) if most > 1 else None
+
+
+def _factors(contract: Any) -> tuple[int, ...] | None:
+    """Of sketch_aim's contract, which knows whether counts are asked for."""
+    factors: tuple[int, ...] | None = contract.factors
+    return factors
+
+
 def residue_weights(
     budgets: Sequence[float], shapes: Sequence[tuple[int, ...]], finest: int
 ) -> tuple[list[int], float]:
@@ -135,4 +177,4 @@ def residue_weights(
     return weights, sqrt(squared / sum(budgets)) * (1.0 + 1e-13)
 
 
-__all__ = ["Chosen", "Residues", "Weighed", "residue_weights"]
+__all__ = ["Chosen", "FirstLook", "Residues", "Weighed", "first_factors", "residue_weights"]

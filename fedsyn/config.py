@@ -129,11 +129,20 @@ class EvaluationNode(Node):
         federated: ask the holders, by one noisy sum from the run's budget, also in a deployment; `evaluation.json` and
             the page say what they answer.
         share: of the budget for that; the mechanism has the rest.
+        held_out: share of its rows that each holder keeps out of the run, by a coin a row, to test the classifier on;
+            with 0 it is tested on the rows that the table was made from.
     """
 
     metrics: tuple[str, ...] = ()
     federated: bool = False
     share: float = Field(default=0.05, gt=0, le=0.95)
+    held_out: float = Field(default=0.0, ge=0, le=0.5)
+
+    @model_validator(mode="after")
+    def _held_out_for_something(self) -> EvaluationNode:
+        if self.held_out and not self.federated:
+            raise ValueError("held_out is of the holders' own evaluation: it needs federated: true")
+        return self
 
 
 class RuntimeNode(Node):
@@ -277,6 +286,8 @@ class RunConfig(Node):
         shared["data"] = {key: document["data"][key] for key in ("bins", "label")}
         if self.evaluation.federated:
             shared["evaluation"] = self.evaluation.share
+            if self.evaluation.held_out:
+                shared["held_out"] = self.evaluation.held_out
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
     def save(self, path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import pi
+from math import pi, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ from fedsyn.domain import Clique
 from fedsyn.inference import Measurement
 from fedsyn.inference.shrinkage import pseudo_records
 from fedsyn.plugins.clients.sketch_aim import (
-    FirstLook,
     Scales,
     SketchAimClient,
     SketchAimContract,
@@ -28,11 +27,10 @@ from fedsyn.plugins.clients.sketch_aim import (
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
-from fedsyn.plugins.clients.sketch_aim_rounds import Residues, Weighed
+from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues, Weighed
 from fedsyn.plugins.strategies.sketch_aim_coarse import InGroups
 from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
 from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
-from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, pack_grouping
@@ -74,11 +72,14 @@ class SketchAim(ByCohorts, InGroups):
             yield from self.by_cohorts()
             return
         which = self.sketched()
-        scales = Scales.of(2.0 * self.ledger.remaining_rho, self.options, len(self.domain), bool(which))
+        scales = Scales.of(2.0 * self.ledger.remaining_rho, self.options, bool(which))
         self.begin_round(1)
         drowned = bool(self.contract.sketchable) and not which
-        sums = yield Sum(self.everyone(), FirstLook(alone=True) if drowned else OneWay(), scales.one_way)  # step 1
-        measurements = self.opened(sums, [(name,) for name in self.domain])
+        first = FirstLook(alone=drowned)
+        layout = first.layout(self.contract, [])
+        sigma = scales.one_way * layout.sensitivity * sqrt(layout.count)
+        sums = yield Sum(self.everyone(), first, sigma)  # step 1
+        measurements = self.opened_first(sums)
         self.estimate(measurements)
         if self.model is None or not which:
             self.record.notes.extend([_DROWNED] * drowned)

@@ -27,6 +27,7 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.planning import Errors
 from fedsyn.selection.resolution import Resolutions
+from fedsyn.wire.requests import Summed
 
 #: One part of a request: a candidate, the groups it is counted in (None: cells), and its mu^2.
 Look = tuple[int, Groups | None, float]
@@ -101,6 +102,16 @@ class InGroups(MechanismStrategy):
             return [(i, (groups,), budget * float(share)) for groups, share in pairs]
         step = self.measured_in.get(i)
         return [(i, None if step is None else self.resolutions.groups(clique, step), budget)]
+
+    def opened_first(self, sums: Summed) -> list[Measurement]:
+        """The one-way marginals of the first look, each with its own noise."""
+        ones, factors = [(name,) for name in self.domain], self.contract.factors
+        if factors is None or not self.is_open(sums, "one-way marginals"):
+            return self.opened(sums, ones)
+        parts = np.split(sums.arrays[0], np.cumsum(self.domain.shape)[:-1])
+        values = [part / f for part, f in zip(parts, factors, strict=True)]
+        apart = replace(sums, arrays=values, sigmas=tuple(sums.sigmas[0] / f for f in factors))
+        return [self.residue_of(one) for one in self.opened(apart, ones)]
 
     def residue_of(self, measured: Measurement) -> Measurement:
         """A noisy residue as a fit takes it: of one attribute, with the total, its counts."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, CohortBudget, MeasureAll
-from fedsyn.protocol.client import OneWay
+from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook
 from fedsyn.protocol.cohorts import cohort_size
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.wire.requests import Sum, Summed
@@ -98,7 +98,7 @@ class ByCohorts(MechanismStrategy):
             cohort = self.sample(self.config.federation.participation)
             if request is None:
                 self.record.sigma = budget.first_one_way
-                sums = yield Sum(cohort, OneWay(), budget.first_one_way)
+                sums = yield Sum(cohort, FirstLook(alone=False), budget.first_one_way)
                 if not self.is_open(sums, "one-way marginals"):
                     continue
                 self.pool(ones, sums.arrays, [sums.sigmas[0]] * len(ones), sums)

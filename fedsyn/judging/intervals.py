@@ -154,9 +154,25 @@ class Sums:
         return _within(value / max(1.0, own), low, high, 1.0)
 
     def accuracy(self) -> Interval:
+        if "tested" in self.values:
+            return self.held_out_accuracy()
         value, off = self.values["correct"], self.quantile * self.noise["correct"]
         low, high = (max(0.0, value - off) / self.counts[1]), (max(0.0, value + off) / self.counts[0])
         return _within(value / max(1.0, sum(self.counts) / 2.0), low, high, 1.0)
+
+    def held_out_accuracy(self) -> Interval:
+        """Of the rows apart, whose number is noisy, too: all shares a that C - a T does not contradict (Fieller 1954).
+
+        C - a T is off its mean, 0 at the true share, by normal noise of variance s_C^2 + a^2 s_T^2.
+        """
+        right, tested = self.values["correct"], self.values["tested"]
+        z = float(ndtri(1.0 - MISS / 2.0))
+        noise, count_noise = z * self.noise["correct"], z * self.noise["tested"]
+        a, b, c = tested**2 - count_noise**2, right * tested, right**2 - noise**2
+        if tested <= count_noise or b * b < a * c:  # so few rows that any share is possible
+            return Interval(min(max(right / max(tested, 1.0), 0.0), 1.0), 0.0, 1.0)
+        root = math.sqrt(b * b - a * c)
+        return _within(right / tested, (b - root) / a, (b + root) / a, 1.0)
 
 
 def _within(value: float, low: float, high: float, most: float) -> Interval:

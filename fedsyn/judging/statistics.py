@@ -19,6 +19,10 @@ released. A row is in one cell of each marginal; min(D x, T) moves there by at m
 at most D Q, and the entry floor(c V / (D Q)) by at most c, because floor(v + c) = floor(v) + c for an integer c. A row
 is in at most `Boxes.depth` boxes and |D x - T| moves by at most D in each. A prediction is right or wrong, a row is one
 row. So one row moves entry j by at most its c_j, and the vector by at most sqrt(sum of c_j^2) in L2 norm.
+
+**Rows apart.** A holder may keep rows out of the run to test the classifier on, each by a coin of its own
+(`fedsyn.protocol.apart`): the table was made without them. Given the coins a row is either there, and moves `correct`
+and `tested`, or here, and moves all the others: the norm is the larger of both, whatever the coins.
 """
 
 from __future__ import annotations
@@ -51,24 +55,35 @@ class Entries:
     moves: tuple[int, ...]
 
     @classmethod
-    def of(cls, question: Question, count_rows: bool) -> Entries:
-        """Args: the question, and whether the row count is no public number."""
+    def of(cls, question: Question, count_rows: bool, apart: bool = False) -> Entries:
+        """Args: the question; whether the row count is no public number; whether there are rows apart, to test on."""
         d = len(question.domain)
         found = [("own overlap", UNIT), ("whole overlap", UNIT // 2)]
         found += [("rows", UNIT // 2)] if count_rows else []
         found += [("boxes", UNIT)] if len(question.boxes) else []
         found += [("correct", UNIT)] if question.trees.there else []
+        found += [("tested", UNIT)] if question.trees.there and apart else []
         found += [(f"column {i}", max(1, round(UNIT / math.sqrt(d)))) for i in range(d)]
         names, moves = zip(*found, strict=True)
         return cls(names, moves)
 
     @property
     def sensitivity(self) -> float:
-        return math.sqrt(sum(move * move for move in self.moves))
+        """Of the vector to one row, in L2 norm."""
+        there = ("correct", "tested") if "tested" in self.names else ()
+        parts = [0, 0]
+        for name, move in zip(self.names, self.moves, strict=True):
+            parts[name in there] += move * move
+        return math.sqrt(max(parts))
 
 
 def vector(
-    question: Question, entries: Entries, codes: npt.NDArray[np.integer], own: float, total: float
+    question: Question,
+    entries: Entries,
+    codes: npt.NDArray[np.integer],
+    own: float,
+    total: float,
+    apart: npt.NDArray[np.integer] | None = None,
 ) -> npt.NDArray[np.int64]:
     """(entries,) what a holder of these rows contributes: no entry is negative.
 
@@ -78,6 +93,7 @@ def vector(
         codes: (n, d) its rows.
         own: n_k, its public or released rows.
         total: m, at least the sum of n_k over everybody whose vector is in the sum.
+        apart: (m, d) rows that the run did without, where the entries have a place for them.
     """
     own, total = min(own, _LARGEST), min(total, _LARGEST)
     cliques = [*question.cliques, *question.columns]
@@ -98,7 +114,10 @@ def vector(
         values["boxes"] = (int(off), PARTS * question.boxes.depth)
     if "correct" in entries.names:
         assert question.label is not None
-        right = question.trees.predict(codes) == codes[:, question.label]
+        tested = codes[:0] if apart is None else apart
+        values["tested"] = (len(tested), 1)
+        tested = tested if "tested" in entries.names else codes
+        right = question.trees.predict(tested) == tested[:, question.label]
         values["correct"] = (int(right.sum()), 1)
     found = [move * values[name][0] // values[name][1] for name, move in zip(entries.names, entries.moves, strict=True)]
     return np.array(found, np.int64)

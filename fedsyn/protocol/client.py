@@ -24,6 +24,7 @@ from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_rho
+from fedsyn.protocol.apart import set_apart
 from fedsyn.protocol.cohorts import take_part_of
 from fedsyn.protocol.common import Cap, Judge, RowCounts, told
 from fedsyn.protocol.common import Join as Join
@@ -94,7 +95,8 @@ class TableClient(NumPyClient):
         self.holder = holder
         self.domain = holder.domain
         self.kept = rows_that_count(holder, self.contract.unit)
-        self.codes = holder.codes if self.kept is None else holder.codes[self.kept]
+        counted = holder.codes if self.kept is None else holder.codes[self.kept]
+        self.codes, self.apart = set_apart(counted, holder, config.evaluation.held_out)
         self.candidates = self.contract.candidates
         self.ledger = self._ledger(holder)
 
@@ -352,7 +354,7 @@ class TableClient(NumPyClient):
     def judge(self, call: Call[Judge]) -> Contribution:
         """How far its rows are from a table; `fedsyn.judging.statistics` has the sensitivity of each entry."""
         size = call.request.even if self.contract.sums_rows else self.size
-        return call.request.contribution(self.contract, call.arrays, self.codes, size)
+        return call.request.contribution(self.contract, call.arrays, self.codes, size, self.apart)
 
     @answers(OneWay)
     def one_way(self, call: Call[OneWay]) -> Contribution:

@@ -166,17 +166,23 @@ class Judge(SumRequest):
         return Layout.of_vector(len(entries.moves), entries.sensitivity, magnitude=float(max(entries.moves)))
 
     def contribution(
-        self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]], codes: npt.NDArray[np.integer], size: float
+        self,
+        contract: BaseContract,
+        arrays: Sequence[npt.NDArray[Any]],
+        codes: npt.NDArray[np.integer],
+        size: float,
+        apart: npt.NDArray[np.integer],
     ) -> Contribution:
-        """What a holder of these rows contributes; `size`: its public or released row count."""
+        """What a holder of these rows, and of those apart, contributes; `size`: its public or released row count."""
         question = self.question(contract, arrays)
-        found = vector(question, entries_of(contract, question), codes, size, self.total)
+        found = vector(question, entries_of(contract, question), codes, size, self.total, apart)
         return Contribution.of_vector(found, self.layout(contract, arrays))
 
 
 def entries_of(contract: BaseContract, question: Question) -> Entries:
-    """The entries of the vector: with the row count where that is no public number."""
-    return Entries.of(question, contract.config.privacy.client_sizes != "public")
+    """The entries of the vector: with the row count where that is no public number, with rows apart where there are."""
+    config = contract.config
+    return Entries.of(question, config.privacy.client_sizes != "public", config.evaluation.held_out > 0)
 
 
 def told(error: Exception) -> dict[str, str]:

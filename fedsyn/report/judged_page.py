@@ -28,9 +28,12 @@ def judged_section(page: Page, judged: Mapping[str, Any]) -> None:
         rows.append((name, what, *(number(figure[key]) for key in ("low", "high", "value"))))
     caption = f"Asked of {judged['holders']:,} holders, with noise; {judged['confidence']:.0%} intervals"
     page.section("What the holders say", table(head, rows, caption=caption))
+    share = judged.get("held_out", 0)
+    apart = f"the classifier was tested on {share:.3g} of their rows, which the run did without" if share else ""
     text = (
-        "The holders compared the rows that the table was made from with the table itself; none were held out. What "
-        "they counted was summed with noise, from the run's budget: these figures may be published."
+        "The holders compared the rows that the table was made from with the table itself; "
+        f"{apart or 'none were held out'}. What they counted was summed with noise, from the run's budget: these "
+        "figures may be published."
     )
     if several:
         text += (

@@ -67,6 +67,7 @@ class Judging:
             return
         found = {name: interval.to_dict() for name, interval in sums.intervals().items()}
         facts = {"confidence": 0.95, "holders": sums.holders, "rows": "training", "figures": found, "notes": notes}
+        facts |= {"held_out": self.config.evaluation.held_out} if "tested" in sums.values else {}
         write_json(self.out / JUDGED_FILE, facts)
 
     def _question(self, synthetic: Codes) -> tuple[Question, list[str]]:

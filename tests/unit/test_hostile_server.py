@@ -253,9 +253,9 @@ def less_noise_than_planned(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"sigma": 0.99 * envelope(task)["sum"]["sigma"]})
 
 
-@attack("one-way/masked", "the server accounts for 1")
+@attack("one-way/masked", "the description of the sum is malformed")
 def more_arrays_than_accounted_for(hospital: Hospital, task: Task) -> Task:
-    return changed(task, sum={"count": 1})
+    return changed(task, sum={"count": 0})
 
 
 @attack("one-way/masked", "smaller sensitivity")
@@ -362,9 +362,9 @@ def an_old_number(hospital: Hospital, task: Task) -> Task:
 def the_same_sum_again(hospital: Hospital, task: Task) -> Task:
     """With new numbers: averaged with the first one it would have less noise."""
     old, now = envelope(earlier(hospital, "one-way", "masked")), envelope(task)
-    again = changed(task, request="one-way", params={}, sum={**old["sum"], "number": now["sum"]["number"]})
+    again = changed(task, request="one-way", params=old["params"], sum={**old["sum"], "number": now["sum"]["number"]})
     keep = now["stage"]["skip"]
-    facts = {**envelope(again), "params": {}, "stage": {**now["stage"], "skip": 0}}
+    facts = {**envelope(again), "params": old["params"], "stage": {**now["stage"], "skip": 0}}
     return replace(again, arrays=task.arrays[keep:], scalars={"envelope": json.dumps(facts)})
 
 

@@ -25,12 +25,15 @@ from fedsyn.judging.statistics import Entries, vector
 from fedsyn.judging.trees import MOST_CLASSES, Trees
 from fedsyn.loading import parse_config
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, sigma_for_rho
+from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.common import Judge
+from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.runs.engines import run
 from fedsyn.runs.judge import question_about
 from fedsyn.testing.harness import config_of, execute, federation_of, finished
 from fedsyn.testing.schemas import awkward_names, awkward_table
+from fedsyn.wire.holder import Holder
 
 SHAPES = [(2,), (1, 3), (3, 2, 4), (5, 1, 2, 2), (2, 30)]
 
@@ -121,6 +124,30 @@ def test_a_row_moves_no_entry_farther_than_is_charged(shape: tuple[int, ...]) ->
     assert entries.sensitivity == pytest.approx(math.sqrt(sum(m * m for m in entries.moves)))
 
 
+@pytest.mark.parametrize("shape", SHAPES[1:])
+def test_a_row_apart_moves_what_is_counted_there_and_nothing_else(shape: tuple[int, ...]) -> None:
+    """Every row, added to either part: the norm of what it moves is within the sensitivity, which is less than both."""
+    rng = np.random.default_rng(6)
+    question = a_question(shape, rng)
+    entries = Entries.of(question, True, True)
+    there = np.array([name in ("correct", "tested") for name in entries.names])
+    assert there.sum() == 2
+    farthest = {"here": 0.0, "there": 0.0}
+    for size in (0, 5, 30):
+        codes, apart = (rng.integers(0, shape, (n, len(shape))).astype(np.uint8) for n in (size, size // 2))
+        own = float(rng.integers(0, 40))
+        before = vector(question, entries, codes, own, 3 * own, apart)
+        for row in product(*map(range, shape)):
+            one = np.array([row], np.uint8)
+            here = vector(question, entries, np.vstack([codes, one]), own, 3 * own, apart) - before
+            gone = vector(question, entries, codes, own, 3 * own, np.vstack([apart, one])) - before
+            assert not here[there].any() and not gone[~there].any()
+            farthest["here"] = max(farthest["here"], float(np.linalg.norm(here)))
+            farthest["there"] = max(farthest["there"], float(np.linalg.norm(gone)))
+    assert max(farthest.values()) <= entries.sensitivity < math.sqrt(sum(m * m for m in entries.moves))
+    assert farthest["there"] == pytest.approx(64 * math.sqrt(2.0))
+
+
 @pytest.mark.parametrize("shape", [s for s in SHAPES if len(s) > 1])
 def test_no_row_is_in_more_boxes_than_their_depth(shape: tuple[int, ...]) -> None:
     for seed in range(5):
@@ -173,6 +200,31 @@ def test_intervals_hold_the_exact_figures(off: float, holders: int) -> None:
     assert max(misses.values()) <= binom.isf(1e-6, runs, MISS)
     if off == 0.0:  # and the one figure that is a plain count misses about as often as it says
         assert misses["accuracy"] >= binom.ppf(1e-5, runs, MISS)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("tested", "share"), [(4000, 0.8), (300, 0.1), (40, 0.5)])
+def test_held_out_accuracy_holds_as_often_as_it_says(tested: int, share: float) -> None:
+    """4,000 draws: Fieller's interval misses in 5% (fewer where it is cut at 0 and 1), up to chance once in 10^6."""
+    rng, runs = np.random.default_rng(12), 4000
+    question = a_question((3, 2, 4), rng)
+    entries = Entries.of(question, False, True)
+    noise, right, wide = 6.0, round(tested * share), 0.0
+    misses = 0
+    for _ in range(runs):
+        values = {"correct": right + rng.normal(0, noise), "tested": tested + rng.normal(0, noise)}
+        found = Sums(question, entries, values, dict.fromkeys(values, noise), 100.0, 0.0, 3).accuracy()
+        misses += not found.low <= right / tested <= found.high
+        wide = max(wide, found.high - found.low)
+    assert misses <= binom.isf(1e-6, runs, MISS) and (misses >= binom.ppf(1e-6, runs, MISS) or tested < 100)
+    assert wide < 24.0 * noise / tested + 1e-9 or tested < 100
+
+
+def test_of_too_few_rows_apart_nothing_is_known() -> None:
+    question = a_question((3, 2, 4), np.random.default_rng(13))
+    values = {"correct": 3.0, "tested": 2.0}
+    sums = Sums(question, Entries.of(question, False, True), values, dict.fromkeys(values, 5.0), 100.0, 0.0, 3)
+    assert sums.accuracy() == Interval(1.0, 0.0, 1.0)
 
 
 def test_an_interval_says_what_it_is() -> None:
@@ -257,8 +309,6 @@ def test_a_damaged_question_is_refused(damage: str) -> None:
 
 
 def a_client(**evaluation: Any) -> tuple[Any, Question, Judge]:
-    from fedsyn.randomness import Randomness
-    from fedsyn.wire.holder import Holder
 
     table = awkward_table("every_kind")
     config = config_of("sketch_aim", 3, evaluation=evaluation)
@@ -289,6 +339,35 @@ def test_a_client_refuses_less_noise_than_was_set_aside_and_a_second_time() -> N
     client.ledger.charge(Release("judge", 1, GAUSSIAN, 1.0, sigma=sigma_for_rho(0.6 * rho)))
     with pytest.raises(ProtocolError, match="as often as the run's plan has it"):
         client._require_planned(request, layout, 0.6 * rho)
+
+
+@pytest.mark.parametrize("seed", [0, None])
+def test_rows_apart_are_in_no_sum_but_the_last(seed: int | None) -> None:
+    """The same ones in every message, each by its own coin: a seeded run repeats them, and no state tells them."""
+    table = awkward_table("every_kind")
+    codes, schema = np.tile(table.encode(), (60, 1)), table.schema
+    config = config_of("sketch_aim", 3, evaluation={"federated": True, "held_out": 0.25})
+    state: dict[str, Any] = {}
+
+    def client(place: int | None, rows: np.ndarray = codes) -> Any:
+        return client_class("sketch_aim")(
+            config, Holder(place, rows, schema.domain, schema.sha256, Randomness(seed), state)
+        )
+
+    first, again = client(0 if seed == 0 else None), client(0)
+    assert len(first.codes) + len(first.apart) == len(codes) and 0.15 < len(first.apart) / len(codes) < 0.35
+    assert np.array_equal(first.apart, again.apart) and np.array_equal(first.codes, again.codes)
+    longer = client(0, np.vstack([codes, codes[:1]]))
+    assert np.array_equal(longer.apart[: len(first.apart)], first.apart)  # the others' coins are what they were
+    question, _ = question_about(schema, first.contract.workload, codes[:20])
+    assert len(first.marginals(OneWay().layout(first.contract, [])).values)
+    part = first.marginals(OneWay().layout(first.contract, []))
+    assert part.values[: schema.domain.shape[0]].sum() == len(first.codes)
+    label = 0 if question.label is None else question.label + 1
+    answer = first.judge(asked(first, Judge(total=2000.0, even=500.0, label=label), question.arrays()))
+    names = Entries.of(question, config.privacy.client_sizes != "public", True).names
+    if "tested" in names:
+        assert answer.values[names.index("tested")] == 64 * len(first.apart)
 
 
 # The budget ----------------------------------------------------------------------------------------------------------
@@ -374,6 +453,7 @@ def test_a_list_of_metrics_is_what_it_was() -> None:
     assert asks.evaluation.metrics == () and asks.sha256 != old.sha256
     assert parse_config(asks.to_dict()) == asks
     assert asks.sha256 != a_config(evaluation={"federated": True, "share": 0.1}).sha256
+    assert asks.sha256 != a_config(evaluation={"federated": True, "held_out": 0.1}).sha256
 
 
 def test_what_cannot_be_asked_is_refused() -> None:
@@ -381,6 +461,8 @@ def test_what_cannot_be_asked_is_refused() -> None:
         a_config(mechanism="distaim", evaluation={"federated": True})
     with pytest.raises(ConfigError, match="share"):
         a_config(evaluation={"federated": True, "share": 0})
+    with pytest.raises(ConfigError, match="held_out is of the holders' own evaluation"):
+        a_config(evaluation={"held_out": 0.1})
 
 
 # Runs ----------------------------------------------------------------------------------------------------------------

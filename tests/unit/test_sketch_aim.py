@@ -120,7 +120,7 @@ def test_the_run_is_one_gaussian_mechanism_that_spends_the_budget(kind: str, wei
         releases(outcome, "sketch"),
         releases(outcome, "measure"),
     )
-    assert ones.count == D and ones.sigma == pytest.approx(sqrt(D / 0.3) / MU, rel=1e-8)
+    assert ones.count == 1 and ones.sensitivity / ones.sigma == pytest.approx(sqrt(0.3) * MU, rel=1e-8)
     cliques = [outcome.strategy.candidates.cliques[i] for i in outcome.strategy.sketched()]
     norm = sqrt(outcome.strategy.width) if kind == "signs" else 1.0
     squared = sum((weights[len(q) - 2] * norm) ** 2 for q in cliques)
