@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import (
     SAMPLED,
@@ -33,6 +34,7 @@ from fedsyn.privacy import (
     sigma_for_rho,
 )
 from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
+from fedsyn.protocol.cohorts import rounds_of_one
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Planned
 from fedsyn.settings import Node
@@ -69,6 +71,8 @@ class CtganOptions(Node):
         one_way_share: share of the budget for the one-way marginals, from which conditions are drawn.
         start: what the untrained generator makes: 'uniform' values, or those of the released one-way 'marginals'.
         components: noise vectors, with their conditions, that the generator is turned into a model with.
+        order: Rényi order at which the run is counted; null: where its steps need least noise. A holder's ledger for
+            life keeps to the order of its table's first run.
     """
 
     rounds: int = Field(default=500, ge=1, le=100_000)
@@ -83,6 +87,7 @@ class CtganOptions(Node):
     one_way_share: float = Field(default=0.1, gt=0, lt=1)
     start: Literal["uniform", "marginals"] = "uniform"
     components: int = Field(default=2000, ge=1, le=1 << 17)
+    order: int | None = Field(default=None, ge=2, le=512)
 
 
 @dataclass(frozen=True)
@@ -123,16 +128,24 @@ class CtganContract(Contract):
         """That a row is counted in: T, or as many as its client may take part in (`federation.participations`)."""
         return self.paid(self.options.rounds)
 
-    @cached_property
-    def order(self) -> int:
-        """The Rényi order that the whole run is counted at: where the steps of one row need least noise."""
-        privacy, options = self.config.privacy, self.options
+    @classmethod
+    def order_of(cls, config: RunConfig) -> int:
+        """The Rényi order that the whole run is counted at: as asked, or where the steps of one row need least noise.
+
+        It follows from the configuration alone, before anything was released.
+        """
+        privacy, options = config.privacy, cls.options_of(config)
+        steps = rounds_of_one(config.federation, options.rounds)
         try:
-            return best_order(privacy.epsilon, privacy.delta, options.rate, self.steps)
+            return options.order or best_order(privacy.epsilon, privacy.delta, options.rate, steps)
         except ValueError:
             raise ConfigError(
-                f"privacy.epsilon = {privacy.epsilon:g} does not pay for {self.steps} steps; choose fewer rounds"
+                f"privacy.epsilon = {privacy.epsilon:g} does not pay for {steps} steps; choose fewer rounds"
             ) from None
+
+    @cached_property
+    def order(self) -> int:
+        return self.order_of(self.config)
 
     def accountant_of(self, budget: PrivacyBudget) -> RenyiAccountant:
         return RenyiAccountant.of(budget, self.order)

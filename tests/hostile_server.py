@@ -27,8 +27,10 @@ from fedsyn.node.book import NodeBook, init_book
 from fedsyn.node.file import load_node_file
 from fedsyn.node.limits import BookLimits
 from fedsyn.node.task import Reply, Task
+from fedsyn.protocol.judging import judged
 from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
+from fedsyn.runs.judge import question_about
 from fedsyn.runs.orders import Subject, load_operator_key, new_operator_key, signed_order
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.schema import Schema
@@ -37,6 +39,7 @@ from fedsyn.wire.envelope import ANSWER, ENVELOPE
 HOLDERS = 4
 FAB = "fa" * 32
 SCHEMA = """\
+label: ill
 columns:
   age: {kind: numeric, lower: 0, upper: 100, bins: 5, dtype: integer}
   ward: {kind: categorical, categories: [zebra-north, zebra-south, zebra-west]}
@@ -61,7 +64,7 @@ def configuration(**changes: Mapping[str, Any]) -> RunConfig:
             "corrupted": 0.25,
             "dropout": 0.25,
         },
-        "evaluation": [],
+        "evaluation": {"federated": True, "share": 0.05, "metrics": []},
         "runtime": {"engine": "deployment"},
     }
     for key, node in changes.items():
@@ -199,7 +202,9 @@ class Hospital:
 
         grid = InProcessGrid(app, [{"partition-id": k} for k in range(HOLDERS)], {})  # type: ignore[arg-type]
         made = strategy_class(self.config.mechanism.name)
-        strategy = made(self.config, self.schema.domain, self.schema.sha256, randomness=Randomness(None))
+        schema = self.schema
+        strategy = made(self.config, schema.domain, self.schema.sha256, randomness=Randomness(None))
+        strategy.afterwards = lambda: judged(strategy, question_about(schema, strategy.workload, drawn(strategy))[0])
         strategy.start(grid)
         return strategy
 
@@ -222,6 +227,12 @@ class Hospital:
         """rho of the ledger on a node's disk, as another process reads it."""
         file = self.nodes[node].file
         return NodeBook(file.ledger_file, BookLimits(*file.policy.limits)).spent
+
+
+def drawn(strategy: Any) -> np.ndarray:
+    """The synthetic table that the holders are asked about last."""
+    codes: np.ndarray = strategy.model.sample(200, np.random.default_rng(0))
+    return codes
 
 
 # Messages ------------------------------------------------------------------------------------------------------------

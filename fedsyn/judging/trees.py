@@ -6,6 +6,7 @@ A data holder that gets one checks that it is one: every step down a tree goes t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -85,18 +86,33 @@ class Trees:
         blocks = [self._predict(codes[at : at + _ROWS_AT_ONCE]) for at in range(0, len(codes), _ROWS_AT_ONCE)]
         return np.concatenate([np.zeros(0, np.int32), *blocks])
 
+    @cached_property
+    def _walks(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.intp], list[int]]:
+        """(T, M) column and threshold of each node, (2, T, M) the nodes after it, (T) steps of a walk in each tree.
+
+        A leaf leads to itself, so all walks of a tree have as many steps as its longest one: how long rows take to be
+        classified depends on their number and on the trees, which are public, and not on where the rows go.
+        """
+        left, right = self.nodes[..., 2].astype(np.intp), self.nodes[..., 3].astype(np.intp)
+        inner = (left != 0) | (right != 0)
+        own = np.broadcast_to(np.arange(left.shape[1]), left.shape)
+        column = np.where(inner, self.nodes[..., 0], 0).astype(np.int64)
+        steps, trees = np.zeros(left.shape, np.int64), np.arange(len(left))
+        for node in range(left.shape[1] - 1, -1, -1):  # what a node leads to comes later
+            longest = np.maximum(steps[trees, left[:, node]], steps[trees, right[:, node]])
+            steps[:, node] = np.where(inner[:, node], 1 + longest, 0)
+        after = np.stack([np.where(inner, right, own), np.where(inner, left, own)])
+        return column, self.nodes[..., 1].astype(np.int64), after, steps[:, 0].tolist()
+
     def _predict(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-        rows = np.arange(len(codes))
+        rows, table = np.arange(len(codes)), codes.astype(np.int64)
         scores = np.repeat(self.base[None, :], len(codes), axis=0)
+        column, threshold, after, steps = self._walks
         for tree in range(len(self.values)):
-            column, threshold, left, right = self.nodes[tree].T
-            at = np.zeros(len(codes), np.int64)
-            while True:
-                inner = (left[at] != 0) | (right[at] != 0)
-                if not inner.any():
-                    break
-                goes = codes[rows, np.where(inner, column[at], 0)].astype(np.int64) <= threshold[at]
-                at = np.where(inner, np.where(goes, left[at], right[at]), at)
+            at = np.zeros(len(codes), np.intp)
+            for _ in range(steps[tree]):
+                goes = table[rows, column[tree][at]] <= threshold[tree][at]
+                at = after[goes.astype(np.intp), tree, at]
             scores[:, tree % len(self.base)] += self.values[tree, at]
         if len(self.classes) > 2:
             chosen = np.argmax(scores, axis=1)

@@ -194,7 +194,9 @@ class Answering:
 def _facts(admitted: Admitted) -> RunFacts:
     """What the run is, for the ledger."""
     config, subject = admitted.config, admitted.subject
-    accountant = client_class(config.mechanism.name).Contract.accountant
+    contract = client_class(config.mechanism.name).Contract
+    order_of = getattr(contract, "order_of", None)  # of a contract that counts in Rényi DP
+    accountant = contract.accountant if order_of is None else f"{contract.accountant} {order_of(config)}"
     sizes = config.privacy.client_sizes
     return RunFacts(subject.config, subject.schema, config.mechanism.name, accountant, _budget(config), sizes)
 

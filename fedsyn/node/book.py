@@ -36,7 +36,7 @@ from pathlib import Path
 
 from fedsyn.durable import replace_synced
 from fedsyn.errors import BudgetExceeded, ConfigError, LedgerDamaged, NodeError, RunError
-from fedsyn.node.limits import BookLimits, Cost, Kind, Limit, adding, capacity, epsilon_of, total
+from fedsyn.node.limits import BookLimits, Cost, Kind, Limit, adding, capacity, epsilon_of, require_filter, total
 from fedsyn.node.lines import Charge, NodeLines, Run, RunFacts
 from fedsyn.privacy import ADJACENCY, GAUSSIAN, UNIT, PrivacyBudget, Release
 from fedsyn.privacy.accountant import affordable
@@ -165,6 +165,7 @@ class NodeBook:
         if own is not None and not affordable(facts.announced, capacity(own, facts.kind)):
             raise BudgetExceeded(f"the holder's limit for one run is {_said(own)}, and {asks}; nothing was released")
         kind, now = lines.kind or facts.kind, self._now()
+        require_filter(facts.kind, lines.kind, self.limits)
         since = now - self.limits.patience
         others = [run.rest for run in lines.open_runs().values() if run.latest >= since]
         more = Cost(facts.announced, facts.kind == "gaussian").under(kind)
@@ -183,7 +184,8 @@ class NodeBook:
             )
 
     def _check_charge(self, lines: NodeLines, run: Run, release: Release) -> None:
-        what = f"release '{release.name}' of round {release.round} costs rho = {release.rho:.4g}"
+        rho = run.counts(release)
+        what = f"release '{release.name}' of round {release.round} costs rho = {rho:.4g}"
         gaussian = release.mechanism == GAUSSIAN
         if len(run.charges) >= MOST:
             raise BudgetExceeded(
@@ -191,10 +193,10 @@ class NodeBook:
             )
         if run.closed or (run.facts.kind == "gaussian" and not gaussian):
             raise BudgetExceeded(f"{what}, and this run may charge no such thing any more; nothing was released")
-        if not affordable(run.spent + release.rho, run.facts.announced):
+        if not affordable(run.spent + rho, run.facts.announced):
             raise BudgetExceeded(f"{what}, more than is left of what its run announced; nothing was released")
         kind, now = lines.kind or run.facts.kind, self._now()
-        more = Cost(release.rho, gaussian).under(kind)
+        more = Cost(rho, gaussian).under(kind)
         for limit in adding(self.limits):
             spent = total(limit.within(lines.costs, now), kind)
             if not limit.fits(spent, more, kind):
@@ -265,7 +267,8 @@ class RunAccount:
         book = self._book
         with book._chain.turn() as lines:
             run = lines.runs[self.run]
-            common = {"run": self.run, "rho": release.rho, "request": self.request, "attempt": self.attempt}
+            rho = run.counts(release)
+            common = {"run": self.run, "rho": rho, "request": self.request, "attempt": self.attempt}
             for number, charge in enumerate(run.charges):
                 if self._pays(charge) and charge.release == release:
                     del common["rho"]

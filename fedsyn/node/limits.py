@@ -27,6 +27,15 @@ mu-GDP for mu = ε sqrt(2π)/4, so mu²/2 = (π/2) ε²/8:
 *zcdp* (the first run also chooses): rho of all entries stays within rho(ε, δ) of fedsyn.privacy.conversion: the zCDP
 filter (Whitehouse et al. 2023). Gaussian entries and choices count their rho.
 
+*renyi α* (the first run takes steps of DP-SGD on secret samples): the Rényi divergence of order α, over α, of all
+entries. α is that of the first run, which follows from its configuration alone. A step costs what
+`fedsyn.privacy.renyi` says of its rate and noise at that order; an entry of rho is rho-zCDP and has at most α rho
+(Gaussian noise exactly that), so it counts rho. The sum at one order is a filter as the two others are (Feldman & Zrnic
+2021, Theorem 3.1), and every limit converts it at that order. No rho, and no mu, says what sampling saves: with small
+probability the row was taken, so as α grows the divergence of a step over α goes to that of a step on all rows, and
+its trade-off function ends as steeply. So a ledger that adds up otherwise takes no such run, nor one of another order:
+what was chosen before anything was released stays (above). `mechanism.order` sets a run's order to the ledger's.
+
 So a first run of (ε, δ) fits into a limit of the same (ε, δ), to the last digit, whatever its accountant. Each limit
 converts at its own δ. A limit per period bounds what is released within any such period, given all that came before.
 
@@ -36,15 +45,31 @@ tests/property/test_node_limits.py has all of it against fedsyn.privacy.conversi
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple
 
-from fedsyn.privacy import GaussianAccountant, PrivacyBudget, ZcdpAccountant, gaussian_epsilon, zcdp_epsilon
+from fedsyn.errors import ConfigError, NodeError
+from fedsyn.privacy import (
+    SAMPLED,
+    GaussianAccountant,
+    PrivacyBudget,
+    Release,
+    RenyiAccountant,
+    ZcdpAccountant,
+    gaussian_epsilon,
+    zcdp_epsilon,
+)
 from fedsyn.privacy.accountant import affordable
+from fedsyn.privacy.renyi import ORDERS, renyi_epsilon, sampled_rdp
 
-Kind = Literal["gaussian", "zcdp"]
-KINDS: tuple[Kind, ...] = ("gaussian", "zcdp")
+#: 'gaussian', 'zcdp', or 'renyi' and an order.
+Kind = str
+#: The accountants whose costs a ledger for life can add up.
+ACCOUNTANTS = ("gaussian", "zcdp", "renyi")
+_RENYI = re.compile(r"renyi ([2-9]|[1-9][0-9]{1,2})")
 #: What a choice of some rho costs where everything is counted as Gaussian DP.
 CHOICE = math.pi / 2.0
 DAY = 86400.0  # seconds
@@ -69,12 +94,75 @@ class BookLimits(NamedTuple):
     patience: float = PATIENCE
 
 
+@lru_cache(maxsize=64)
+def order_of(kind: Kind) -> int | None:
+    """α of 'renyi α'; None for the two others; ValueError for anything else."""
+    if kind in ("gaussian", "zcdp"):
+        return None
+    found = _RENYI.fullmatch(kind)
+    if found is None:
+        raise ValueError("no filter of that name")
+    return int(found.group(1))
+
+
+def counted(release: Release, kind: Kind) -> float:
+    """What a release of a run with that accountant counts: its rho, and of a sampled step its divergence over α."""
+    order = order_of(kind)
+    if order is None or release.mechanism != SAMPLED:
+        return release.rho
+    assert release.sigma is not None and release.rate is not None
+    return release.count * sampled_rdp(release.rate, release.sigma / release.sensitivity, order) / order
+
+
+def require_joined(own: Kind, life: Kind) -> None:
+    """NodeError where a run counts steps on secret samples, and its table's ledger cannot add them up.
+
+    Args:
+        own: the run's.
+        life: the ledger's; of a table's first run the same.
+    """
+    if order_of(own) is None or own == life:
+        return
+    if order_of(life) is None:
+        raise NodeError(
+            "this table's ledger adds up rho since its first run, and the run takes steps of DP-SGD: what secret "
+            "sampling saves of them has no rho; nothing was released"
+        )
+    raise NodeError(
+        f"this table's ledger adds up Rényi divergences of order {order_of(life)}: set mechanism.order to it; nothing "
+        "was released"
+    )
+
+
+def require_filter(kind: Kind, life: Kind | None, limits: BookLimits) -> None:
+    """NodeError where a run of that accountant cannot be added up; `life`: of the ledger, None before its first run.
+
+    Whoever submits the first run names its order, or the numbers that it follows from, and it stays for life: refused
+    is one that would leave less than a quarter of a limit (`_keeps_enough`).
+    """
+    require_joined(kind, life or kind)
+    order = order_of(kind)
+    if life is None and order is not None and not _keeps_enough(order, limits):
+        allowed = [str(other) for other in ORDERS if _keeps_enough(other, limits)]
+        what = f"set mechanism.order to {allowed[0]} to {allowed[-1]}" if allowed else "no order leaves more"
+        raise NodeError(
+            f"this table's ledger would add up Rényi divergences of order {order} for life, which leaves less than a "
+            f"quarter of its limits; {what}; nothing was released"
+        )
+
+
+def _keeps_enough(order: int, limits: BookLimits) -> bool:
+    """Whether Gaussian noise and choices counted at that order may be a quarter of what they may be in rho."""
+    budgets = [limit.budget for limit in adding(limits)]
+    return all(capacity(each, f"renyi {order}") >= 0.25 * capacity(each, "zcdp") for each in budgets)
+
+
 @dataclass(frozen=True)
 class Cost:
     """What an entry costs.
 
     Attributes:
-        rho: its zCDP.
+        rho: its zCDP; of a sampled step see `counted`.
         gaussian: whether Gaussian noise alone makes it up.
         time: of the entry, seconds since 1970.
     """
@@ -84,7 +172,7 @@ class Cost:
     time: float = 0.0
 
     def under(self, kind: Kind) -> float:
-        """In the filter's unit: rho, or half of mu²."""
+        """In the filter's unit: rho, half of mu², or a Rényi divergence over its order."""
         return self.rho * CHOICE if kind == "gaussian" and not self.gaussian else self.rho
 
 
@@ -94,7 +182,13 @@ def total(costs: Iterable[Cost], kind: Kind) -> float:
 
 
 def capacity(budget: PrivacyBudget, kind: Kind) -> float:
-    """What a budget allows, in the filter's unit: the largest rho, or half of the largest mu²."""
+    """What a budget allows, in the filter's unit: the largest rho, or half of the largest mu²; 0: nothing."""
+    order = order_of(kind)
+    if order is not None:
+        try:
+            return RenyiAccountant.of(budget, order).capacity / order
+        except ConfigError:  # too small for this order
+            return 0.0
     if kind == "gaussian":
         return 0.5 * GaussianAccountant.of(budget).capacity
     return ZcdpAccountant.of(budget).capacity
@@ -102,6 +196,9 @@ def capacity(budget: PrivacyBudget, kind: Kind) -> float:
 
 def epsilon_of(spent: float, delta: float, kind: Kind) -> float:
     """The epsilon of a sum of costs at some delta, rounded up."""
+    order = order_of(kind)
+    if order is not None:
+        return renyi_epsilon(order * spent, order, delta) if spent else 0.0
     return gaussian_epsilon(math.sqrt(2.0 * spent), delta) if kind == "gaussian" else zcdp_epsilon(spent, delta)
 
 

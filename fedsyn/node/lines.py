@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError
-from fedsyn.node.limits import KINDS, Cost, Kind, capacity, total
+from fedsyn.errors import ConfigError, NodeError
+from fedsyn.node.limits import Cost, Kind, capacity, counted, order_of, require_joined, total
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
 from fedsyn.privacy.chain import TORN, Lines, legible
 
@@ -40,7 +40,7 @@ class RunFacts:
         configuration: `RunConfig.sha256`.
         schema: hash of the schema.
         mechanism: name.
-        accountant: 'gaussian' or 'zcdp' (`Contract.accountant`).
+        accountant: 'gaussian', 'zcdp', or 'renyi' and an order (`Contract.accountant`, `order_of`).
         budget: what the run may spend here.
         client_sizes: 'private', or 'public': then rows can only be exchanged (`epsilon_replace_one` in ledger.json).
     """
@@ -78,7 +78,8 @@ class RunFacts:
     @property
     def kind(self) -> Kind:
         """The accountant; ValueError if there is none of that name."""
-        return KINDS[KINDS.index(self.accountant)]
+        order_of(self.accountant)
+        return self.accountant
 
     @property
     def announced(self) -> float:
@@ -133,8 +134,12 @@ class Run:
 
     @property
     def spent(self) -> float:
-        """rho."""
-        return math.fsum([self.torn, *(charge.release.rho for charge in self.charges)])
+        """rho, as `counted`."""
+        return math.fsum([self.torn, *(self.counts(charge.release) for charge in self.charges)])
+
+    def counts(self, release: Release) -> float:
+        """rho that a release of this run counts."""
+        return counted(release, self.facts.kind)
 
     @property
     def rest(self) -> Cost:
@@ -233,15 +238,17 @@ class NodeLines(Lines):
     def _begin(self, entry: Mapping[str, Any]) -> None:
         try:
             facts = RunFacts.from_dict(entry)
-        except ConfigError:
+            require_joined(facts.kind, self.kind or facts.kind)
+        except (ConfigError, NodeError):
             raise ValueError from None
-        if entry["run"] in self.runs or facts.kind not in KINDS:
+        if entry["run"] in self.runs:
             raise ValueError
         self.runs[entry["run"]] = Run(facts, entry["time"], entry["time"])
 
     def _charge(self, entry: Mapping[str, Any]) -> None:
         run, release, rho = self.runs[entry["run"]], Release.from_dict(entry["release"]), float(entry["rho"])
-        if not release.rho * (1.0 - _SAME) <= rho < math.inf or entry["number"] != len(run.charges) or run.closed:
+        least = run.counts(release) * (1.0 - _SAME)
+        if not least <= rho < math.inf or entry["number"] != len(run.charges) or run.closed:
             raise ValueError
         charge = Charge(release, str(entry["request"]), [str(entry["attempt"])])
         self.costs.append(Cost(rho, release.mechanism == GAUSSIAN, entry["time"]))
@@ -286,5 +293,5 @@ def _index(value: Any) -> int:
 def spent_by(run: Run, kind: Kind) -> float:
     """What a run has spent, in a filter's unit; a torn line counts as what the run can do at worst."""
     gaussian = run.facts.kind == "gaussian"
-    costs = [Cost(charge.release.rho, charge.release.mechanism == GAUSSIAN) for charge in run.charges]
+    costs = [Cost(run.counts(charge.release), charge.release.mechanism == GAUSSIAN) for charge in run.charges]
     return total([*costs, Cost(run.torn, gaussian)], kind)

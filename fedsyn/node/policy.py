@@ -20,7 +20,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, NodeError, SchemaError
 from fedsyn.flower.publishers import load_publishers, publisher_of
 from fedsyn.node.file import NodeFile
-from fedsyn.node.limits import KINDS
+from fedsyn.node.limits import ACCOUNTANTS
 from fedsyn.registry import client_class, mechanisms
 from fedsyn.runs.orders import Subject, is_run_name, operator_of
 from fedsyn.runs.run_config import config_of, is_resolved
@@ -203,11 +203,8 @@ class Policy:
             raise NodeError("this node holds real rows and refuses a seeded run")
         if config.mechanism.name not in (mechanisms() if node.mechanisms is None else node.mechanisms):
             raise NodeError("this node's holder does not allow the run's mechanism")
-        if client_class(config.mechanism.name).Contract.accountant not in KINDS:
-            raise NodeError(
-                "this node's ledger for life adds up Gaussian releases and choices; the run's mechanism takes steps of "
-                "DP-SGD, which cost little in one run because rows are sampled, and have no such sum over runs"
-            )
+        if client_class(config.mechanism.name).Contract.accountant not in ACCOUNTANTS:
+            raise NodeError("this node's ledger for life cannot add up what the run's mechanism releases")
         if aggregation.protocol not in node.protocols:
             raise NodeError("this node's holder does not allow the run's aggregation.protocol")
         if aggregation.noise not in node.noise:

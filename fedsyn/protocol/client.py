@@ -25,7 +25,7 @@ from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_rho
 from fedsyn.protocol.apart import set_apart
-from fedsyn.protocol.cohorts import take_part
+from fedsyn.protocol.cohorts import take_part_of
 from fedsyn.protocol.common import Cap, Judge, RowCounts, told
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
@@ -190,7 +190,7 @@ class TableClient(NumPyClient):
         )
         if envelope.kind == "sum":
             return self._sum(method, call, envelope), {}
-        take_part(call.request, call.round, self.config.federation, self.holder.state)
+        take_part_of(call, self.config.federation, self.holder, self.ledger, self.requests)
         if envelope.kind == "deal":
             self._require_planned(call.request, None, call.request.rho)
             return self._deal(method, call), {}
@@ -213,7 +213,7 @@ class TableClient(NumPyClient):
         layout = call.request.layout(self.contract, call.arrays)  # by this client's own reckoning
         self._require_planned(call.request, layout, layout.count * gaussian_rho(spec.sigma, layout.sensitivity))
         ClientSum.check(layout, layout.count, spec)
-        take_part(call.request, call.round, self.config.federation, self.holder.state)
+        take_part_of(call, self.config.federation, self.holder, self.ledger, self.requests)
         cost = Release(call.request.name, call.round, GAUSSIAN, spec.sensitivity, sigma=spec.sigma, count=layout.count)
         if not self.ledger.can_afford(cost):
             raise BudgetExceeded("the sum would cost more than is left; nothing was released")

@@ -4,22 +4,24 @@
 The server draws cohorts without replacement: always from those who were asked least often so far, so that no two
 clients' numbers differ by more than 1, and nobody's exceeds m. Who is asked depends on public numbers and on the run's
 ordinary randomness, never on a row; who was asked counts, answered or not. Each client keeps its own count, and refuses
-(`take_part`).
+(`take_part`): of the rounds that it remembers, and of those that its ledger for life was charged for.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import MutableMapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.privacy import Ledger
 from fedsyn.protocol.joining import sampled
 from fedsyn.settings import FederationNode
+from fedsyn.wire.holder import Call, Holder
 from fedsyn.wire.requests import Request
 
 #: Of a holder's state: the rounds in which it has taken part.
@@ -109,8 +111,18 @@ def check_participations(config: RunConfig, rounds: int | None, *, once: bool, c
         )
 
 
-def take_part(request: Request, t: int, node: FederationNode, state: MutableMapping[str, Any]) -> None:
+def take_part(
+    request: Request, t: int, node: FederationNode, state: MutableMapping[str, Any], charged: Iterable[int] = ()
+) -> None:
     """A client takes part in round t, and remembers it on its own disk; once is enough for all requests of a round.
+
+    Args:
+        request: that is to be answered.
+        t: its round.
+        node: `federation` of the configuration.
+        state: of the holder.
+        charged: rounds that its ledger for life has been charged for. They are on its disk before any noise was drawn,
+            so a process that was killed before it saved `state` has taken part all the same.
 
     Raises:
         ProtocolError: it has taken part in as many rounds as `participations` allows, or `t` is none. Only public
@@ -119,6 +131,7 @@ def take_part(request: Request, t: int, node: FederationNode, state: MutableMapp
     if node.participations is None or not request.takes_part:
         return
     rounds = state.setdefault(ROUNDS, [])
+    rounds += sorted(set(charged) - set(rounds))
     if t in rounds:
         return
     if t < 1 or len(rounds) >= node.participations:
@@ -129,9 +142,31 @@ def take_part(request: Request, t: int, node: FederationNode, state: MutableMapp
     rounds.append(t)
 
 
+def take_part_of(
+    call: Call[Any], node: FederationNode, holder: Holder, ledger: Ledger, requests: Mapping[str, type[Request]]
+) -> None:
+    """`take_part` of a client with such a ledger that answers these requests.
+
+    A holder's own account has a line for each release, with its round, on the disk before noise was drawn. Without an
+    account, ledger and count are one state and saved together.
+    """
+    mine = {name for name, record in requests.items() if record.takes_part}
+    entries = () if holder.account is None else ledger.releases
+    take_part(call.request, call.round, node, holder.state, [each.round for each in entries if each.name in mine])
+
+
 def _shown(share: float) -> str:
     """A share, rounded down to three digits."""
     return f"{math.floor(min(1.0, share) * 1000) / 1000:g}"
 
 
-__all__ = ["NOBODY_LEFT", "ROUNDS", "Cohorts", "check_participations", "cohort_size", "rounds_of_one", "take_part"]
+__all__ = [
+    "NOBODY_LEFT",
+    "ROUNDS",
+    "Cohorts",
+    "check_participations",
+    "cohort_size",
+    "rounds_of_one",
+    "take_part",
+    "take_part_of",
+]

@@ -49,7 +49,7 @@ class Contract:
     Class attributes that a family sets:
         Options: pydantic model of the keys of the `mechanism` node beside `name`.
         accountant: 'zcdp' (also choices by the exponential mechanism), 'gaussian' (Gaussian noise only), or 'renyi'
-            (also steps of DP-SGD; the family then defines `accountant_of`).
+            (also steps of DP-SGD; the family then defines `accountant_of`, `order_of`).
         central: whether one data holder has all rows (a yardstick, not a federation).
         store: the requests by which it uses a store; empty: it forms sums.
         own_sizes: whether clients score by their own row counts (`TableClient.size`). Where none does and a whole

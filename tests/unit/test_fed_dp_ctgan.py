@@ -14,9 +14,8 @@ import pytest
 from pair_runs import table_of
 
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, NodeError, ProtocolError, RunError
+from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.inference import MixtureModel
-from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.fed_dp_ctgan import STEPS_OF_CLIP, CtganClient, CtganContract, Step, require_deep
 from fedsyn.privacy import SAMPLED, PrivacyBudget, RenyiAccountant
 from fedsyn.protocol.client import OneWay
@@ -96,15 +95,12 @@ def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
         run({})
 
 
-def test_a_node_with_a_ledger_for_life_takes_no_part() -> None:
-    from fedsyn.node.policy import Policy
-
-    document = config_of("fed_dp_ctgan", 3, SMALL).to_dict()
-    document |= {"data": {"source": "rows", "schema": "schema.yaml"}, "runtime": {"engine": "deployment"}}
-    policy = object.__new__(Policy)
-    policy.node = SimpleNamespace(mechanisms=None)  # type: ignore[assignment]
-    with pytest.raises(NodeError, match="steps of DP-SGD"):
-        policy._check_run(parse_config(document))
+def test_the_order_of_a_run_is_that_of_its_configuration_and_may_be_set() -> None:
+    own = contract()
+    assert own.order == type(own).order_of(own.config)
+    for order in (20, 30):
+        other = CtganContract(config_of("fed_dp_ctgan", 2, {**SMALL, "order": order}), own.domain)
+        assert other.order == order and other.accountant_of(BUDGET).order == order
 
 
 @deep

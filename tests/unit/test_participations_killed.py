@@ -1,0 +1,135 @@
+"""A node that is killed after a charge and before it saved that it took part: its ledger counts the round."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsyn.config import RunConfig
+from fedsyn.node.answering import Answering
+from fedsyn.node.file import load_node_file
+from fedsyn.node.memory import Memory
+from fedsyn.node.tables import Encoding
+from fedsyn.node.task import Task
+from fedsyn.protocol.common import OneWay
+from fedsyn.registry import contract_class
+from fedsyn.schema import Schema
+from fedsyn.wire.envelope import ANSWER, Envelope
+from tests.node_folders import SCHEMA, header_of, make_node, run_of
+
+NAIVE = {"name": "fed_naive_bayes", "rounds": 2}
+
+
+def configuration(**federation: Any) -> RunConfig:
+    parts = {"clients": 4, "participation": 0.5, "participations": 1, **federation}
+    return run_of(mechanism={**NAIVE}, federation=parts)
+
+
+def task_of(config: RunConfig, t: int, run: str = "first") -> Task:
+    """The request of round t for every one-way marginal."""
+    schema = Schema.loads(SCHEMA, "schema.yaml").adjusted(config.data.bins, config.data.label)
+    contract = contract_class("fed_naive_bayes")(config, schema.domain)
+    layout, sigma = OneWay().layout(contract, ()), contract.sigma(contract.plan_rho)  # type: ignore[attr-defined]
+    spec = replace(layout.spec(sigma, 2, t), asked=2)
+    header = header_of(config, "one-way", "sum", t, 10 * t, run)
+    envelope = Envelope("one-way", "sum", t, config.sha256, {}, 10 * t, sum=spec)
+    return Task(7, header["run_config"], header["fab_hash"], envelope.to_scalars(), [])
+
+
+def in_child(node: Answering, task: Task) -> bool:
+    """Whether a process that answers was killed before it did."""
+    child = os.fork()
+    if child == 0:
+        try:
+            node.answer(task)
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def rounds_of(node: Answering, run: str = "first") -> set[int]:
+    """That the ledger on the disk was charged for."""
+    node.book.refresh()
+    return {charge.release.round for charge in node.book.runs[run].charges if charge.release.name == "one-way"}
+
+
+def said(node: Answering, task: Task) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(node.answer(task).scalars[ANSWER])
+    return told
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Answering:
+    made = Answering(load_node_file(make_node(tmp_path / "node")))
+    made.tables.get(Encoding())
+    return made
+
+
+def dies_before_saving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Memory, "save", lambda *given: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def test_a_round_that_was_charged_counts_though_its_memory_was_never_saved(
+    node: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configuration()
+    with monkeypatch.context() as patch:
+        dies_before_saving(patch)
+        assert in_child(node, task_of(config, 1))
+    assert rounds_of(node) == {1}
+    for again in (node, Answering(node.file, node.tables)):  # the same service, and a machine that starts again
+        refused = said(again, task_of(config, 2))
+        assert not refused["ok"] and "participations allows 1" in refused["message"]
+        assert rounds_of(again) == {1}
+
+
+def test_the_request_itself_is_answered_again_and_its_round_counts_once(
+    node: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configuration()
+    with monkeypatch.context() as patch:
+        dies_before_saving(patch)
+        assert in_child(node, task_of(config, 1))
+    node.book.refresh()
+    spent = node.book.spent
+    assert said(node, task_of(config, 1))["ok"] and rounds_of(node) == {1} and node.book.spent == spent
+    assert not said(node, task_of(config, 2))["ok"] and rounds_of(node) == {1}
+
+
+def test_a_second_participation_is_left_where_two_are_allowed(node: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configuration(participations=2)
+    with monkeypatch.context() as patch:
+        dies_before_saving(patch)
+        assert in_child(node, task_of(config, 1))
+    assert said(node, task_of(config, 2))["ok"] and rounds_of(node) == {1, 2}
+    assert "participations allows 2" in said(node, task_of(config, 3))["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "power before"])
+def test_killed_at_every_call_no_node_takes_part_in_more_rounds(node: Answering, when: str) -> None:
+    from tests.unit.test_node_faults import Disk
+
+    config, at = configuration(), 0
+    while True:
+        run = f"run-{at}"
+        disk = Disk(node.file.state_folder, at, when)
+        child = os.fork()
+        if child == 0:
+            disk.install()
+            node.answer(task_of(config, 1, run))
+            os._exit(0)
+        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        node = Answering(node.file, node.tables)
+        answered = said(node, task_of(config, 2, run))["ok"]
+        assert rounds_of(node, run) == ({2} if answered else {1})
+        if not killed:
+            break
+        at += 1
+    assert at > 5
