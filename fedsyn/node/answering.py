@@ -122,8 +122,10 @@ class Answering:
         before = self.book.spent
         self.audit.write(event="asked", **facts)
         reply = self._ask(config, holder, task)
-        if admitted.asked.request != Join.name:
-            # A server that is resumed asks who this is in between: that takes the place of no stored reply.
+        # A server that is resumed asks who this is in between: that takes the place of no stored reply. The first time
+        # the answer may be a number of rows that follows from coins of the holder's: those are kept.
+        kept = admitted.asked.request != Join.name or bool(holder.state and not memory.number)
+        if kept:
             self._keep(name, memory, holder.state, account, reply, task.digest)
         told = from_json(reply.scalars.get(ANSWER), "answer")
         self.audit.write(
@@ -133,7 +135,7 @@ class Answering:
             rho=self.book.spent - before,
             epsilon_of_life=self.book.epsilon,
         )
-        account.answered(0 if admitted.asked.request == Join.name else memory.number)
+        account.answered(memory.number if kept else 0)
         return reply
 
     def _ask(self, config: RunConfig, holder: Holder, task: Task) -> Reply:

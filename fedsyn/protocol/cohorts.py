@@ -148,11 +148,12 @@ def take_part_of(
     """`take_part` of a client with such a ledger that answers these requests.
 
     A holder's own account has a line for each release, with its round, on the disk before noise was drawn. Without an
-    account, ledger and count are one state and saved together.
+    account, ledger and count are one state and saved together. Round 0 is none: a deal has it, whenever it is made.
     """
     mine = {name for name, record in requests.items() if record.takes_part}
     entries = () if holder.account is None else ledger.releases
-    take_part(call.request, call.round, node, holder.state, [each.round for each in entries if each.name in mine])
+    charged = [each.round for each in entries if each.name in mine and each.round > 0]
+    take_part(call.request, call.round, node, holder.state, charged)
 
 
 def _shown(share: float) -> str:

@@ -42,7 +42,7 @@ def found_cap(
     cap = contract.cap_from(counts, sigma, number)
     replies = yield Ask(everyone, Cap(rows=cap, sigma=sigma, clients=number), [np.array(counts)])
     share = left_out(cap, counts, sigma, number, contract.config.privacy.largest_cap)
-    note = f"found: at most {cap:,} rows of a client take part, which leaves out about {share:.0%} of the rows"
+    note = f"found: at most {cap:,} rows of a client take part, which leaves out about {share:.0%} of the rows, or more"
     told = {k: client for k, client in clients.items() if k in replies}
     _require_enough(contract, told, "could be told how many of their rows take part")
     return contract.capped(cap), told, note

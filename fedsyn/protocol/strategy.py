@@ -7,9 +7,12 @@ answer back into the generator. A reply that is late, missing or malformed costs
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, ClassVar
+
+import numpy as np
 
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
@@ -22,6 +25,7 @@ from fedsyn.inference.fitting import estimate_config
 from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.inference.smoothing import least_shares, smoothed
 from fedsyn.protocol.client import TableClient
+from fedsyn.protocol.common import Rows, Sizes
 from fedsyn.protocol.driving import Driver, Steps
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
@@ -103,6 +107,27 @@ class MechanismStrategy(Driver):
         share = min(1.0, 1.0 / factor)
         return [Measurement(q, values * factor, sigma * factor, share=share) for q, values, sigma in triples]
 
+    def rows_known(self, measurements: Sequence[Measurement]) -> float:
+        """Rows of the federation: public, or the least-variance mean of all that was released of them, at least 1.
+
+        Many clients' noisy counts add up to little: K of them have a noise of sigma sqrt(K). A one-way marginal of
+        everybody sums to the same number, with its own noise sqrt(cells) sigma, independent of theirs.
+        """
+        noise = self._noise_of_rows
+        if noise is None:
+            return self.total
+        whole = [m for m in measurements if len(m.clique) == 1 and m.share >= 1.0 and m.noises is None]
+        known = [(self.total, noise**2), *((float(np.sum(m.values)), m.count * m.sigma**2) for m in whole)]
+        weights = math.fsum(1.0 / variance for _, variance in known)
+        return max(1.0, math.fsum(rows / variance for rows, variance in known) / weights)
+
+    @property
+    def _noise_of_rows(self) -> float | None:
+        """Standard deviation of the noise on the sum of row counts; None where they are public."""
+        sizes = {r.name: r.sigma for r in self.ledger.releases if r.name in (Sizes.name, Rows.name)}
+        sigma = next(iter(sizes.values()), None)
+        return None if sigma is None else sigma * math.sqrt(len(self.clients) if Sizes.name in sizes else 1)
+
     def glimpses(self) -> Sequence[Glimpse]:
         """What released sketches say of the last model, for the statement of its quality."""
         return ()
@@ -140,7 +165,7 @@ class MechanismStrategy(Driver):
             self.model = estimate(
                 self.domain,
                 measurements,
-                total=self.total,
+                total=self.rows_known(measurements),
                 config=settings,
                 warm_start=self.model,
                 prior=prior,
@@ -160,7 +185,7 @@ class MechanismStrategy(Driver):
         if not (asked and joint):
             return None, 0.0
         one_way = [m for m in measurements if len(m.clique) == 1]
-        prior = estimate(self.domain, one_way, total=self.total, config=settings)
+        prior = estimate(self.domain, one_way, total=self.rows_known(measurements), config=settings)
         if isinstance(asked, float | int):
             return prior, float(asked)
         return prior, of_measurements(measurements, prior) if pseudo_records is None else pseudo_records
@@ -171,7 +196,7 @@ class MechanismStrategy(Driver):
         if not (self.smooths if asked is None else asked) or not self.measured or not isinstance(self.model, Model):
             return
         with self.timed("estimate"):
-            self.model = smoothed(self.model, least_shares(self.domain, self.measured, self.total))
+            self.model = smoothed(self.model, least_shares(self.domain, self.measured, self.model.total))
 
     # Driving ----------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from fedsyn.counting.residues import cost
 from fedsyn.domain import Domain
 from fedsyn.plugins.clients.sketch_aim import SketchAimClient, SketchAimContract, Sketches, Weighed
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, MeasureAll
-from fedsyn.plugins.clients.sketch_aim_rounds import Residues
+from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues
 from fedsyn.selection.groups import grouping_keys
 from fedsyn.testing.harness import config_of
 from fedsyn.testing.schemas import awkward_names, awkward_table
@@ -41,6 +41,7 @@ def vector(contract: SketchAimContract, request: Any, arrays: list[np.ndarray], 
     client.contract, client.domain, client.codes = contract, contract.domain, codes
     call: Any = SimpleNamespace(request=request, arrays=arrays)
     answers: dict[type, Any] = {
+        FirstLook: client.one_way,
         Sketches: client.sketch,
         Weighed: client.measure,
         Residues: client.measure_residues,
@@ -122,6 +123,18 @@ def test_weighed_marginals_move_as_far_as_their_layout_says(name: str, data: st.
     made = shapes or [domain.shape_of(cliques[i]) for i in chosen]
     squared = [(c * math.prod(own)) ** 2 * cost(own) for c, own in zip(weights, made, strict=True)]
     assert layout.sensitivity == pytest.approx(math.sqrt(sum(squared)))
+
+
+@pytest.mark.parametrize("name", awkward_names())
+@settings(max_examples=6, deadline=None)
+@given(data=st.data())
+def test_the_first_look_moves_as_far_as_its_layout_says(name: str, data: st.DataObject) -> None:
+    contract = contract_of(name, "interactions")
+    layout = check(contract, FirstLook(alone=data.draw(st.booleans())), [], data)
+    assert layout.count == 1 and contract.factors is not None
+    squared = [f * f * (1 - 1 / g) for f, g in zip(contract.factors, contract.domain.shape, strict=True)]
+    assert layout.sensitivity == pytest.approx(math.sqrt(sum(squared)))
+    assert all(f % g == 0 for f, g in zip(contract.factors, contract.domain.shape, strict=True))
 
 
 @pytest.mark.parametrize("name", awkward_names())

@@ -7,6 +7,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +18,14 @@ from fedsyn.node.file import load_node_file
 from fedsyn.node.memory import Memory
 from fedsyn.node.tables import Encoding
 from fedsyn.node.task import Task
-from fedsyn.protocol.common import OneWay
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release
+from fedsyn.protocol.cohorts import ROUNDS, take_part_of
+from fedsyn.protocol.common import Judge, OneWay, Sizes
 from fedsyn.registry import contract_class
 from fedsyn.schema import Schema
+from fedsyn.settings import FederationNode
 from fedsyn.wire.envelope import ANSWER, Envelope
+from fedsyn.wire.requests import Request
 from tests.node_folders import SCHEMA, header_of, make_node, run_of
 
 NAIVE = {"name": "fed_naive_bayes", "rounds": 2}
@@ -109,6 +114,21 @@ def test_a_second_participation_is_left_where_two_are_allowed(node: Answering, m
         assert in_child(node, task_of(config, 1))
     assert said(node, task_of(config, 2))["ok"] and rounds_of(node) == {1, 2}
     assert "participations allows 2" in said(node, task_of(config, 3))["message"]
+
+
+def test_only_rounds_of_the_mechanism_are_counted_from_the_ledger() -> None:
+    """What everybody is asked, and a deal, which stands in every ledger as of round 0, are none."""
+    entries = [("sizes", 1), ("judge", 9), ("find-bins", 3), ("one-way", 0), ("one-way", 2), ("one-way", 2)]
+    ledger = Ledger(PrivacyBudget(5.0, 1e-5))
+    ledger.reenter([Release(name, t, GAUSSIAN, 1.0, sigma=50.0) for name, t in entries])
+    requests: dict[str, type[Request]] = {each.name: each for each in (OneWay, Sizes, Judge)}
+    counted = {}
+    for account in (None, SimpleNamespace()):
+        holder: Any = SimpleNamespace(account=account, state={})
+        call: Any = SimpleNamespace(request=OneWay(), round=4)
+        take_part_of(call, FederationNode(participations=3), holder, ledger, requests)
+        counted[account is not None] = holder.state[ROUNDS]
+    assert counted == {False: [4], True: [2, 4]}
 
 
 @pytest.mark.slow

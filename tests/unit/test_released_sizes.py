@@ -86,3 +86,8 @@ def test_a_run_of_tiny_clients_knows_how_many_rows_there_are() -> None:
     cut_off = 600 * (sizes.sigma / math.sqrt(2 * math.pi) - 1.0)  # at least what cutting off at 0 would add
     assert abs(strategy.total - 600) < 5 * sizes.sigma * math.sqrt(600) < 0.7 * cut_off
     assert min(strategy.rows([k]) for k in strategy.clients) >= 1.0
+    # The model's rows: two one-way marginals of three and four cells say more of them than 600 noisy counts.
+    marginals = [release.sigma for release in strategy.ledger.releases if release.name == "one-way"]
+    noise = math.sqrt(1.0 / sum(1.0 / (cells * sigma**2) for sigma in marginals if sigma for cells in (3, 4)))
+    assert strategy.model is not None and abs(strategy.model.total - 600) < 5 * noise
+    assert 5 * noise < sizes.sigma * math.sqrt(600)

@@ -25,6 +25,7 @@ from fedsyn.plugins.clients.sketch_aim import (
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
+from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues
 from fedsyn.plugins.strategies.sketch_aim import SketchAim, precision
 from fedsyn.plugins.strategies.sketch_aim_coarse import weighed
 from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
@@ -311,6 +312,24 @@ def test_a_weighed_vector_moves_by_its_sensitivity_when_a_row_goes() -> None:
     cliques = [client.contract.candidates.cliques[i] for i in request.cliques]
     exact = [c * m.ravel() for c, m in zip(request.weights, count(CODES, DOMAIN, cliques), strict=True)]
     assert np.array_equal(parts[0].dense(), np.concatenate(exact))
+
+
+def test_residues_move_by_their_sensitivity_whichever_row_goes() -> None:
+    """Brute force over every row of the table: of the first look, and of three marginals with weights."""
+    whole = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+    requests = [FirstLook(alone=False), Residues(shapes=[], cliques=[0, 3, 8], weights=[16, 1, 7])]
+    answers = [lambda client, sent: client.one_way(sent), lambda client, sent: client.measure_residues(sent)]
+    for request, answer in zip(requests, answers, strict=True):
+        part = answer(whole, asked(whole, request, []))
+        assert part.layout.count == 1 and part.layout.signed
+        for row in np.unique(CODES, axis=0):
+            more = SketchAimClient(config(1), Holder(0, np.vstack([CODES, row]), DOMAIN, "", Randomness(0)))
+            moved = answer(more, asked(more, request, [])).dense() - part.dense()
+            assert sqrt(float(moved @ moved)) == pytest.approx(part.layout.sensitivity, rel=1e-12)
+            assert np.abs(moved).max() <= part.layout.magnitude
+    with pytest.raises(ProtocolError, match="at most"):
+        too_heavy = Residues(shapes=[], cliques=[0, 3], weights=[2**31, 1])
+        whole.measure_residues(asked(whole, too_heavy, []))
 
 
 @pytest.mark.parametrize(
