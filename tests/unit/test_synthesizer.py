@@ -318,6 +318,22 @@ def test_a_saved_model_holds_no_row_and_no_place(tmp_path: Path) -> None:
     assert b"name-1" not in texts and b"/tmp" not in texts
 
 
+def test_a_saved_model_says_how_good_it_is(fitted: fedsyn.Synthesizer, tmp_path: Path) -> None:
+    path = fitted.save(tmp_path / "model.fedsyn")
+    said = fitted.quality
+    assert said is not None and said.workload_error is not None
+    assert fedsyn.load(path).quality == said and len(said.columns) == len(fitted.model.domain)
+    told = zipfile.ZipFile(path).read("README.md").decode()
+    assert told.startswith("# Synthetic table") and f"{said.workload_error.value:.3g}" in told and "epsilon = 3" in told
+    damaged = tmp_path / "damaged.fedsyn"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(damaged, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            new.writestr(name, content.replace(b'"low"', b'"log"') if name == "quality.json" else content)
+    with pytest.raises(DataError, match=r"quality\.json is damaged"):
+        fedsyn.load(damaged)
+
+
 def test_a_run_directory_is_loaded_too(tmp_path: Path) -> None:
     result = fedsyn.run({"epsilon": 1, "delta": 1e-6}, tmp_path / "run", table=frame(300), schema=SCHEMA)
     assert result.folder == tmp_path / "run" and "workload_error" in result
