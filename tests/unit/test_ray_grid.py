@@ -140,7 +140,8 @@ def test_a_ray_that_starts_too_slowly_is_started_again(slow: int, monkeypatch: p
     def init(**options: Any) -> None:
         tries.append(options["address"])
         if len(tries) <= slow:
-            raise Exception("The current node timed out during startup.")
+            kind = Exception if len(tries) == 1 else RuntimeError
+            raise kind("The current node timed out during startup.")
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
