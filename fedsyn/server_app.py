@@ -19,6 +19,7 @@ from fedsyn.flower.patient import patient
 from fedsyn.flower.watching import add_to_log
 from fedsyn.runs.directory import default_out, new_out, record_error
 from fedsyn.runs.finish import finish
+from fedsyn.runs.given_table import ask, received
 from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.prepare import Prepared, deployed, prepare
 from fedsyn.runs.returned import lines_of, packed
@@ -44,6 +45,9 @@ def main(grid: Grid, context: Context) -> None:
         config = config_of(run_config, len(list(grid.get_node_ids())))
         told.out = out = told.made(config)
         with _prepared(config, run_config, out) as prepared, _journal(config, prepared, run_config, out) as journal:
+            if run_config.get("table"):
+                ask(config, prepared, patient(grid), out, received(str(run_config["table"]), prepared.schema.domain))
+                return
             strategy = serve(config, prepared, patient(grid), out, None, journal=journal)
             with told_what_was_spent(lambda: strategy.ledger, out):
                 metrics = finish(config, prepared, strategy, out, started)
@@ -120,7 +124,7 @@ def _journal(
     run = str(run_config.get("run") or "")
     if run_config.get("resume"):
         require_resumable(config)
-    if not run or not can_resume(config):
+    if not run or not can_resume(config) or run_config.get("table"):
         yield None
         return
     for name in ("error.json", "metrics.json", "report.html"):  # of an earlier try

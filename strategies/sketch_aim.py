@@ -187,13 +187,7 @@ class SketchAim(ByCohorts, InGroups):
         def support(i: int) -> float:
             return float(view.effective_cells([cliques[i]])[0])
 
-        parts = np.zeros(len(cliques))
-        squared = dict(zip(sketched.sketcher.cliques, sketched.errors(view), strict=True))
-        for clique in sorted(squared, key=len):
-            own = float(squared[clique])
-            if len(clique) > 2 and not sketched.sketcher.beyond_parts:
-                own -= float(self.planner.inside(parts)[place[clique]])
-            parts[place[clique]] = max(0.0, own)
+        parts = self.missed(sketched, view)
         for i, known in noisy.items():
             if len(cliques[i]) == 1:
                 parts[i] = 2.0 / pi * support(i) ** 2 / known
@@ -202,6 +196,19 @@ class SketchAim(ByCohorts, InGroups):
             if len(cliques[i]) == 1:
                 errors.parts[i] *= errors.cost(i)
         return errors
+
+    def missed(self, sketched: Sketched, view: ModelView) -> npt.NDArray[np.float64]:
+        """(m,) squared L1 error of the model on each candidate beyond its parts; 0 where nothing is sketched."""
+        cliques = self.candidates.cliques
+        place = {q: i for i, q in enumerate(cliques)}
+        parts = np.zeros(len(cliques))
+        squared = dict(zip(sketched.sketcher.cliques, sketched.errors(view), strict=True))
+        for clique in sorted(squared, key=len):
+            own = float(squared[clique])
+            if len(clique) > 2 and not sketched.sketcher.beyond_parts:
+                own -= float(self.planner.inside(parts)[place[clique]])
+            parts[place[clique]] = max(0.0, own)
+        return parts
 
     def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
         """Candidate -> mu^2 of this round: the most useful part of a plan for all that is left of mu^2.

@@ -15,6 +15,7 @@ from fedsyn.selection.planning import shrunk
 from fedsyn.selection.sketches import Sketcher, squared_distance
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.statement import Glimpse
+from fedsyn.statement.effects import independent
 
 # Of runs on independent attributes, those that may take noise for an association.
 _CHANCE = 0.05
@@ -81,10 +82,8 @@ class Sketched:
             grouping, groups = sketcher.grouping, None
             if grouping is not None:
                 groups = tuple(grouping[pair] for pair in zip(clique, sketcher.shapes[i], strict=True))
-            apart = np.ones(1)
-            for name in clique:
-                apart = (apart[:, None] * masses[name]).ravel()
-            off, sigma = self.values[i] - rows * sketcher.of_marginal(i, apart), sketcher.sigma_of(i, self.sigma)
+            apart = sketcher.of_marginal(i, independent(masses, clique))
+            off, sigma = self.values[i] - rows * apart, sketcher.sigma_of(i, self.sigma)
             alone = squared_distance(off, sigma, sketcher.noises(i))
             scatter = rows * sketcher.spread(i)
             found.append(Glimpse(clique, squared, spread, scatter, support, groups, alone, sketcher.noises(i)))

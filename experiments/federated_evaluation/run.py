@@ -1,19 +1,26 @@
 """What the holders say of a table beside what their rows say: coverage and width of the intervals, in 100 runs.
 
-    python experiments/federated_evaluation/run.py [--runs N] [--tables NAME ...] [--out FILE]
+    python experiments/federated_evaluation/run.py --out FILE [--runs N] [--cells NAME ...] [--report]
 
-Each run has another seed, and so other noise and another table. The exact figures are computed from the pooled rows by
-the code of the metrics, the classifier's by scikit-learn itself. FEDSYN_DATA names the folder of the tables. Exit code:
-0 if every figure is inside its interval at least as often as expected.yaml says, 1 if not.
+Each run has another seed: another table, made by the mechanism, and other noise on what the holders say of it. The
+exact figures are computed from the pooled rows by the code of the metrics, the classifier's by scikit-learn itself.
+FEDSYN_DATA names the folder of the tables.
+
+Each run's figures are appended to FILE (CSV) when it ends, and runs that FILE has are not made again: the command may
+be killed and typed again. With --report nothing is run. Exit code: 0 if every figure is inside its interval at least
+as often as expected.yaml says, in as many runs as asked, 1 if not.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import sys
 import tempfile
+import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +42,8 @@ from fedsyn.schema import Schema
 
 HERE = Path(__file__).resolve().parent
 Codes = npt.NDArray[np.integer]
+FIELDS = ("cell", "seed", "figure", "exact", "low", "high", "value", "cpu")
+LAST = "column_score"  # figure of a run
 
 
 def config_of(document: Mapping[str, Any], cell: Mapping[str, Any], seed: int) -> RunConfig:
@@ -69,46 +78,90 @@ def exact(config: RunConfig, schema: Schema, rows: Codes, made: Codes) -> dict[s
     return {**figures, "column_score": float(np.mean(scores))}
 
 
-def of_cell(document: Mapping[str, Any], cell: Mapping[str, Any], runs: int) -> dict[str, list[tuple[float, ...]]]:
-    """Figure -> (exact, low, high, value) of every run; the columns together under one name."""
-    found = defaultdict[str, list[tuple[float, ...]]](list)
+def one_run(document: Mapping[str, Any], label: str, seed: int) -> list[dict[str, Any]]:
+    """The rows of the file that a run of a cell gives: one for each figure."""
+    started, config = time.process_time(), config_of(document["base"], document["cells"][label], seed)
+    tables = split_tables(config)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        run(config, out, full_page=False)
+        said = read_facts(out / JUDGED_FILE)["figures"]
+        made = encode_file(out / "synthetic.csv", tables.schema)
+    known = exact(config, tables.schema, tables.train, made)
+    both = {"cell": label, "seed": seed, "cpu": round(time.process_time() - started, 2)}
+    return [{**both, "figure": name, "exact": value, **said[name]} for name, value in known.items()]
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    """What the file has of whole runs: where one was killed while it wrote, its last figure is missing."""
+    if not file.is_file():
+        return []
+    with file.open(newline="", encoding="utf-8") as lines:
+        reader = csv.DictReader(lines)
+        rows = list(reader)
+    if tuple(reader.fieldnames or FIELDS) != FIELDS:
+        raise SystemExit(f"{file} is a file of something else")
+    whole = {(row["cell"], row["seed"]) for row in rows if row["figure"] == LAST and row["cpu"]}
+    return [row for row in rows if (row["cell"], row["seed"]) in whole]
+
+
+def write_rows(file: Path, rows: Iterable[Mapping[str, Any]], mode: str) -> None:
+    """All rows in one write; with a header in mode `w`."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
+    if mode == "w":
+        writer.writeheader()
+    writer.writerows(rows)
+    with file.open(mode, encoding="utf-8") as out:
+        out.write(text.getvalue())
+
+
+def report(rows: Iterable[Mapping[str, str]], runs: int, at_least: float) -> bool:
+    """Prints the table of a file's runs; whether each figure is inside often enough. The columns share one line."""
+    found, seeds = defaultdict[tuple[str, str], list[tuple[float, ...]]](list), defaultdict[str, set[str]](set)
+    for row in rows:
+        name = row["figure"].split(":")[0] + (" (each)" if ":" in row["figure"] else "")
+        found[row["cell"], name].append(tuple(float(row[key]) for key in ("exact", "low", "high", "value")))
+        seeds[row["cell"]].add(row["seed"])
+    good = True
+    print("| cell | runs | figure | inside | exact | interval (means) | its width |\n|---|---|---|---|---|---|---|")
+    for (cell, figure), figures in found.items():
+        value, low, high, _ = np.array(figures).T
+        inside = float(np.mean((low <= value) & (value <= high)))
+        good &= inside >= at_least and len(seeds[cell]) >= runs
+        print(
+            f"| {cell} | {len(seeds[cell])} | {figure} | {inside:.1%} of {len(figures)} | {value.mean():.4f} | "
+            f"{low.mean():.4f} to {high.mean():.4f} | {(high - low).mean():.4f} |"
+        )
+    return good
+
+
+def _run(file: Path, expected: Mapping[str, Any], cells: list[str], runs: int) -> None:
+    """The runs that the file does not have, of all cells side by side: half a file is of use."""
+    rows = read_rows(file)
+    write_rows(file, rows, "w")
+    have = {(row["cell"], row["seed"]) for row in rows}
     for seed in range(runs):
-        config = config_of(document, cell, seed)
-        tables = split_tables(config)
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "out"
-            run(config, out, full_page=False)
-            said = read_facts(out / JUDGED_FILE)["figures"]
-            made = encode_file(out / "synthetic.csv", tables.schema)
-        for name, value in exact(config, tables.schema, tables.train, made).items():
-            figure = said[name]
-            found[name.split(":")[0] + (" (each)" if ":" in name else "")].append(
-                (value, figure["low"], figure["high"], figure["value"])
-            )
-    return found
+        for label in cells:
+            if (label, str(seed)) not in have:
+                write_rows(file, one_run(expected, label, seed), "a")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="the file of the runs")
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--tables", nargs="*", default=None, help="cells of expected.yaml; default: all")
+    parser.add_argument("--cells", nargs="*", default=None, help="of expected.yaml; default: all")
+    parser.add_argument("--report", action="store_true", help="run nothing, print what the file has")
     options = parser.parse_args()
     expected = yamlio.read_mapping(HERE / "expected.yaml")
-    good = True
-    print("| table | figure | inside | exact | interval (means) |\n|---|---|---|---|---|")
-    for label, cell in expected["cells"].items():
-        if options.tables is not None and label not in options.tables:
-            continue
-        for figure, runs in of_cell(expected["base"], cell, options.runs).items():
-            value, low, high, _ = np.array(runs).T
-            inside = float(np.mean((low <= value) & (value <= high)))
-            good &= inside >= expected["at_least"]
-            print(
-                f"| {label} | {figure} | {inside:.0%} of {len(runs)} | {value.mean():.4f} | "
-                f"{low.mean():.4f} to {high.mean():.4f} |",
-                flush=True,
-            )
-    return 0 if good else 1
+    cells = list(expected["cells"]) if options.cells is None else options.cells
+    if not set(cells) <= set(expected["cells"]):
+        parser.error(f"--cells: of {list(expected['cells'])}")
+    if not options.report:
+        _run(options.out, expected, cells, options.runs)
+    rows = [row for row in read_rows(options.out) if row["cell"] in cells and int(row["seed"]) < options.runs]
+    return 0 if report(rows, options.runs, expected["at_least"]) and rows else 1
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
-from math import pi
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,10 @@ from held_tables import rows_of
 
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count
+from fedsyn.counting.residues import cost, residue
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference import Measurement, Model
-from fedsyn.plugins.strategies.sketch_aim import SketchAim, precision
+from fedsyn.plugins.strategies.sketch_aim import SketchAim
 from fedsyn.randomness import Randomness
 from fedsyn.selection.planning import Errors, Plan, Planner
 from fedsyn.selection.views import ModelView
@@ -83,41 +84,36 @@ class Oracle(SketchAim):
             self._true[clique] = np.asarray(counts, np.float64).ravel()
         return [self._true[q] for q in cliques]
 
-    def errors(self, sketched: Any, measurements: Sequence[Measurement], view: ModelView) -> Errors:
-        """The true L1 errors where `SketchAim.errors` has estimates; those of one attribute as the planner has them."""
+    def missed(self, sketched: Any, view: ModelView) -> npt.NDArray[np.float64]:
+        """The true errors where `SketchAim.missed` has estimates."""
         cliques = self.candidates.cliques
         place = {q: i for i, q in enumerate(cliques)}
-        noisy = {place[q]: known for q, known in precision(measurements).items() if q in place}
-
-        def support(i: int) -> float:
-            return float(view.effective_cells([cliques[i]])[0])
-
         parts = np.zeros(len(cliques))
         seen = [q for q in cliques if 1 < len(q) <= self.sizes]
         for clique, p, counts in zip(seen, view.probabilities(seen), self.true(seen), strict=True):
             inside = self.planner.inside(parts)[place[clique]] if len(clique) > 2 else 0.0
             parts[place[clique]] = max(0.0, float(np.abs(counts - self.total * p).sum()) ** 2 - inside)
-        for i, known in noisy.items():
-            if len(cliques[i]) == 1:
-                parts[i] = 2.0 / pi * support(i) ** 2 / known
-        return self.graded(Errors(parts, support, noisy))
+        return parts
 
     def counted(self, plan: Mapping[int, float]) -> list[Measurement]:
-        """The plan's marginals, in cells or groups as sketch_aim measures them, with Gaussian noise."""
+        """The plan's residues, in cells or groups as sketch_aim measures them, with Gaussian noise."""
         found = []
-        for i, groups, known in (look for one, given in plan.items() for look in self.looks(one, given)):
+        for i, groups, budget in (look for one, given in plan.items() for look in self.looks(one, given)):
             clique = self.candidates.cliques[i]
             shape = self.domain.shape_of(clique) if groups is None else tuple(int(g.max()) + 1 for g in groups)
-            empty = Measurement(clique, np.zeros(shape), known**-0.5, groups=groups)
-            exact = np.asarray(empty.of_cells(self.true([clique])[0])).reshape(shape)
-            found.append(replace(empty, values=exact + self._noise.normal(0.0, known**-0.5, shape)))
+            sigma = sqrt(cost(shape) / budget)
+            empty = Measurement(clique, np.zeros(shape), sigma, groups=groups)
+            counts = np.asarray(empty.of_cells(self.true([clique])[0])).reshape(shape)
+            noise = self._noise.normal(0.0, sigma, shape)
+            found.append(self.residue_of(replace(empty, values=residue(counts) + noise)))
         return found
 
     def run(self) -> Model:
         """The rounds of `SketchAim.protocol`, without its sketches and with their budget."""
         mu2, first = 2.0 * self.contract.plan_rho, self.options.one_way_share
         ones = [i for i, q in enumerate(self.candidates.cliques) if len(q) == 1]
-        measurements = self.counted(dict.fromkeys(ones, first * mu2 / len(self.domain)))
+        prices = self.prices[ones]  # the first look has the same noise everywhere
+        measurements = self.counted(dict(zip(ones, first * mu2 * prices / prices.sum(), strict=True)))
         self.estimate(measurements)
         left = (1.0 - first) * mu2
         for t in range(1, self.options.rounds + 1):

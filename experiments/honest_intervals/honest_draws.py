@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from honest_populations import Floats, Population, counts
 
+from fedsyn.counting.residues import residue
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.posterior import Posterior
 from fedsyn.protocol.strategy import MechanismStrategy
@@ -54,8 +55,9 @@ class Seen:
 
 
 def seen_of(m: Measurement, table: Floats) -> Floats:
-    """What a measurement sees of a marginal over its clique, in the shape of its values: cells, or groups of them."""
-    return m.of_cells(table).reshape(np.shape(m.values))
+    """What a measurement sees of a marginal over its clique, in the shape of its values: cells, groups, residues."""
+    seen = m.of_cells(table).reshape(np.shape(m.values))
+    return residue(seen) if m.beyond else seen
 
 
 class Drawing(ABC):
@@ -134,7 +136,7 @@ class Pulled(Refits):
     name, pulled = "pulled", True
 
 
-class Fresh(Refits):
+class Fresh(Posteriors):
     """What selection does: the same cliques with the same noise, but measured on rows that nobody chose them by."""
 
     name = "fresh"

@@ -80,13 +80,17 @@ class Logit(Estimator):
 
     def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
         sm = _statsmodels()
+        told = sm.tools.sm_exceptions
+        scale = np.abs(X).max(axis=0)  # Newton's steps are the same in any unit, what they test for is not
         with warnings.catch_warnings():
-            warnings.simplefilter("error")
+            warnings.simplefilter("ignore")  # an odd of 1 to e^800 on the way is no error
+            for kind in (told.ConvergenceWarning, told.HessianInversionWarning, told.PerfectSeparationWarning):
+                warnings.simplefilter("error", kind)
             try:
-                fitted = sm.Logit(y, X).fit(disp=0, cov_type="HC0" if self.robust else "nonrobust")
-            except (Warning, np.linalg.LinAlgError, sm.tools.sm_exceptions.PerfectSeparationError):
+                fitted = sm.Logit(y, X / scale).fit(disp=0, cov_type="HC0" if self.robust else "nonrobust")
+            except (Warning, np.linalg.LinAlgError, told.PerfectSeparationError):
                 raise DataError(self._separated(y, X, names)) from None
-        return np.asarray(fitted.params, np.float64), np.asarray(fitted.bse, np.float64) ** 2
+        return np.asarray(fitted.params, np.float64) / scale, (np.asarray(fitted.bse, np.float64) / scale) ** 2
 
     @staticmethod
     def _separated(y: Floats, X: Floats, names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import keyword
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 _ONE = re.compile(r"\s*(?:(mean|proportion)\s*\(\s*(.+?)\s*\)|([^~]+?))\s*")
+_NONE_LEFT = "every row has a missing value in one of the formula's columns"
 # More proportions than that nobody reads.
 _MOST_VALUES = 100
 # Names that a formula may have beside columns: patsy's own and numpy's.
@@ -67,13 +69,11 @@ class Question:
         """(m, k) estimates and variances, table by table."""
         names, found = [term.name for term in self.terms], []
         for number, frame in enumerate(frames, 1):
-            try:
+            with _in_table(number, len(frames)):
                 y, X = self.matrices(frame)
                 if not isinstance(self.estimator, Means):
                     _require_rank(X, names)
                 found.append(self.estimator.estimate(y, X, names))
-            except DataError as error:
-                raise DataError(f"table {number} of {len(frames)}: {error}") from None
         return np.stack([q for q, _ in found]), np.stack([v for _, v in found])
 
 
@@ -118,10 +118,15 @@ class Regression(Question):
         _require_few_levels(used, frames)
 
         def parts() -> Iterator[dict[str, Any]]:
-            return iter([{name: _plain(frame[name]) for name in used} for frame in frames])
+            for number, frame in enumerate(frames, 1):
+                with _in_table(number, len(frames)):
+                    yield _complete(frame, used)
 
         try:
-            self._left, self._right = patsy.incr_dbuilders(quoted, parts, patsy.EvalEnvironment([{"np": np}]))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                self._left, self._right = patsy.incr_dbuilders(quoted, parts, patsy.EvalEnvironment([{"np": np}]))
+        except DataError:
+            raise
         except Exception as error:  # whatever the functions in a formula raise
             raise ConfigError(f"formula '{formula}': {_first_line(error)}") from None
         self._used, self._patsy = used, patsy
@@ -145,6 +150,9 @@ class Regression(Question):
         self.about = f"{self.estimator.title} of {self._said(name)}"
         if both := self.outcome & frozenset(_columns_of(quoted.partition("~")[2], columns)):
             raise ConfigError(f"formula '{formula}': {_some(sorted(both))} is on both sides")
+        for term, where in self._right.term_slices.items():
+            if where.start == where.stop:
+                raise DataError(f"'{_shown(term.name())}' has one value in all tables: leave it out")
         self.terms = tuple(
             Term(_shown(column), frozenset(_columns_of(" ".join(f.name() for f in term.factors), columns)))
             for term, where in self._right.term_slices.items()
@@ -173,18 +181,21 @@ class Regression(Question):
         return np.asarray(self._built([design], frame)[0], np.float64)
 
     def _built(self, designs: list[Any], frame: pd.DataFrame) -> list[Any]:
-        data = {name: _plain(frame[name]) for name in self._used}
+        data = _complete(frame, self._used)
         try:
-            built: list[Any] = self._patsy.build_design_matrices(designs, data, NA_action="drop")
+            with np.errstate(divide="ignore", invalid="ignore"):  # `matrices` says what comes of it
+                missing = self._patsy.NAAction(NA_types=[])  # no value is; what a function makes of some is an error
+                built: list[Any] = self._patsy.build_design_matrices(designs, data, NA_action=missing)
         except Exception as error:  # as above
             raise DataError(_first_line(error)) from None
         return built
 
     def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
         left, right = (np.asarray(part, np.float64) for part in self._built([self._left, self._right], frame))
-        if not len(left):
-            raise DataError("every row has a missing value in one of the formula's columns")
         y = left[:, -1]
+        for name, values in (("the outcome", y), *zip((term.name for term in self.terms), right.T, strict=True)):
+            if not np.isfinite(values).all():
+                raise DataError(f"{name} is infinite or no number in some rows")
         if isinstance(self.estimator, Logit) and self._levels is not None:
             y = (y == self._levels[1]).astype(np.float64)
         if y.min() == y.max():
@@ -227,14 +238,14 @@ def _quoted(formula: str, columns: Sequence[str]) -> str:
 
 
 def _words(formula: str) -> Iterator[tuple[str, bool]]:
-    """(word, whether it is a string) of names and strings that may be columns: no calls, attributes or keywords."""
+    """(word, whether it is a string) of what may be columns: names, but no calls, attributes or keywords; Q('name')."""
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(formula.replace("~", "+")).readline))
     except (tokenize.TokenError, SyntaxError, IndentationError):
         raise ConfigError(f"formula '{formula}' cannot be read: brackets or quotes do not match") from None
     for i, token in enumerate(tokens):
         after = tokens[i + 1].string if i + 1 < len(tokens) else ""
-        if token.type == tokenize.STRING:
+        if token.type == tokenize.STRING and [t.string for t in tokens[max(0, i - 2) : i]] == ["Q", "("]:
             yield token.string.strip("'\""), True
         elif token.type == tokenize.NAME and after not in ("(", "=") and not (i and tokens[i - 1].string == "."):
             yield token.string, False
@@ -274,6 +285,23 @@ def _shown(name: str) -> str:
 
 
 # The rest ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _in_table(number: int, count: int) -> Iterator[None]:
+    """Says which table lacks something."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"table {number} of {count}: {error}") from None
+
+
+def _complete(frame: pd.DataFrame, used: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    """The rows that miss no value of these columns: a comparison with a missing value would be no, not missing."""
+    rows = frame[list(used)].dropna()
+    if not len(rows):
+        raise DataError(_NONE_LEFT)
+    return {name: _plain(rows[name]) for name in used}
 
 
 def _plain(column: pd.Series[Any]) -> npt.NDArray[Any]:

@@ -57,8 +57,11 @@ class Analysis:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        frame = self.to_frame().replace([np.inf], 1e9)
-        rows = [{"term": str(term), **row} for term, row in frame.to_dict("index").items()]
+        frame = self.to_frame().assign(df=np.minimum(self.combined.df, 1e9))
+        rows = [
+            {"term": str(term), **{name: value if np.isfinite(value) else None for name, value in row.items()}}
+            for term, row in frame.to_dict("index").items()
+        ]
         facts = {"about": self.about, "level": self.level, "tables": self.combined.tables}
         return {**facts, "terms": rows, "warnings": list(self.warnings)}
 

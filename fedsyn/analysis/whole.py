@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+# So few tables cover less than they should, and so few degrees of freedom make an interval wide (docs/analysis.md).
+_FEW = 5
+
 
 def analyse(
     tables: str | Path | Sequence[pd.DataFrame | str | Path] | Tables,
@@ -51,7 +54,7 @@ def analyse(
     centre = None if given.centre is None else question.estimates([given.centre])[0][0]
     combined = combine(*question.estimates(given.frames), ratio=given.ratio, centre=centre)
     pairs, unheld = _not_held(question, given)
-    notes = [*_of_tables(given, combined), *_of_pairs(pairs)]
+    notes = [*_of_tables(given, combined), *_of_freedom(combined), *_of_pairs(pairs)]
     names = tuple(term.name for term in question.terms)
     return Analysis(question.about, names, combined, level, unheld, tuple(notes))
 
@@ -60,16 +63,22 @@ def _not_held(question: Question, tables: Tables) -> tuple[list[str], frozenset[
     """What the model was not fitted to: groups of columns, and the terms whose estimates rest on them.
 
     A term rests on its columns together with the outcome's, and on those of every other term, from which it is told
-    apart.
+    apart. The coefficients of a regression are estimated together: one that is wrong moves those of every column that
+    goes along with its own, and the intercept. So all of them rest on all of these.
     """
-    wanted: dict[frozenset[str], set[str]] = {}
-    for term in question.terms:
-        if term.columns:
-            wanted.setdefault(term.columns | question.outcome, set()).add(term.name)
-    for first, second in combinations([term for term in question.terms if term.columns], 2):
-        wanted.setdefault(first.columns | second.columns, set()).update((first.name, second.name))
-    missing = {columns: names for columns, names in wanted.items() if not tables.holds(columns)}
-    return [" × ".join(sorted(columns)) for columns in missing], frozenset().union(*missing.values())
+    columns = [term.columns for term in question.terms if term.columns]
+    wanted = [each | question.outcome for each in columns or [frozenset[str]()]]
+    wanted += [first | second for first, second in combinations(columns, 2)]
+    missing = [each for each in dict.fromkeys(wanted) if not tables.holds(each)]
+    names = frozenset(term.name for term in question.terms) if missing else frozenset[str]()
+    return [" × ".join(sorted(each | tables.given)) for each in missing], names
+
+
+def _of_freedom(combined: Combined) -> list[str]:
+    if combined.tables > _FEW and not (combined.df < _FEW).any():
+        return []
+    few = f"{combined.tables} tables" if combined.tables <= _FEW else f"Tables with a df below {_FEW}"
+    return [f"{few} say little of how far apart they are: draw more tables, or larger ones."]
 
 
 def _of_pairs(pairs: list[str]) -> list[str]:
@@ -87,8 +96,10 @@ def _of_tables(tables: Tables, combined: Combined) -> list[str]:
         notes.append(
             "Honest only if each table comes from its own draw of the posterior (fedsyn sample RUN --tables 20 --out "
             "DIR) and has as many rows as the real one: nothing beside these tables says so."
+            + (" Nor does anything say which columns the model knows together." if tables.held is None else "")
         )
-    if np.mean((1 + 1 / combined.tables) * combined.between <= combined.within) > 0.5 and tables.ratio <= 1:
+    # A posterior's tables differ by more than `ratio` times this besides; small ones may differ less by chance.
+    if np.mean((1 + 1 / combined.tables) * combined.between < combined.within) > 0.5 and tables.ratio >= 1:
         notes.append(
             "The tables differ less from each other than the rows of one: they look like samples of ONE model, and "
             "then these intervals are as narrow as those of rows without noise."

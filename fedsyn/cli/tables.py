@@ -6,7 +6,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from fedsyn.config import MOST_ROWS
 from fedsyn.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fedsyn.config import RunConfig
     from fedsyn.evaluation.quality import Quality
     from fedsyn.front.archive import Release
     from fedsyn.inference import AnyModel
@@ -79,7 +81,9 @@ def evaluate(
     federated: Annotated[
         Path | None,
         typer.Option(
-            help="Ask the holders of this simulation instead, with noise; its budget is spent.", metavar="CONFIG"
+            help="Ask the holders instead, with noise, from the budget of this configuration, or of the deployment in "
+            "this folder.",
+            metavar="CONFIG_OR_DIR",
         ),
     ] = None,
     set_: SetOption = None,
@@ -136,13 +140,12 @@ def _ask_holders(
     """Intervals for the figures of a table, from its holders' noisy sum."""
     from rich.table import Table
 
-    from fedsyn.loading import load_config
     from fedsyn.runs.directory import new_out, synthetic_file
     from fedsyn.runs.judge_table import judge_table
 
-    config = load_config(federated, assignments or ())
     folder = out or new_out(name="evaluation")
-    facts = judge_table(config, synthetic_file(synthetic) if synthetic.is_dir() else synthetic, folder.resolve())
+    with _federation(federated, assignments or ()) as config:
+        facts = judge_table(config, synthetic_file(synthetic) if synthetic.is_dir() else synthetic, folder.resolve())
     if as_json:
         sys.stdout.write(json.dumps(facts, indent=1) + "\n")
         return
@@ -153,6 +156,25 @@ def _ask_holders(
         shown.add_row(name, f"{figure['low']:.4f}", f"{figure['high']:.4f}")
     out_console.print(shown)
     out_console.print(f"what it cost: {folder / 'ledger.json'}", soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def _federation(named: Path, assignments: Sequence[str]) -> Iterator[RunConfig]:
+    """The configuration of a federation: a file, or the folder that `fedsyn deploy init` made, with its SuperLink."""
+    if not named.is_dir():
+        from fedsyn.loading import load_config
+
+        yield load_config(named, assignments)
+        return
+    from fedsyn.deploy.federation import place_of
+    from fedsyn.deploy.ordering import configuration, connected, require_link
+
+    place = place_of(named)
+    federation = place.load()
+    config = configuration(place, federation, None, assignments)
+    require_link(place, federation)
+    with connected(place, federation):
+        yield config
 
 
 def _several(

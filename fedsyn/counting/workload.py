@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from fedsyn.domain import Clique, Domain
+
+T = TypeVar("T")
 
 # Sampling ranks all cliques up to this many; of more, it draws until enough distinct ones are found.
 _ENUMERABLE = 1_000_000
@@ -104,17 +107,19 @@ def random_kway(domain: Domain, k: int, size: int | None, rng: np.random.Generat
     return Workload.uniform(tuple(domain.attributes[i] for i in axes) for axes in chosen)
 
 
+def subsets(items: Sequence[T], least: int = 1) -> Iterator[tuple[T, ...]]:
+    """All subsets of at least so many of them, in their order, smaller ones first."""
+    return itertools.chain.from_iterable(itertools.combinations(items, k) for k in range(least, len(items) + 1))
+
+
 def downward_closure(cliques: Iterable[Clique], domain: Domain) -> list[Clique]:
     """All non-empty subsets of the cliques: AIM's candidates before the size filter.
 
     Returns:
         Distinct canonical cliques, sorted by their number of attributes, then by domain order.
     """
-    subsets: set[tuple[int, ...]] = set()
-    for axes in {tuple(sorted(set(domain.axes(clique)))) for clique in cliques}:
-        for k in range(1, len(axes) + 1):
-            subsets.update(itertools.combinations(axes, k))
-    ordered = sorted(subsets, key=lambda axes: (len(axes), axes))
+    whole = {tuple(sorted(set(domain.axes(clique)))) for clique in cliques}
+    ordered = sorted({part for axes in whole for part in subsets(axes)}, key=lambda axes: (len(axes), axes))
     return [tuple(domain.attributes[i] for i in axes) for axes in ordered]
 
 

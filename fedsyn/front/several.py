@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedsyn.analysis.tables import FACTS, FACTS_FILE
 from fedsyn.config import FORMAT
 from fedsyn.errors import InputError
 from fedsyn.front.archive import Release
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 #: Tables of one analysis at most.
 MOST_TABLES = 1000
-FACTS_FILE = "tables.json"
 # Rows of a table / real rows. The rules that combine tables take the spread between them and subtract what their own
 # rows add; the less that is, the less is left to chance (docs/analysis.md).
 _LARGER = 5
@@ -88,8 +88,23 @@ def frames_of_posterior(
         raise InputError(f"tables: expected a number of tables from 1 to {MOST_TABLES}, found {count!r}")
     posterior = posterior_of(release)
     size = table_rows(rows, real_rows(release, posterior, where))
+    facts = {"held": held_of(release.schema, posterior), "given": sorted(where)}
     for schema, model, own in draws(release, posterior, count, where, randomness):
-        yield frame_of(schema, model, size, own, independent=True)
+        frame = frame_of(schema, model, size, own, independent=True)
+        frame.attrs[FACTS] = facts
+        yield frame
+
+
+def held_of(schema: Schema, posterior: Posterior) -> list[list[str]]:
+    """What was measured cell by cell, with the columns that constraints compute of nothing else."""
+    found = []
+    for clique in posterior.held:
+        known = list(clique)
+        for step in schema.compiled.steps:  # in an order in which they can be computed
+            if set(step.sources) <= set(known):
+                known.append(step.name)
+        found.append(known)
+    return found
 
 
 def write_tables(
@@ -107,7 +122,8 @@ def write_tables(
         "format": FORMAT,
         "tables": named,
         "real_rows": real,
-        "held": [list(clique) for clique in posterior.held],
+        "held": held_of(release.schema, posterior),
+        "given": sorted(where),
         "centre": None,
         "seed": seed,
         "run": release.config.sha256,

@@ -12,20 +12,15 @@ are put together by least squares; effects of more attributes only where their g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain, combinations
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.counting.workload import subsets
 from fedsyn.inference.grids import Grid
 
 Floats = npt.NDArray[np.float64]
-
-
-def subsets(ranks: Sequence[int], least: int = 0) -> Iterable[tuple[int, ...]]:
-    """All subsets of at least so many."""
-    return chain.from_iterable(combinations(ranks, size) for size in range(least, len(ranks) + 1))
 
 
 def varying(table: Floats) -> Floats:
@@ -93,7 +88,7 @@ class Effects:
         out = []
         for grid in self.grids:
             table = np.full(grid.shape, total / np.prod(grid.shape, dtype=np.float64))
-            for part in subsets(grid.ranks, 1):
+            for part in subsets(grid.ranks):
                 own = varying(grid.of_values(part[0], ones[part[0]])) if len(part) == 1 else means[_key(grid, part)]
                 table = table + grid.across(own, part) * (own.size / table.size)
             out.append(table)

@@ -6,18 +6,14 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference import solvers
-from fedsyn.inference.calibrate import Calibrator
-from fedsyn.inference.fitting import EstimateConfig, start_potentials
-from fedsyn.inference.junction_tree import build_tree
+from fedsyn.inference.compiled import Compiled
+from fedsyn.inference.fitting import EstimateConfig
 from fedsyn.inference.measurements import Measurement, Merged, least_variance_total, merge
 from fedsyn.inference.model import NO_ROW, FitInfo, Model
 from fedsyn.inference.residues import completed
-from fedsyn.inference.seen import Seen
 from fedsyn.inference.triangulation import axes_of
 
 __all__ = ["FitInfo", "Measurement", "estimate"]
@@ -40,6 +36,7 @@ def estimate(
     structural zeros, over the distributions that put nothing into impossible cells. The measurements' order does not
     change a bit of it. Attributes that no measurement names are uniform and independent. Residues: `completed`.
 
+    >>> import numpy as np
     >>> domain = Domain(("age", "smoker", "ward"), (2, 2, 2))
     >>> model = estimate(
     ...     domain,
@@ -48,17 +45,15 @@ def estimate(
     ...         Measurement(("smoker", "ward"), np.array([[45.0, 15.0], [10.0, 30.0]]), sigma=1.0),
     ...     ],
     ... )
-    >>> model.total
-    100.0
     >>> model.project(("age", "ward")).round(1).tolist()
     [[32.5, 17.5], [22.5, 27.5]]
 
     Args:
         domain: all attributes of the table.
-        measurements: noisy marginals in counts; any cliques, repeated and permuted ones too; may be empty.
+        measurements: noisy marginals in counts; any cliques, repeated and permuted ones too, or none.
         total: number of records; None: the minimum-variance unbiased estimate, at least 1.
-        config: engine, solver and when to stop.
-        warm_start: a model whose potentials to start from; the optimum is the same, the way there shorter.
+        config: engine, solver, when to stop.
+        warm_start: a model to start from; the optimum is the same, the way there shorter.
         structural_cliques: cliques that get a place in the junction tree without being measured.
         prior: p0, to shrink towards. Only its potentials inside measured cliques count.
         shrinkage: kappa, in records: the weight of KL(p || p0) in what is minimised.
@@ -74,8 +69,7 @@ def estimate(
     _same_domain(domain, warm_start, prior)
     found = merge(axes_of(domain), measurements)
     total = _checked(least_variance_total(found) if total is None else total)
-    merged = completed(axes_of(domain), found, total)
-    structural = [domain.canonical(clique) for clique in structural_cliques]
+    merged, structural = completed(axes_of(domain), found, total), [domain.canonical(q) for q in structural_cliques]
     if config.engine == "native":
         return _estimate_native(domain, merged, total, config, warm_start, structural, prior, shrinkage)
     if shrinkage:
@@ -107,21 +101,15 @@ def _estimate_native(
     shrinkage: float,
 ) -> Model:
     started = time.perf_counter()
-    axes = axes_of(domain)
     measured = [m for m in merged if m.mask]
-    masks = list(dict.fromkeys(m.mask for m in measured))
-    tree = build_tree(axes, [*masks, *axes.zeros, *(axes.mask(clique) for clique in structural)])
-    calibrator = Calibrator(tree, masks, axes.zeros)
-    sizes = [m.values.size for m in measured]
-    seen = Seen(calibrator.offsets.tolist(), [(masks.index(m.mask), m.index, m.values.size) for m in measured])
-    # Only the ratios of the scales matter to the solver: kept near one, neither tiny nor huge sigmas overflow.
-    unit = max((total / m.sigma for m in measured), default=1.0)
-    scale = np.repeat([total / m.sigma / unit for m in measured], sizes)
-    target = np.concatenate([np.zeros(0), *(m.values.ravel() / total for m in measured)])
+    compiled = Compiled(domain, measured, total, structural)
+    calibrator, unit = compiled.calibrator, compiled.unit
     until = (unit, sum(m.noisy for m in measured)) if config.until_noise else (0.0, 0)
-    origin = np.concatenate([np.zeros(0), *(t.ravel() for t in start_potentials(domain, masks, prior))])
-    problem = solvers.Problem(calibrator, target, scale, shrinkage / unit**2, origin, *until, seen=seen)
-    theta = np.concatenate([np.zeros(0), *(t.ravel() for t in start_potentials(domain, masks, warm_start))])
+    target, origin = compiled.target(m.values for m in measured), compiled.potentials(prior)
+    problem = solvers.Problem(
+        calibrator, target, compiled.scale, shrinkage / unit**2, origin, *until, seen=compiled.seen
+    )
+    theta = compiled.potentials(warm_start)
     solve = solvers.accelerated if config.solver == "accelerated" else solvers.mirror_descent
     solution = solve(problem, theta, config.iterations, config.tolerance)
     if not calibrator.is_possible:

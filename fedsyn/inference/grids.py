@@ -59,7 +59,7 @@ class Grid:
     @cached_property
     def clique(self) -> Clique:
         """The attributes, by rank."""
-        return tuple(self.axes.domain.attributes[self.axes.order[rank]] for rank in self.ranks)
+        return self.axes.by_rank(self.mask)
 
     def axis_of(self, rank: int) -> int:
         return self.ranks.index(rank)

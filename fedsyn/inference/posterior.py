@@ -27,31 +27,31 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique
 from fedsyn.errors import InputError
+from fedsyn.inference.compiled import Compiled
 from fedsyn.inference.effects import Effects
 from fedsyn.inference.empirical import AnyModel
-from fedsyn.inference.estimation import estimate
 from fedsyn.inference.evidence import Evidence
-from fedsyn.inference.fitting import EstimateConfig
 from fedsyn.inference.grids import Grid, on_grids
 from fedsyn.inference.held import Held
-from fedsyn.inference.measurements import Measurement, merge
+from fedsyn.inference.measurements import Measurement, impossible, merge
 from fedsyn.inference.model import Model
+from fedsyn.inference.solvers import Descent, Problem
 from fedsyn.inference.triangulation import axes_of
 from fedsyn.randomness import RandomSource
 
 Floats = npt.NDArray[np.float64]
 # Rows that stand for more: what they deviate is scaled.
 _MOST_ROWS = 1 << 17
-_FIT = EstimateConfig(iterations=30)
+_ITERATIONS = 30
 # A projection is corrected towards what is held in many short steps: each moves what the last one was short of.
-_STEP, _STEPS = EstimateConfig(iterations=8), 12
+_STEP, _STEPS = 8, 12
 
 
 class Posterior:
     """Draws of the population's distribution given what a run released. Costs no privacy, however often.
 
     Args:
-        model: that the run fitted; every fit starts there, and its structural zeros are kept.
+        model: that the run fitted; the first fit starts there, and its structural zeros are kept.
         evidence: what it was fitted to.
 
     Attributes:
@@ -59,7 +59,7 @@ class Posterior:
         total: records, as released.
 
     Raises:
-        InputError: a model without potentials, or nothing was measured.
+        InputError: a model without potentials, nothing was measured, or residues without counts of their attributes.
     """
 
     def __init__(self, model: AnyModel, evidence: Evidence) -> None:
@@ -73,14 +73,20 @@ class Posterior:
         if not merged:
             raise InputError("error bars need the measurements of a run, and this one kept none")
         self._values = [m.values for m in merged]
+        self._barred = [impossible(axes, m.mask, m.index, m.values.shape) for m in merged]
         self._grids = [Grid.of(axes, m) for m in merged]
+        self._compiled = Compiled(self._domain, merged, self.total)
         shares: dict[int, float] = {}
         for m in evidence.measurements:
             mask = axes.mask(m.clique)
             shares[mask] = min(shares.get(mask, 1.0), m.share)
         self._shares = [shares[grid.mask] for grid in self._grids]
-        self._effects = Effects(self._grids)
-        self.centre = self._nearest(self._values, model)
+        try:
+            self._effects = Effects(self._grids)
+        except ValueError as error:
+            raise InputError(f"error bars need more measurements than this run kept: {error}") from None
+        self.centre = self._nearest(self._values, self._compiled.potentials(model))
+        self._start = self._compiled.potentials(self.centre)
         self._expected = on_grids(self.centre, self._grids)
 
     @classmethod
@@ -102,9 +108,15 @@ class Posterior:
 
     def draw(self, rng: RandomSource) -> Model:
         """One model of the posterior; nothing is protected by the secrecy of `rng`."""
-        noise = [grid.sigma * np.asarray(rng.standard_normal(grid.shape)) for grid in self._grids]
+        noise = [self._noise(grid, no, rng) for grid, no in zip(self._grids, self._barred, strict=True)]
         parts = zip(self._values, self._deviations(rng), noise, strict=True)
-        return self._nearest([sum(each[1:], each[0]) for each in parts], self.centre)
+        return self._nearest([sum(each[1:], each[0]) for each in parts], self._start)
+
+    @staticmethod
+    def _noise(grid: Grid, barred: npt.NDArray[np.bool_] | None, rng: RandomSource) -> Floats:
+        """Fresh noise of one measurement; counts of impossible cells are known to be 0, their residues are not."""
+        noise: Floats = grid.sigma * np.asarray(rng.standard_normal(grid.shape))
+        return noise if barred is None or grid.beyond else np.where(barred, 0.0, noise)
 
     def _deviations(self, rng: RandomSource) -> list[Floats]:
         """What fresh rows of the centre have on each grid beyond their average, in records."""
@@ -114,16 +126,28 @@ class Posterior:
         triples = zip(self._grids, self._expected, self._shares, strict=True)
         return [(g.counted(codes) * factor - at) / math.sqrt(factor * share) for g, at, share in triples]
 
-    def _nearest(self, values: Sequence[Floats], start: Model) -> Model:
-        """The model nearest to the least squares of some values."""
+    def _nearest(self, values: Sequence[Floats], start: Floats) -> Model:
+        """The model nearest to the least squares of some values; `start`: potentials to start from."""
+        compiled = self._compiled
         aims, one_way = self._effects.tables(values, self.total)
         held, given = Held(self._grids, aims, one_way), aims
-        model = self._fitted(given, start, _FIT)
+        # What is asked for agrees, so a fit meets it whatever the weights: equal ones are met in the fewest steps.
+        even = np.ones_like(compiled.scale)
+        descent = Descent(Problem(compiled.calibrator, self._target(given), even, seen=compiled.seen), start)
+        descent.descend(_ITERATIONS)
         for _ in range(_STEPS):
-            given = held.corrected(given, on_grids(model, self._grids))
-            model = self._fitted(given, model, _STEP)
-        return model
+            given = held.corrected(given, self._counts())
+            descent.aim(self._target(given))
+            descent.descend(_STEP)
+        return compiled.model(descent.z)
 
-    def _fitted(self, tables: Sequence[Floats], start: Model, config: EstimateConfig) -> Model:
-        measurements = [grid.measurement(table) for grid, table in zip(self._grids, tables, strict=True)]
-        return estimate(self._domain, measurements, total=self.total, config=config, warm_start=start)
+    def _target(self, tables: Sequence[Floats]) -> Floats:
+        """What a fit is asked for: nothing in impossible cells."""
+        pairs = zip(tables, self._barred, strict=True)
+        return self._compiled.target(table if no is None else np.where(no, 0.0, table) for table, no in pairs)
+
+    def _counts(self) -> list[Floats]:
+        """Those of the calibrator's model on each grid; not negative."""
+        seen = np.maximum(self._compiled.seen.of(self._compiled.calibrator.marginals), 0.0) * self.total
+        ends = np.cumsum([math.prod(grid.shape) for grid in self._grids])[:-1]
+        return [part.reshape(grid.shape) for part, grid in zip(np.split(seen, ends), self._grids, strict=True)]

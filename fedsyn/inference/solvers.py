@@ -33,6 +33,8 @@ _MAX_TRIES = 40
 _DECIDED = 0.5
 # The step grows by this factor after each accelerated iteration (and at least halves when it was too long).
 _GROWTH = 1.2
+# A curvature that has grown by more than this was met on rounding errors: nothing is left to descend.
+_ROUNDED = 2.0**20
 
 
 @dataclass
@@ -97,6 +99,12 @@ class Problem:
         self.calibrator.run()
         out: np.ndarray = self.scale * self._measured()
         out -= self._shift
+        return out
+
+    def aim(self, target: np.ndarray) -> np.ndarray:
+        """Other measured probabilities, (m,); returns what this adds to any residual."""
+        old, self._shift = self._shift, self.scale * target
+        out: np.ndarray = old - self._shift
         return out
 
     def _measured(self) -> np.ndarray:
@@ -177,8 +185,13 @@ def _stalled(history: list[float], tolerance: float) -> bool:
     return before - after <= tolerance * after
 
 
-class _Accelerated:
-    """State of accelerated Bregman proximal gradient: models z, and the average x that carries the guarantee."""
+class Descent:
+    """State of accelerated Bregman proximal gradient: models z, and the average x that carries the guarantee.
+
+    Args:
+        problem: what is minimised.
+        theta: (n,) potentials to start from.
+    """
 
     def __init__(self, problem: Problem, theta: np.ndarray) -> None:
         self.problem = problem
@@ -198,6 +211,27 @@ class _Accelerated:
             self.pull_z = self.problem.divergence()
         self.residual_x, self.loss_x, self.pull_x = self.residual_z, self.loss_z, self.pull_z
         self.weight, self.previous = 1.0, 0.0  # previous curvature 0: no momentum yet
+
+    def aim(self, target: np.ndarray) -> None:
+        """Goes on from z towards other measured probabilities, (m,); what is known of the curvature is kept."""
+        self.residual_z = self.residual_z + self.problem.aim(target)
+        self.loss_z = 0.5 * dot(self.residual_z, self.residual_z) + self.pull_z
+        self.best = (self.loss_z, self.z)
+        self.curvature = self.curvature or self.problem.curvature(self.z, self.residual_z)
+        self.restart()
+
+    def descend(self, iterations: int) -> None:
+        """So many iterations, the last ones plain; the calibrator then holds z, the best model since `aim`."""
+        plain, start = min(_PLAIN_STEPS, iterations // 5), self.curvature
+        for left in range(iterations, 0, -1):
+            if left <= plain:
+                self.restart()
+            if not start or not self.advance() or self.curvature > _ROUNDED * start:
+                self.curvature = start
+                break
+        self.restart()
+        if not np.array_equal(self.problem.calibrator.theta, self.z):
+            self.problem.residual(self.z)
 
     def _next_weight(self) -> float:
         """Weight w of the new z in x, from (1 - w) / (w^2 curvature) = 1 / (previous weight^2 previous curvature)."""
@@ -250,7 +284,7 @@ def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance:
     steps that bring z close to x's loss. A step is accepted by the curvature met on it, which for a quadratic loss is
     the usual upper bound without its cancellation. Momentum restarts when f(x) rises.
     """
-    state = _Accelerated(problem, theta)
+    state = Descent(problem, theta)
     history = [state.loss_x]
     plain = min(_PLAIN_STEPS, iterations // 5)
     converged = state.curvature == 0

@@ -81,6 +81,10 @@ class Axes:
         names = self.domain.attributes
         return tuple(names[column] for column in sorted(self.order[rank] for rank in bits(mask)))
 
+    def by_rank(self, mask: int) -> Clique:
+        """The clique of a mask in the order of its tables' axes."""
+        return tuple(self.domain.attributes[self.order[rank]] for rank in bits(mask))
+
     def cells(self, mask: int) -> int:
         sizes = self.sizes
         out = 1

@@ -4,7 +4,8 @@ Each interval holds the exact figure with probability 95% at least, over the noi
 `fedsyn.judging.statistics` hold for every table and every way to spread rows over holders. Where the row count is noisy
 too, half of the 5% is kept for it and the worst count of its interval is taken: a quarter for the count of this sum
 alone, a quarter for its mean with the released sizes, weighed by their noise. Which of the two is used depends on
-whether a released size may have been cut off below (it is at least 1); whichever it is, one of them has missed.
+whether a released size may have been cut off below (it is at least 1); whichever it is, one of them has missed. Of a
+share, such as an accuracy, the noise of both counts is taken together, and each of the two has half of the 5%.
 """
 
 from __future__ import annotations
@@ -82,15 +83,23 @@ class Sums:
         return float(ndtri(1.0 - (MISS if self.off == 0.0 else MISS / 2.0) / 2.0))
 
     @property
-    def counts(self) -> tuple[float, float]:
-        """Between which the row count lies."""
+    def count(self) -> tuple[float, float]:
+        """The row count as far as it is known, and the standard deviation of its noise."""
         if self.off == 0.0:
-            return self.own, self.own
+            return self.own, 0.0
         value, noise = self.values["rows"], self.noise["rows"]
         if math.isfinite(self.off):
             weight = noise**2 / (noise**2 + self.off**2)
             value = weight * self.own + (1.0 - weight) * value
             noise = noise * self.off / math.hypot(noise, self.off)
+        return value, noise
+
+    @property
+    def counts(self) -> tuple[float, float]:
+        """Between which the row count lies."""
+        value, noise = self.count
+        if noise == 0.0:
+            return value, value
         off = float(ndtri(1.0 - MISS / 8.0)) * noise
         return max(1.0, value - off), max(1.0, value + off)
 
@@ -154,25 +163,24 @@ class Sums:
         return _within(value / max(1.0, own), low, high, 1.0)
 
     def accuracy(self) -> Interval:
+        """Of the rows apart, or of all; where their number is noisy, each way to know it has half of the misses."""
         if "tested" in self.values:
-            return self.held_out_accuracy()
-        value, off = self.values["correct"], self.quantile * self.noise["correct"]
-        low, high = (max(0.0, value - off) / self.counts[1]), (max(0.0, value + off) / self.counts[0])
-        return _within(value / max(1.0, sum(self.counts) / 2.0), low, high, 1.0)
+            return self.share_of("correct", self.values["tested"], self.noise["tested"], MISS)
+        return self.share_of("correct", *self.count, MISS if self.off == 0.0 else MISS / 2.0)
 
-    def held_out_accuracy(self) -> Interval:
-        """Of the rows apart, whose number is noisy, too: all shares a that C - a T does not contradict (Fieller 1954).
+    def share_of(self, name: str, rows: float, rows_noise: float, miss: float) -> Interval:
+        """All shares a that an entry C and the number of rows T do not contradict (Fieller 1954).
 
-        C - a T is off its mean, 0 at the true share, by normal noise of variance s_C^2 + a^2 s_T^2.
+        C - a T is off its mean, 0 at the true share, by normal noise of variance s_C^2 + a^2 s_T^2: the entries of a
+        sum and the released sizes have noise of their own.
         """
-        right, tested = self.values["correct"], self.values["tested"]
-        z = float(ndtri(1.0 - MISS / 2.0))
-        noise, count_noise = z * self.noise["correct"], z * self.noise["tested"]
-        a, b, c = tested**2 - count_noise**2, right * tested, right**2 - noise**2
-        if tested <= count_noise or b * b < a * c:  # so few rows that any share is possible
-            return Interval(min(max(right / max(tested, 1.0), 0.0), 1.0), 0.0, 1.0)
+        z, right = float(ndtri(1.0 - miss / 2.0)), self.values[name]
+        noise, count_noise = z * self.noise[name], z * rows_noise
+        a, b, c = rows**2 - count_noise**2, right * rows, right**2 - noise**2
+        if rows <= count_noise or b * b < a * c:  # so few rows that any share is possible
+            return Interval(min(max(right / max(rows, 1.0), 0.0), 1.0), 0.0, 1.0)
         root = math.sqrt(b * b - a * c)
-        return _within(right / tested, (b - root) / a, (b + root) / a, 1.0)
+        return _within(right / rows, (b - root) / a, (b + root) / a, 1.0)
 
 
 def _within(value: float, low: float, high: float, most: float) -> Interval:

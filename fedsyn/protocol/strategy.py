@@ -174,13 +174,19 @@ class MechanismStrategy(Driver):
         if self.recorder.is_on:
             self.recorder.add("model", arrays=self.model.to_arrays())
 
+    @property
+    def is_pulled(self) -> bool:
+        """Whether fits are pulled towards the independent model."""
+        asked = self.config.inference.shrinkage
+        return bool(asked) if asked is not None else self.shrinks and self.config.inference.engine == "native"
+
     def pull(
         self, measurements: Sequence[Measurement], settings: EstimateConfig, pseudo_records: float | None
     ) -> tuple[Model | None, float]:
         """What the fit is pulled towards, the model of the one-way marginals alone, and how hard."""
         asked: float | str | None = self.config.inference.shrinkage
         if asked is None:
-            asked = "released" if self.shrinks and settings.engine == "native" else 0.0
+            asked = "released" if self.is_pulled else 0.0
         joint = any(len(m.clique) > 1 for m in measurements)
         if not (asked and joint):
             return None, 0.0

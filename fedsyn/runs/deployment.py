@@ -17,7 +17,8 @@ from fedsyn.flower.launch import app_folder, submit, wait
 from fedsyn.flower.watching import COMPLETED, STOPPED, RunState, SuperLink, Unreachable
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.runs import journal
-from fedsyn.runs.directory import is_complete, load_metrics, raise_recorded_error
+from fedsyn.runs.directory import GIVEN_FILE, is_complete, load_metrics, raise_recorded_error
+from fedsyn.runs.given_table import Codes, sent
 from fedsyn.runs.orders import order_of
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.returned import unpacked
@@ -53,6 +54,7 @@ def run_elsewhere(
     superlink: SuperLink,
     progress: Progress | None,
     resumed: Submitted | None = None,
+    table: Codes | None = None,
 ) -> dict[str, float]:
     """Flower starts the ServerApp, which serves and finishes; this process watches.
 
@@ -63,10 +65,12 @@ def run_elsewhere(
         superlink: where the run goes.
         progress: called with each finished round, where SuperLink and starter share a disk.
         resumed: the run that goes on; None: a new one.
+        table: (n, d) that holders are asked about in place of the run; such a run cannot be resumed.
 
     Raises:
         FedsynError: it has not finished, and why.
     """
+    given = "" if table is None else sent(table)
     kept = resumed or Submitted.new(config, prepared.schema, superlink.name)
     watch = _Watch(out / "rounds.jsonl", progress)
     try:
@@ -74,7 +78,7 @@ def run_elsewhere(
             (out / "error.json").unlink(missing_ok=True)
             kept = replace(kept, superlink=superlink.name, flower_run="")
             kept.save(out)
-            flower_run = _submitted(config, prepared, out, kept, resume=resumed is not None)
+            flower_run = _submitted(config, prepared, out, kept, resume=resumed is not None, table=given)
             kept = replace(kept, flower_run=flower_run)
             kept.save(out)
         state = wait(superlink, kept.flower_run, watch, patience=config.runtime.patience)
@@ -82,13 +86,13 @@ def run_elsewhere(
         _brought_home(superlink, kept, out)
         raise_recorded_error(out)
     except FedsynError as error:
-        if not _is_worth_resuming(out, kept):
+        if given or not _is_worth_resuming(out, kept):
             forget(out)
             raise
         # Bad input that the other side found after something was spent is a failed run (`told_what_was_spent`).
         raise type(error)(f"{error}{_next(config, out)}") from error
     if not is_complete(out):
-        raise RunError(f"{_ended(state, kept, superlink)}{_next(config, out)}")
+        raise RunError(f"{_ended(state, kept, superlink)}{'' if given else _next(config, out)}")
     journal.remove(out)  # also where the ServerApp was killed between its result and this
     forget(out)
     return load_metrics(out)
@@ -106,14 +110,14 @@ def _ends_well(kept: Submitted, superlink: SuperLink, watch: _Watch, patience: f
     return wait(superlink, kept.flower_run, watch, patience=patience).outcome == COMPLETED
 
 
-def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted, *, resume: bool) -> str:
+def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted, *, resume: bool, table: str) -> str:
     """Submits the run; Flower's number of it. The SuperLink may be another machine: nothing travels by path."""
     from fedsyn.aggregation.secagg.primitives import KeyPair
 
     reply = KeyPair(bytes.fromhex(kept.secret)).public.hex()
     order = order_of(config, prepared.schema, kept.run)
     facts = run_config_of(
-        config, schema=prepared.schema, out=out, run=kept.run, order=order, reply=reply, resume=resume
+        config, schema=prepared.schema, out=out, run=kept.run, order=order, reply=reply, resume=resume, table=table
     )
     with app_folder() as app:
         return submit(app, kept.superlink, facts)
@@ -170,7 +174,7 @@ class _Watch:
             for line in lines[self.seen :]:
                 self.progress(RoundRecord.read(json.loads(line)))
             self.seen = max(self.seen, len(lines))
-        return any((self.path.parent / name).is_file() for name in ("report.html", "error.json"))
+        return any((self.path.parent / name).is_file() for name in ("report.html", GIVEN_FILE, "error.json"))
 
 
 __all__ = ["run_elsewhere", "superlink_of"]

@@ -23,6 +23,8 @@ COMPARISON_FILE = "comparison.json"
 QUALITY_FILE, README_FILE = "quality.json", "README.md"
 # What the holders' noisy sums say of the table. It was released and paid for: it may be published.
 JUDGED_FILE = "evaluation.json"
+# Which table they were asked about, where that was made elsewhere: the last file of such a run.
+GIVEN_FILE = "table.json"
 # What a run leaves besides config.yaml. A new run in the same folder removes them before it starts, so that nothing of
 # an earlier one can be taken for its own.
 RESULTS = (
@@ -40,6 +42,7 @@ RESULTS = (
     COMPARISON_FILE,
     QUALITY_FILE,
     JUDGED_FILE,
+    GIVEN_FILE,
     README_FILE,
 )
 
@@ -144,8 +147,8 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def is_complete(out: Path) -> bool:
-    """Whether a run has left all of its files: the page is the last one."""
-    return (out / "metrics.json").is_file() and (out / "report.html").is_file()
+    """Whether a run has left all of its files: the page is the last one, or what says which table was judged."""
+    return (out / "metrics.json").is_file() and any((out / name).is_file() for name in ("report.html", GIVEN_FILE))
 
 
 def load_metrics(out: Path) -> dict[str, float]:

@@ -58,7 +58,7 @@ def finish(
     evidence = Evidence(strategy.measured, model.total) if strategy.measured else None
     if evidence is not None:
         save_evidence(out / "measurements.npz", evidence)
-    save_statement(out, stated(model, evidence, strategy.glimpses(), strategy.workload))
+    save_statement(out, stated(model, evidence, strategy.glimpses(), strategy.workload, strategy.is_pulled))
     prepared.schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
     metrics: dict[str, float] = {}
     if evaluated:

@@ -10,10 +10,9 @@ marginals).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
 from math import pi, sqrt
 
 import numpy as np
@@ -21,8 +20,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from fedsyn.counting.candidates import Candidates
-from fedsyn.counting.workload import Workload
-from fedsyn.domain import Clique
+from fedsyn.counting.workload import Workload, subsets
 from fedsyn.selection.resolution import Ladder
 
 #: Share of a measurement's noise that the fit leaves in the model: positive cells, one total and the cliques beside it
@@ -139,9 +137,9 @@ class Planner:
         place = {q: i for i, q in enumerate(candidates.cliques)}
         self.queries = np.array([place[q] for q in workload.cliques], np.int64)
         self.weights = np.array(workload.weights, np.float64)
-        pairs = [(i, place[s]) for i, q in enumerate(candidates.cliques) for s in _inside(q)]
+        pairs = [(i, place[s]) for i, q in enumerate(candidates.cliques) for s in subsets(q)]
         self._whole, self._part = np.array(pairs, np.int64).reshape(-1, 2).T
-        held = [(place[s], r) for r, q in enumerate(workload.cliques) for s in _inside(q)]
+        held = [(place[s], r) for r, q in enumerate(workload.cliques) for s in subsets(q)]
         holder = np.array(sorted(held), np.int64).reshape(-1, 2)
         self._candidate, self._query = holder[:, 0], holder[:, 1]
 
@@ -273,12 +271,6 @@ class Planner:
         floors = np.array([errors.noisy.get(i, 0.0) * errors.cost(i) for i in every])
         added = above_floors(shares, floors, left)
         return {i: float(more) for i, more in zip(every, added, strict=True) if more > 0}
-
-
-def _inside(clique: Clique) -> Iterator[Clique]:
-    """All non-empty subsets, itself included."""
-    for k in range(1, len(clique) + 1):
-        yield from combinations(clique, k)
 
 
 __all__ = ["SURVIVING", "Errors", "Plan", "Planner", "above_floors", "shrunk"]

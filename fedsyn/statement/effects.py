@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -30,6 +29,7 @@ from scipy.stats import norm
 
 from fedsyn.counting.groups import Groups, group_of_cells
 from fedsyn.counting.residues import cost, residue
+from fedsyn.counting.workload import downward_closure, subsets
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference.empirical import EmpiricalModel
 from fedsyn.inference.evidence import Evidence
@@ -169,9 +169,12 @@ def part_of(domain: Domain, m: Measurement, part: Clique) -> Measurement:
     return replace(m, clique=part, values=summed, sigma=sigma, groups=own, noises=None if others else m.noises)
 
 
-def subsets(clique: Clique) -> list[Clique]:
-    """All non-empty ones, the clique itself last."""
-    return [part for size in range(1, len(clique) + 1) for part in combinations(clique, size)]
+def independent(masses: Mapping[str, Floats], clique: Clique) -> Floats:
+    """(cells,) probabilities of the cells of a clique whose attributes are independent, flat in its order."""
+    cells = np.ones(1)
+    for name in clique:
+        cells = (cells[:, None] * masses[name]).ravel()
+    return cells
 
 
 class Effects:
@@ -188,8 +191,7 @@ class Effects:
         self, model: Released, evidence: Evidence, glimpses: Iterable[Glimpse], cliques: Iterable[Clique]
     ) -> None:
         self.model, self.domain, self.rows = model, model.domain, model.total
-        wanted = {part for clique in cliques for part in subsets(clique)}
-        self._needed = sorted(wanted, key=lambda s: (len(s), self.domain.axes(s)))
+        self._needed = downward_closure(cliques, self.domain)
         ones = [(name,) for name in self.domain]
         view = ModelView(model)  # type: ignore[arg-type]  # rows of GUM have marginals too
         self.masses = {name: p for (name,), p in zip(ones, view.probabilities(ones), strict=True)}
@@ -266,9 +268,7 @@ class Effects:
 
     def _beyond(self, m: Measurement) -> tuple[float, float]:
         """R^2 of a measured clique, and how much that weighs: its counts beyond independence, less noise and rows."""
-        apart = np.ones(1)
-        for name in m.clique:
-            apart = (apart[:, None] * self.masses[name]).ravel()
+        apart = independent(self.masses, m.clique)
         whole = replace(m, beyond=False).of_cells(self.rows * apart)
         shape = np.shape(m.values)
         off = np.asarray(m.values, np.float64).ravel() - whole

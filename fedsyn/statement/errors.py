@@ -6,7 +6,12 @@ error Q: the sums of what is left of q's effects. The L1 error is the sum over c
     sqrt(S m(lambda)^2 + (2 / pi) Q lambda^2),   at most 2 lambda,
 
 m the mean absolute deviation of a Poisson variable (2 lambda where lambda is small, sqrt(2 lambda / pi) where it is
-large); sqrt(2 / pi) is that of a normal one. What rests on assumptions, and not on the released values: that errors
+large); sqrt(2 / pi) is that of a normal one.
+
+A fit that nothing pulls towards independence does not weigh noise against what it expects: it keeps all of it that is
+the marginal of a table. Its error is at least that of noisy counts projected onto those (`kept_noise`).
+
+What rests on assumptions, and not on the released values: that errors
 are spread like this over cells, that what no sketch and no measurement saw is like what they saw, and that a fit keeps
 what least squares would. How far that holds was measured (`experiments/quality`), and is in every interval.
 """
@@ -14,17 +19,19 @@ what least squares would. How far that holds was measured (`experiments/quality`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaincinv, gammaln
+from scipy.special import gammaincinv, gammaln, ndtr
 
+from fedsyn.counting.marginals import groups_within
+from fedsyn.counting.workload import subsets
 from fedsyn.domain import Clique
 from fedsyn.inference.evidence import Evidence
 from fedsyn.selection.views import ModelView
-from fedsyn.statement.effects import Effects, Glimpse, Released, Scenario, Source, subsets
+from fedsyn.statement.effects import Effects, Glimpse, Released, Scenario, Source
 
 Floats = npt.NDArray[np.float64]
 #: Cells of the marginals that are formed at the same time.
@@ -42,6 +49,7 @@ class Predicted:
     Attributes:
         errors: (Q,) of each clique.
         lows, highs: (Q,) where they are in nine of ten, by what is not known of associations.
+        floors: (Q,) what noise and rows leave of an error, however the model was fitted.
         slopes: of each clique, effect -> what the error gains when its R^2 grows.
         bounds: (Q,) what an error is at most, whatever was not seen.
         sources: (Q,) the weakest that an error rests on.
@@ -50,6 +58,7 @@ class Predicted:
     errors: Floats
     lows: Floats
     highs: Floats
+    floors: Floats
     slopes: list[dict[Clique, float]]
     bounds: Floats
     sources: tuple[Source, ...]
@@ -63,36 +72,45 @@ class Predictor:
         evidence: what it was fitted to.
         glimpses: of it.
         cliques: whose errors are asked for, in domain order.
+        pulled: whether its fit was pulled towards independence (`fedsyn.inference.shrinkage`).
     """
 
     def __init__(
-        self, model: Released, evidence: Evidence, glimpses: Iterable[Glimpse], cliques: Sequence[Clique]
+        self,
+        model: Released,
+        evidence: Evidence,
+        glimpses: Iterable[Glimpse],
+        cliques: Sequence[Clique],
+        pulled: bool = True,
     ) -> None:
         self.cliques = tuple(cliques)
-        self.model = model
+        self.model, self.pulled = model, pulled
         self.effects = Effects(model, evidence, glimpses, self.cliques)
 
     def errors(self, scenario: Scenario | None = None) -> Predicted:
         """Of the run as it was, or as it might have been."""
         chosen = scenario or Scenario()
         parts = {s: self.effects[s].left(chosen) for q in self.cliques for s in subsets(q)}
-        errors, bounds, slopes = *np.empty((2, len(self.cliques))), list[dict[Clique, float]]()
+        errors, floors, bounds, slopes = *np.empty((3, len(self.cliques))), list[dict[Clique, float]]()
         for place, marginal in self._marginals():
             clique = self.cliques[place]
-            inside = subsets(clique)
+            inside = list(subsets(clique))
             lam = marginal * self.model.total * chosen.rows
             rows = sum(parts[s].rows * self.effects.dimensions(s) for s in inside) / self.effects.cells(clique)
             relative = sum(parts[s].relative * self.effects[s].squared for s in inside)
             off = np.sqrt(rows * deviation(lam) ** 2 + _MAD**2 * relative * lam**2)
             total = float(lam.sum())
             errors[place] = float(np.minimum(off, 2.0 * lam).sum()) / total
+            floors[place] = errors[place]
+            if not self.pulled and self._source(clique) != "unknown":
+                errors[place] = max(errors[place], kept_noise(lam, self._noise(clique) * chosen.noise**2) / total)
             bounds[place] = self._bound(clique, marginal)
             with np.errstate(divide="ignore", invalid="ignore"):
                 slope = np.where((off > 0) & (off < 2.0 * lam), _MAD**2 * lam**2 / (2.0 * off), 0.0)
             gain = float(slope.sum()) / total
             slopes.append({s: gain * parts[s].relative for s in inside if self.effects[s].spread > 0})
         spread = self._spread(errors, slopes)
-        return Predicted(*spread, slopes, bounds, tuple(self._source(q) for q in self.cliques))
+        return Predicted(*spread, floors, slopes, bounds, tuple(self._source(q) for q in self.cliques))
 
     def _spread(self, errors: Floats, slopes: Sequence[Mapping[Clique, float]]) -> tuple[Floats, Floats, Floats]:
         """Means, 5% and 95% points of errors over what is believed of R^2.
@@ -116,6 +134,15 @@ class Predictor:
             np.where(known, errors, high),
         )
 
+    def _noise(self, clique: Clique) -> float:
+        """Variance of the noise in a cell of the least squares of what was measured cell by cell."""
+        sizes, variance = {name: self.model.domain.size((name,)) for name in clique}, 0.0
+        for s in subsets(clique):
+            if self.effects[s].precision > 0:
+                cells, free = (math.prod(sizes[name] - less for name in s) for less in (0, 1))
+                variance += free * cells / math.prod(sizes.values()) ** 2 / self.effects[s].precision
+        return variance
+
     def _source(self, clique: Clique) -> Source:
         if self.effects.is_measured(clique):
             return "measured"
@@ -130,21 +157,12 @@ class Predictor:
         shared = np.minimum(marginal, np.maximum(least - (len(clique) - 1.0), 0.0))
         return float(2.0 - 2.0 * shared.sum())
 
-    def _marginals(self) -> Iterable[tuple[int, Floats]]:
+    def _marginals(self) -> Iterator[tuple[int, Floats]]:
         """(place, probabilities) of each clique, some at a time."""
-        domain, block, cells = self.model.domain, list[int](), 0
-        for place, clique in enumerate(self.cliques):
-            size = domain.size(clique)
-            if block and cells + size > _CELLS_AT_ONCE:
-                yield from self._formed(block)
-                block, cells = [], 0
-            block.append(place)
-            cells += size
-        yield from self._formed(block)
-
-    def _formed(self, block: Sequence[int]) -> Iterable[tuple[int, Floats]]:
-        found = ModelView(self.model).probabilities([self.cliques[i] for i in block])  # type: ignore[arg-type]
-        return zip(block, found, strict=True)
+        sizes = [self.model.domain.size(clique) for clique in self.cliques]
+        for block in groups_within(_CELLS_AT_ONCE, range(len(sizes)), sizes.__getitem__):
+            view = ModelView(self.model)  # type: ignore[arg-type]
+            yield from zip(block, view.probabilities([self.cliques[i] for i in block]), strict=True)
 
 
 def deviation(lam: Floats) -> Floats:
@@ -155,3 +173,28 @@ def deviation(lam: Floats) -> Floats:
     floor = np.floor(some)
     found[few] = np.exp(math.log(2.0) - some + (floor + 1.0) * np.log(some) - gammaln(floor + 1.0))
     return found
+
+
+def kept_noise(lam: Floats, variance: float) -> float:
+    """E ||X - lambda||_1, X the noisy counts lambda + N(0, variance) projected onto counts of the same total.
+
+    That is X = max(lambda + noise - tau, 0) with the tau that keeps the total (on average over the noise).
+    """
+    total, sigma = float(lam.sum()), math.sqrt(variance)
+    if sigma <= 0 or total <= 0:
+        return 0.0
+    low, high = -9.0 * sigma - float(lam.max()), 9.0 * sigma + float(lam.max())
+    for _ in range(80):
+        tau = (low + high) / 2.0
+        over = lam - tau
+        mean = over * ndtr(over / sigma) + sigma * _density(over / sigma)
+        low, high = (tau, high) if float(mean.sum()) > total else (low, tau)
+    # Of y = noise - tau: lambda where y < -lambda, else |y|.
+    cut = ndtr((tau - lam) / sigma)
+    whole = 2.0 * sigma * _density(np.array([tau / sigma])) + tau * (2.0 * ndtr(tau / sigma) - 1.0)
+    below = tau * cut + sigma * _density((tau - lam) / sigma)
+    return float((lam * cut + whole - below).sum())
+
+
+def _density(z: Floats) -> Floats:
+    return np.asarray(np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi))

@@ -144,7 +144,13 @@ def _read(one: Mapping[str, Any]) -> Said:
     return Said(columns, value, low, high, source)
 
 
-def stated(model: AnyModel, evidence: Evidence | None, glimpses: Iterable[Glimpse], workload: Workload) -> Statement:
+def stated(
+    model: AnyModel,
+    evidence: Evidence | None,
+    glimpses: Iterable[Glimpse],
+    workload: Workload,
+    pulled: bool = True,
+) -> Statement:
     """The statement of a run.
 
     Args:
@@ -152,6 +158,7 @@ def stated(model: AnyModel, evidence: Evidence | None, glimpses: Iterable[Glimps
         evidence: what it was made from; None where the mechanism released no marginals.
         glimpses: of the last model, by sketches that were released.
         workload: of the run.
+        pulled: whether its fit was pulled towards independence.
     """
     if evidence is None or isinstance(model, MixtureModel):
         return Statement(why="the mechanism releases no marginals")
@@ -171,7 +178,7 @@ def stated(model: AnyModel, evidence: Evidence | None, glimpses: Iterable[Glimps
         pairs = sorted({pair for q in cliques for pair in combinations(q, 2)}, key=domain.axes)[:_MOST]
     pairs = [pair for pair in pairs if domain.size(pair) <= _LARGEST]
     places = list(dict.fromkeys([*ones, *pairs, *cliques]))
-    predictor = Predictor(model, evidence, glimpses, places)
+    predictor = Predictor(model, evidence, glimpses, places, pulled)
     found = predictor.errors()
     at = {clique: place for place, clique in enumerate(places)}
 
@@ -208,7 +215,8 @@ def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Pre
         return said
     factor = said.high / max(said.value, 1e-300)
     highest = np.where(unknown, found.bounds[index], np.minimum(factor * found.errors[index], 2.0))
-    return replace(said, high=max(said.value, _short(float(share @ highest))))
+    lowest = min(said.low, _short(said.low * float(share @ found.floors[index]) / max(said.value, 1e-300)))
+    return replace(said, low=lowest, high=max(said.value, _short(float(share @ highest))))
 
 
 def _one(clique: Clique, place: int, found: Predicted, predictor: Predictor) -> Said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -167,6 +168,67 @@ def test_rows_with_missing_values_are_left_out(tables: list[pd.DataFrame]) -> No
         assert found[0] == pytest.approx(found[1])
 
 
+def test_a_comparison_with_a_missing_value_is_missing(tables: list[pd.DataFrame]) -> None:
+    holed = [frame.assign(ward=frame.ward.where(frame.age < 60)) for frame in tables]
+    short = [frame[frame.age < 60] for frame in tables]
+    for formula in ("(ward == 'heart') ~ age", "age ~ (ward == 'heart')"):
+        found = [fedsyn.analyse(given, formula).combined.estimate for given in (holed, short)]
+        assert found[0] == pytest.approx(found[1])
+    # a text in a comparison is no column, even where there is one of its name
+    named = [frame.assign(heart=np.nan) for frame in tables]
+    same = [fedsyn.analyse(given, "(ward == 'heart') ~ age").combined.estimate for given in (named, tables)]
+    assert same[0] == pytest.approx(same[1])
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e7])
+def test_a_logistic_regression_is_the_same_in_every_unit(tables: list[pd.DataFrame], scale: float) -> None:
+    scaled = [frame.assign(age=frame.age * scale) for frame in tables]
+    found, plain = (fedsyn.analyse(given, "back ~ age").combined for given in (scaled, tables))
+    assert found.estimate[1] * scale == pytest.approx(plain.estimate[1])
+    assert found.variance[1] * scale**2 == pytest.approx(plain.variance[1], rel=1e-6)
+
+
+def test_a_steep_logistic_regression_is_not_taken_for_a_perfect_one() -> None:
+    rng = np.random.default_rng(0)
+    frames = [pd.DataFrame({"x": rng.normal(size=2000)}) for _ in range(3)]
+    frames = [frame.assign(y=(rng.random(2000) < 0.5 + 0.5 * np.tanh(100 * frame.x)) * 1) for frame in frames]
+    assert fedsyn.analyse(frames, "y ~ x").combined.estimate[1] > 50
+    exact = [frame.assign(y=(frame.x > 0) * 1) for frame in frames]
+    with pytest.raises(DataError, match="apart exactly"):
+        fedsyn.analyse(exact, "y ~ x")
+
+
+def test_tables_of_other_types_or_of_one_value_are_refused(tables: list[pd.DataFrame]) -> None:
+    text = tables[1].assign(back01=tables[1].back01.astype(str))
+    for given in ([tables[0], text], [text, tables[0]]):
+        for formula in ("back01", "age ~ back01"):
+            with pytest.raises(DataError, match=r"'back01' holds (text|numbers) in some tables"):
+                fedsyn.analyse(given, formula)
+    constant = [frame.assign(sex="f") for frame in tables]
+    with pytest.raises(DataError, match="'sex' has one value in all tables"):
+        fedsyn.analyse(constant, "age ~ sex")
+    missing = tables[1].assign(back01=None)  # nothing is of every type
+    assert fedsyn.analyse([tables[0], tables[2], missing], "age")
+    doubled = [pd.concat([frame, frame.age], axis=1) for frame in tables]
+    with pytest.raises(DataError, match="two columns of the name 'age'"):
+        fedsyn.analyse(doubled, "back")
+
+
+def test_values_that_only_some_tables_have_do_not_change_how_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text(
+        "columns:\n"
+        "  visits: {kind: categorical, categories: ['1', '2', '3+'], ordered: true, other: false}\n"
+        "  seen: {kind: categorical, categories: ['1', 'x'], other: false}\n"
+        "  step: {kind: categorical, categories: ['1', '2', '3'], ordered: true, other: false}\n"
+    )
+    (tmp_path / "table_1.csv").write_text("visits,seen,step\n1,1,1\n2,1,2\n")
+    (tmp_path / "table_2.csv").write_text("visits,seen,step\n3+,x,3\n1,1,3\n")
+    (tmp_path / "tables.json").write_text(json.dumps({"tables": ["table_1.csv", "table_2.csv"]}))
+    assert fedsyn.analyse(tmp_path, "visits").combined.estimate.tolist() == [0.5, 0.25, 0.25]
+    assert fedsyn.analyse(tmp_path, "seen").combined.estimate.tolist() == [0.75, 0.25]
+    assert fedsyn.analyse(tmp_path, "mean(step)").combined.estimate[0] == pytest.approx(2.25)
+
+
 def test_awkward_names_and_small_numbers(tables: list[pd.DataFrame]) -> None:
     names = {"age": "class", "ward": "my ward", "hours-per-week": "it's"}
     awkward = [frame.rename(columns=names) for frame in tables]
@@ -175,7 +237,7 @@ def test_awkward_names_and_small_numbers(tables: list[pd.DataFrame]) -> None:
     assert found.terms == ("Intercept", "my ward[T.heart]", "my ward[T.surgery]", "class")
     small = str(fedsyn.analyse(awkward, "tiny ~ class"))
     assert max(map(len, small.splitlines())) <= 80 and "e-0" in small
-    with pytest.raises(DataError, match="every row has a missing value"):
+    with pytest.raises(DataError, match="table 1 of 4: every row has a missing value"):
         fedsyn.analyse([frame.assign(tiny=np.nan) for frame in awkward], "class ~ tiny")
 
 
@@ -209,6 +271,9 @@ def test_an_estimator_of_ones_own(tables: list[pd.DataFrame]) -> None:
         ("back ~ back01", None, "tell the outcome apart exactly"),
         ("age ~ age + ward", None, "age is on both sides"),
         ("proportion(hours-per-week)", None, "too many for proportions"),
+        ("age ~ ward + np.log(back01)", None, r"table 1 of 4: np.log\(back01\) is infinite"),
+        ("np.log(back01) ~ age", None, "the outcome is infinite"),
+        ("age ~ np.sqrt(back01 - 1)", None, r"np.sqrt\(back01 - 1\) is infinite or no number"),
     ],
 )
 def test_what_cannot_be_analysed_is_one_sentence(
@@ -239,22 +304,76 @@ def test_without_statsmodels_it_says_what_to_type(tables: list[pd.DataFrame], mo
 def test_terms_that_the_model_does_not_hold_are_marked(tables: list[pd.DataFrame]) -> None:
     held = frozenset({frozenset({"hours-per-week", "age"}), frozenset({"age", "ward"})})
     found = fedsyn.analyse(Tables(tables, 300.0, held), "hours-per-week ~ age + ward")
-    assert found.unheld == {"ward[T.heart]", "ward[T.surgery]"}
+    assert found.unheld == set(found.terms)
     assert "no measurement of hours-per-week × ward" in " ".join(found.warnings)
-    assert "ward[T.heart] *" in str(found) and found.to_frame().held["age"]
+    assert "ward[T.heart] *" in str(found) and not found.to_frame().held["age"]
     both = Tables(tables, 300.0, frozenset({frozenset({"hours-per-week", "age", "ward"})}))
     assert not fedsyn.analyse(both, "hours-per-week ~ age * ward").unheld
     pairs = frozenset(map(frozenset, [("hours-per-week", "age"), ("hours-per-week", "ward")]))
     told_apart = fedsyn.analyse(Tables(tables, 300.0, pairs), "hours-per-week ~ age + ward")
     assert "age" in told_apart.unheld  # a term is told apart from the others by their pairs
+    assert not fedsyn.analyse(Tables(tables, 300.0, pairs), "hours-per-week ~ ward").unheld
     pairs = frozenset(map(frozenset, [("hours-per-week", "age"), ("age", "ward"), ("hours-per-week", "ward")]))
     crossed = fedsyn.analyse(Tables(tables, 300.0, pairs), "hours-per-week ~ age * ward")
     assert "age:ward[T.heart]" in crossed.unheld  # an interaction needs the three together
 
 
+def test_a_pair_that_is_not_held_moves_the_coefficients_of_the_others() -> None:
+    """y follows w, and the model holds y × a and a × w only, so it knows y from a: a's coefficient is 0 in truth."""
+    held = frozenset(map(frozenset, [("y", "a"), ("a", "w")]))
+    frames = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        a = rng.normal(size=3000)
+        # as the model has it: both w and y = w + noise are 0.8 a and the rest, independent of each other given a
+        w, y = 0.8 * a + rng.normal(0, 0.6, 3000), 0.8 * a + rng.normal(0, 1.2, 3000)
+        frames.append(pd.DataFrame({"y": y, "a": a, "w": w}))
+    found = fedsyn.analyse(Tables(frames, 3000.0, held), "y ~ a + w")
+    assert found.to_frame().low["a"] > 0.5  # far from the truth, and sure of it
+    assert found.unheld == {"Intercept", "a", "w"}
+
+
+def test_a_column_that_was_never_measured_is_marked(tables: list[pd.DataFrame]) -> None:
+    given = Tables(tables, 300.0, frozenset({frozenset({"back", "age"})}))
+    assert not fedsyn.analyse(given, "age").unheld and fedsyn.analyse(given, "ward").unheld
+    assert fedsyn.analyse(given, "back01 ~ 1").unheld == {"Intercept"}
+
+
+def test_under_a_condition_everything_rests_on_its_columns_too(tables: list[pd.DataFrame]) -> None:
+    held = frozenset(map(frozenset, [("age", "ward"), ("age", "back")]))
+    given = Tables(tables, 300.0, held, given=frozenset({"ward"}))
+    assert not fedsyn.analyse(given, "age").unheld
+    found = fedsyn.analyse(given, "back ~ age")
+    assert found.unheld == {"Intercept", "age"} and "no measurement of age × back × ward" in " ".join(found.warnings)
+
+
+def test_tables_in_memory_say_what_their_model_holds(tables: list[pd.DataFrame]) -> None:
+    told = [frame.copy() for frame in tables]
+    for frame in told:
+        frame.attrs["fedsyn"] = {"held": [["age", "back"]], "given": []}
+    assert not fedsyn.analyse(told, "back ~ age").unheld
+    found = fedsyn.analyse(told, "back ~ age + ward")
+    assert found.unheld == set(found.terms) and "Nor does anything" not in str(found)
+    told[1].attrs.clear()
+    assert not fedsyn.analyse(told, "back ~ age + ward").unheld
+    assert "columns the model knows together" in " ".join(str(fedsyn.analyse(told, "back ~ age")).split())
+
+
+def test_few_degrees_of_freedom_are_said(tables: list[pd.DataFrame]) -> None:
+    assert "2 tables say little" in str(fedsyn.analyse(tables[:2], "age"))
+    frames = [one(seed) for seed in range(20)]
+    assert "say little" not in str(fedsyn.analyse(Tables(frames, 300.0), "age"))
+    assert "df below 5 say little" in str(fedsyn.analyse(Tables(frames, 3000.0), "age"))
+
+
 def test_samples_of_one_model_are_noticed() -> None:
     same = [one(0)] * 5
     assert "samples of ONE model" in str(fedsyn.analyse(same, "ward"))
+    assert "samples of ONE model" in str(fedsyn.analyse(Tables(same, 60.0), "ward"))
+    # a tenth of the real rows: tables of a posterior differ by a tenth more than their rows do
+    assert "samples of ONE model" not in str(fedsyn.analyse(Tables(same, 3000.0), "ward"))
+    constant = [frame.assign(age=1.0) for frame in same]
+    assert "samples of ONE model" not in str(fedsyn.analyse(constant, "age"))
 
 
 def test_a_folder_of_tables(tables: list[pd.DataFrame], tmp_path: Path) -> None:
@@ -264,12 +383,16 @@ def test_a_folder_of_tables(tables: list[pd.DataFrame], tmp_path: Path) -> None:
         "tables": [{"file": f"table_{number:02d}.csv"} for number in range(1, 5)],
         "real_rows": 150.0,
         "held": [["age", "back"]],
+        "given": [],
     }
     (tmp_path / "tables.json").write_text(json.dumps(facts))
     found = fedsyn.analyse(tmp_path, "back ~ age")
     expected = fedsyn.analyse(Tables(tables, 150.0), "back ~ age")
     assert fedsyn.analyse(Tables(tables, 3.0), "back ~ age").combined.floored.all()  # 100 times as many rows as real
     assert np.array_equal(found.combined.variance, expected.combined.variance) and not found.unheld
+    (tmp_path / "tables.json").write_text(json.dumps({**facts, "given": ["ward"]}))
+    assert fedsyn.analyse(tmp_path, "back ~ age").unheld == set(found.terms)
+    (tmp_path / "tables.json").write_text(json.dumps(facts))
     shown = CliRunner().invoke(app, ["analyse", str(tmp_path), "back ~ age"])
     assert shown.exit_code == 0 and shown.stdout == f"{found}\n"
     assert max(map(len, shown.stdout.splitlines())) <= 80
@@ -316,6 +439,16 @@ def test_a_folder_of_something_else(tmp_path: Path, files: dict[str, str], said:
         (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=said):
         fedsyn.analyse(tmp_path, "age")
+
+
+def test_an_infinite_end_is_no_number_of_json() -> None:
+    frames = [pd.DataFrame({"x": np.random.default_rng(seed).normal(size=20)}) for seed in range(3)]
+    found = fedsyn.analyse(Tables(frames, 1e6), "x")
+    combined = dataclasses.replace(found.combined, variance=np.full(1, np.inf))
+    wide = dataclasses.replace(found, combined=combined).to_dict()
+    assert wide["terms"][0]["low"] is None and json.dumps(wide, allow_nan=False)
+    sure = dataclasses.replace(found, combined=dataclasses.replace(found.combined, df=np.full(1, np.inf)))
+    assert sure.to_dict()["terms"][0]["df"] == 1e9
 
 
 def test_a_result_has_eighty_columns(tables: list[pd.DataFrame]) -> None:

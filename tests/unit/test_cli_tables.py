@@ -265,6 +265,7 @@ def test_several_tables_are_draws_of_their_own(call: Fedsyn, here: Path) -> None
     assert not tables[0].equals(tables[1])
     saved = fedsyn.load(here / "model.fedsyn").sample(50, tables=3, seed=1)
     assert [list(table["ward"]) for table in saved] == [list(table["ward"]) for table in tables]
+    assert all(table.attrs["fedsyn"] == {"held": facts["held"], "given": []} for table in saved)
 
 
 def test_tables_under_a_condition_meet_it(call: Fedsyn, here: Path) -> None:
@@ -273,6 +274,7 @@ def test_tables_under_a_condition_meet_it(call: Fedsyn, here: Path) -> None:
     assert set(pd.read_csv("few/table_02.csv")["ward"]) == {"children"}
     facts = json.loads(Path("few/tables.json").read_text(encoding="utf-8"))
     assert 0 < facts["real_rows"] < fedsyn.load(here / "one").model.total
+    assert facts["given"] == ["ward"]
 
 
 def test_what_tables_refuse(call: Fedsyn, here: Path) -> None:

@@ -220,6 +220,23 @@ def test_held_out_accuracy_holds_as_often_as_it_says(tested: int, share: float) 
     assert wide < 24.0 * noise / tested + 1e-9 or tested < 100
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("off", [4.0, math.inf])
+def test_accuracy_over_a_noisy_count_misses_half_as_often_as_it_may(off: float) -> None:
+    """4,000 draws of a count whose noise is normal: of the two ways to know it one misses in 2.5%, up to chance once in
+    10^6 on either side.
+    """
+    rng, runs, rows, right, noise = np.random.default_rng(14), 4000, 900, 700, 8.0
+    question, misses = a_question((3, 2, 4), rng), 0
+    entries = Entries.of(question, True, False)
+    for _ in range(runs):
+        values = {"correct": right + rng.normal(0, noise), "rows": rows + rng.normal(0, noise)}
+        own = rows + rng.normal(0, 4.0)
+        found = Sums(question, entries, values, dict.fromkeys(values, noise), own, off, 3).accuracy()
+        misses += not found.low <= right / rows <= found.high
+    assert binom.ppf(1e-6, runs, MISS / 2.0) <= misses <= binom.isf(1e-6, runs, MISS / 2.0)
+
+
 def test_of_too_few_rows_apart_nothing_is_known() -> None:
     question = a_question((3, 2, 4), np.random.default_rng(13))
     values = {"correct": 3.0, "tested": 2.0}

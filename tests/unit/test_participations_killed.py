@@ -76,17 +76,18 @@ def node(tmp_path: Path) -> Answering:
     return made
 
 
-def dies_before_saving(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Memory, "save", lambda *given: os.kill(os.getpid(), signal.SIGKILL))
+def dies_before_saving(node: Answering, config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Round 1 is answered by a child that is killed before its memory is saved."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "save", lambda *given: os.kill(os.getpid(), signal.SIGKILL))
+        assert in_child(node, task_of(config, 1))
 
 
 def test_a_round_that_was_charged_counts_though_its_memory_was_never_saved(
     node: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configuration()
-    with monkeypatch.context() as patch:
-        dies_before_saving(patch)
-        assert in_child(node, task_of(config, 1))
+    dies_before_saving(node, config, monkeypatch)
     assert rounds_of(node) == {1}
     for again in (node, Answering(node.file, node.tables)):  # the same service, and a machine that starts again
         refused = said(again, task_of(config, 2))
@@ -98,9 +99,7 @@ def test_the_request_itself_is_answered_again_and_its_round_counts_once(
     node: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configuration()
-    with monkeypatch.context() as patch:
-        dies_before_saving(patch)
-        assert in_child(node, task_of(config, 1))
+    dies_before_saving(node, config, monkeypatch)
     node.book.refresh()
     spent = node.book.spent
     assert said(node, task_of(config, 1))["ok"] and rounds_of(node) == {1} and node.book.spent == spent
@@ -109,9 +108,7 @@ def test_the_request_itself_is_answered_again_and_its_round_counts_once(
 
 def test_a_second_participation_is_left_where_two_are_allowed(node: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     config = configuration(participations=2)
-    with monkeypatch.context() as patch:
-        dies_before_saving(patch)
-        assert in_child(node, task_of(config, 1))
+    dies_before_saving(node, config, monkeypatch)
     assert said(node, task_of(config, 2))["ok"] and rounds_of(node) == {1, 2}
     assert "participations allows 2" in said(node, task_of(config, 3))["message"]
 
