@@ -201,6 +201,8 @@ class Descent:
         self.loss_z = 0.5 * dot(self.residual_z, self.residual_z) + self.pull_z
         self.best = (self.loss_z, theta)
         self.curvature = problem.curvature(theta, self.residual_z)
+        self.iterations = 0
+        self.starts: list[tuple[int, float]] = []  # iterations before each restart, and F there
         self.restart()
 
     def restart(self) -> None:
@@ -211,6 +213,8 @@ class Descent:
             self.pull_z = self.problem.divergence()
         self.residual_x, self.loss_x, self.pull_x = self.residual_z, self.loss_z, self.pull_z
         self.weight, self.previous = 1.0, 0.0  # previous curvature 0: no momentum yet
+        self.starts.append((self.iterations, self.loss_z))
+        self.averages = [self.loss_x]
 
     def aim(self, target: np.ndarray) -> None:
         """Goes on from z towards other measured probabilities, (m,); what is known of the curvature is kept."""
@@ -271,8 +275,22 @@ class Descent:
         else:
             self.residual_x, self.loss_x, self.pull_x = average, loss, pull
             self.weight, self.previous = weight, self.curvature
+            self.averages.append(loss)
+        self.iterations += 1
         self.curvature /= _GROWTH
         return True
+
+    def is_stalled(self, tolerance: float) -> bool:
+        """Whether the last iterations lowered F by no more than the tolerance, relatively.
+
+        F of the average, as long as its momentum lasts. A restart throws the average away and begins at the best
+        model, where F is larger: what was reached before says nothing of what will be. So where the last restart is
+        too young to tell, models at restarts are compared.
+        """
+        if len(self.averages) > _WINDOW:
+            return _stalled(self.averages, tolerance)
+        older = [loss for at, loss in self.starts if at <= self.iterations - _WINDOW]
+        return tolerance > 0 and bool(older) and older[-1] - self.best[0] <= tolerance * self.best[0]
 
 
 def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance: float) -> Solution:
@@ -299,7 +317,7 @@ def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance:
         history.append(state.loss_x)
         if problem.is_explained(state.residual_z):
             return _finish(problem, (state.loss_z, state.z), history, True)
-        if left > plain and _stalled(history, tolerance):
+        if left > plain and state.is_stalled(tolerance):
             converged, left = True, plain
     return _finish(problem, state.best, history, converged)
 

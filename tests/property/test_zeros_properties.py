@@ -117,9 +117,14 @@ def test_the_fit_is_the_optimum_over_the_possible_rows(
     # Frank-Wolfe's duality gap, in units of the loss: f(fit) - f(optimum) is at most this.
     gap = 40.0 * float((gradient * joint).sum() - gradient[allowed(domain)].min())
     worst = 0.5 * sum(float(((m.values / m.sigma) ** 2).sum()) for m in measurements)
-    # The accelerated solver may end a little early: seen 0.024 once, with a loss of 1.055 where the optimum has 1.008.
-    assert gap <= {"accelerated": 5e-2, "mirror_descent": 2e-2}[solver] * (1.0 + worst)
+    assert gap <= 2e-2 * (1.0 + worst)
     assert model.info is not None and np.isfinite(model.info.loss)
+    # Near an empty cell the gap is coarse, so who says to be there is compared with the other solver, too.
+    other = {"accelerated": "mirror_descent", "mirror_descent": "accelerated"}[solver]
+    config = EstimateConfig(solver=other, iterations=3000, tolerance=1e-12)
+    again = estimate(domain, measurements, total=40.0, config=config).info
+    assert again is not None
+    assert not model.info.converged or model.info.loss <= again.loss * (1.0 + 1e-6) + 1e-9
 
 
 @given(restricted(), st.integers(0, 2**32 - 1))
