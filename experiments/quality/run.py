@@ -1,16 +1,18 @@
 """How far the statement of a run's quality is from the truth: predicted beside true errors, on held_out's tables.
 
     FEDSYN_DATA=FOLDER python experiments/quality/run.py [--side tuning] [--epsilons 0.3 1 3 10] [--seeds 1] [--every]
-                                                         [--keep FILE] [--report] [--check]
+                                                         [--keep FILE] [--report] [--check] [--changes]
 
 Runs in FILE, JSON lines outside of the repository, are not run again; --report runs nothing. What the spread of an
-interval is was chosen on the tuning side; the judging side had no part in it. Exit code: 0; 1 if what expected.yaml
-says does not hold.
+interval is was chosen on the tuning side; the judging side had no part in it. --changes compares what a run says of
+twice the rows or twice the epsilon with a second run that has them. Exit code: 0; 1 if what expected.yaml says does
+not hold.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -88,28 +90,65 @@ def outcome(table: str, rows: int, epsilon: float, seed: int) -> Outcome:
     return Outcome(table, rows, epsilon, said, np.array(off))
 
 
-def outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
-    """Those that are kept, and the others as they are run."""
-    file: Path | None = options.keep
-    kept: dict[str, Outcome] = {}
-    if file is not None and file.is_file():
-        for text in file.read_text(encoding="utf-8").splitlines():
-            facts = json.loads(text)
-            kept[facts["id"]] = Outcome.read(facts["run"])
+class Kept:
+    """Runs, made when they are asked for and kept in a file."""
+
+    def __init__(self, file: Path | None, *, run: bool) -> None:
+        self._file, self._run = file, run
+        self._found: dict[str, Outcome] = {}
+        if file is not None and file.is_file():
+            for text in file.read_text(encoding="utf-8").splitlines():
+                facts = json.loads(text)
+                self._found[facts["id"]] = Outcome.read(facts["run"])
+
+    def of(self, table: str, rows: int, epsilon: float, seed: int) -> Outcome | None:
+        """None: it is not there, and nothing is to be run."""
+        key = f"{table} {rows} {epsilon:g} {seed}"
+        if key not in self._found and self._run:
+            self._found[key] = outcome(table, rows, epsilon, seed)
+            if self._file is not None:
+                with self._file.open("a", encoding="utf-8") as out:
+                    out.write(json.dumps({"id": key, "run": self._found[key].line()}) + "\n")
+        return self._found.get(key)
+
+
+Place = tuple[str, int, float, int]  # table, rows, epsilon, seed
+
+
+def places(options: argparse.Namespace) -> Iterator[Place]:
+    """What is asked for."""
     for name in spread([name for name, table in TABLES.items() if table.side == options.side and available(name)]):
-        if options.tables and name not in options.tables:
-            continue
-        for rows in row_counts(name):
-            for epsilon in options.epsilons:
-                for seed in range(1, options.seeds + 1):
-                    key = f"{name} {rows} {epsilon:g} {seed}"
-                    if key not in kept and not options.report:
-                        kept[key] = outcome(name, rows, epsilon, seed)
-                        if file is not None:
-                            with file.open("a", encoding="utf-8") as out:
-                                out.write(json.dumps({"id": key, "run": kept[key].line()}) + "\n")
-                    if key in kept:
-                        yield kept[key]
+        if not options.tables or name in options.tables:
+            yield from itertools.product([name], row_counts(name), options.epsilons, range(1, options.seeds + 1))
+
+
+CHANGES = {"twice the rows": (2, 1), "twice the epsilon": (1, 2)}
+
+
+def changes(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
+    """What runs say of twice the rows and twice the epsilon, beside runs that have them."""
+    found: dict[Place, dict[str, tuple[float, float]]] = {}
+    for table, rows, epsilon, seed in places(options):
+        for what, (more, much) in CHANGES.items():
+            one = kept.of(table, rows, epsilon, seed) if more * rows <= max(row_counts(table)) else None
+            if one is None or one.whole.source == "unknown":  # bounds alone: it says nothing of a change
+                continue
+            other = kept.of(table, more * rows, much * epsilon, seed)
+            if other is not None:
+                pair = one.statement.scenarios[what] / one.whole.value, float(other.true.mean() / one.true.mean())
+                found.setdefault((table, rows, epsilon, seed), {})[what] = pair
+                if options.every:
+                    print(f"{table:22} {rows:6} {epsilon:5g} {what}: said {pair[0]:.2f}, is {pair[1]:.2f}", flush=True)
+    yield "| what is changed | pairs of runs | factor of the error: said | in a second run | said / is, 90% of pairs |"
+    yield "|---|---|---|---|---|"
+    for what in CHANGES:
+        if pairs := [place[what] for place in found.values() if what in place]:
+            said, true = np.exp(np.mean(np.log(pairs), axis=0))
+            low, high = np.quantile([a / b for a, b in pairs], [0.05, 0.95])
+            yield f"| {what} | {len(pairs)} | {said:.2f} | {true:.2f} | {low:.2f} to {high:.2f} |"
+    both = [list(place.values()) for place in found.values() if len(place) == len(CHANGES)]
+    right = sum((rows[0] < budget[0]) == (rows[1] < budget[1]) for rows, budget in both)
+    yield f"\nWhich of the two saves more was said rightly of {right} of {len(both)} runs."
 
 
 def line(name: str, some: list[Outcome]) -> str:
@@ -174,10 +213,16 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="file of JSON lines")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--check", action="store_true", help="compare with expected.yaml, which is of the judging side")
+    parser.add_argument("--changes", action="store_true", help="twice the rows or epsilon: said, and in a second run")
     parser.add_argument("--every", action="store_true", help="a line for each run")
     options = parser.parse_args()
-    found = []
-    for one in outcomes(options):
+    kept, found = Kept(options.keep, run=not options.report), []
+    if options.changes:
+        print("\n".join(changes(options, kept)))
+        return 0
+    for one in (kept.of(*place) for place in places(options)):
+        if one is None:
+            continue
         found.append(one)
         if options.every:
             said, true = one.whole, float(one.true.mean())

@@ -169,6 +169,7 @@ def test_it_runs_on_ray(folder: Path, in_process: Path) -> None:
     assert table(folder / "three") == table(in_process)
 
 
+@pytest.mark.slow
 def test_it_runs_in_a_sweep(folder: Path) -> None:
     done = fedsyn(folder, "sweep", "sweep.yaml", "--workers", "2", "--out", "swept")
     assert done.returncode == 0, done.stderr

@@ -120,7 +120,7 @@ def test_range_queries_of_five_seeds(tmp_path, table, epsilon, noise, fed, ada):
     ("table", "noise", "bound"),
     [("shoppers", "distributed", 0.0035), ("shoppers", "local", 0.0045), ("insurance", "local", 0.04)],
 )
-@pytest.mark.parametrize("name", ["fed_privsyn", "ada_fed_privsyn"])
+@pytest.mark.parametrize("name", ["fed_privsyn", pytest.param("ada_fed_privsyn", marks=pytest.mark.slow)])
 def test_range_queries_of_small_tables(tmp_path, name, table, noise, bound):
     assert query_error(tmp_path, name, table, 1.0, noise, 1) <= bound
 

@@ -131,7 +131,7 @@ def ordered_table() -> AwkwardTable:
     [
         (lambda: awkward_table("missing_values"), "server"),
         (lambda: awkward_table("missing_values"), "local"),
-        (lambda: awkward_table("missing_values"), "distributed"),
+        pytest.param(lambda: awkward_table("missing_values"), "distributed", marks=pytest.mark.slow),
         (ordered_table, "server"),
     ],
     ids=["server", "local", "distributed", "several resolutions"],

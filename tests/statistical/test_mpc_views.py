@@ -210,7 +210,7 @@ def test_views_of_neighbouring_inputs_are_equally_distributed() -> None:
         assert smallest_p_value(one[party], other[party]) > ALARM
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_views_tell_neighbouring_inputs_apart_if_a_mask_is_used_twice() -> None:
     one, other = sampled(OneStreamForAll)
     for party in range(3):

@@ -308,7 +308,13 @@ def configuration(mechanism: str = "sketch_aim", clients: int = 4, **changes: An
 
 
 @pytest.mark.parametrize(
-    ("noise", "direct"), [("server", True), ("distributed", True), ("local", True), ("distributed", False)]
+    ("noise", "direct"),
+    [
+        ("server", True),
+        ("distributed", True),
+        pytest.param("local", True, marks=pytest.mark.slow),
+        pytest.param("distributed", False, marks=pytest.mark.slow),
+    ],
 )
 def test_a_sum_holds_few_replies_at_a_time(
     noise: str, direct: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

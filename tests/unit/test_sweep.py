@@ -291,7 +291,7 @@ def _until_no_process_of(session: int) -> None:
     pytest.fail("workers outlived their sweep")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_cell_that_kills_its_process_costs_itself_only(tmp_path: Path) -> None:
     """One cell dies while another is under way, whose process is lost with it: that one is run again."""
     file = write(tmp_path, grid={"privacy.epsilon": [2.0, 1.0]}, seeds=[0, 1])
