@@ -235,8 +235,14 @@ class PatientGrid(Grid):
         return self._grid._runtime_client
 
     def _announced(self, message_ids: Iterable[str]) -> None:
-        """Asks for new replies. Each is announced once, before its objects have arrived at the SuperLink."""
-        got = self._client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
+        """Asks for new replies. Each is announced once, before its objects have arrived at the SuperLink.
+
+        With that the SuperLink forgets what was asked: a second look would find an error in place of the reply.
+        """
+        names = set(message_ids) - {each.proto.metadata.reply_to_message_id for each in self._arriving}
+        if not names:
+            return
+        got = self._client.PullMessages(PullAppMessagesRequest(message_ids=names))
         for proto, tree in zip(got.messages_list, got.message_object_trees, strict=True):
             names = dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
             # Who is not asked again has until the request's own end.

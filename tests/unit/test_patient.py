@@ -14,6 +14,7 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.serde import message_to_proto
 from flwr.proto.message_pb2 import ConfirmMessageReceivedResponse, ObjectTree, PullObjectResponse
 from flwr.proto.node_pb2 import NodeInfo
+from flwr.server.superlink.linkstate.utils import create_message_error_unavailable_ins_message
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid.http_grid import HttpGrid
@@ -66,7 +67,11 @@ class Link(HttpGrid):
         got = SimpleNamespace(messages_list=[], message_object_trees=[])
         for name in sorted(request.message_ids):
             message = self.waiting.get(name)
-            if message is None:
+            if message is None:  # it was announced before, or never sent: a SuperLink says so by an error
+                lost = create_message_error_unavailable_ins_message(name, 1)
+                self.objects |= {key: each.deflate() for key, each in get_all_nested_objects(lost).items()}
+                got.messages_list.append(message_to_proto(lost))
+                got.message_object_trees.append(get_object_tree(lost))
                 continue
             node = message.metadata.dst_node_id
             does = self.nodes[node](len(self.asked[node])) if node in self.activated else "offline"
