@@ -239,10 +239,10 @@ class PatientGrid(Grid):
 
         With that the SuperLink forgets what was asked: a second look would find an error in place of the reply.
         """
-        names = set(message_ids) - {each.proto.metadata.reply_to_message_id for each in self._arriving}
-        if not names:
+        wanted = set(message_ids) - {each.proto.metadata.reply_to_message_id for each in self._arriving}
+        if not wanted:
             return
-        got = self._client.PullMessages(PullAppMessagesRequest(message_ids=names))
+        got = self._client.PullMessages(PullAppMessagesRequest(message_ids=wanted))
         for proto, tree in zip(got.messages_list, got.message_object_trees, strict=True):
             names = dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
             # Who is not asked again has until the request's own end.
