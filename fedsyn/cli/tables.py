@@ -140,6 +140,7 @@ def _ask_holders(
     """Intervals for the figures of a table, from its holders' noisy sum."""
     from rich.table import Table
 
+    from fedsyn.report.html import read_facts
     from fedsyn.runs.directory import new_out, synthetic_file
     from fedsyn.runs.judge_table import judge_table
 
@@ -149,13 +150,16 @@ def _ask_holders(
     if as_json:
         sys.stdout.write(json.dumps(facts, indent=1) + "\n")
         return
-    shown = Table(title=f"asked of {facts['holders']} holders: 95% intervals", title_justify="left")
+    holders = "1 holder" if facts["holders"] == 1 else f"{facts['holders']} holders"
+    shown = Table(title=f"asked of {holders}: 95% intervals", title_justify="left")
     for head in ("figure", "from", "to"):
         shown.add_column(head, justify="left" if head == "figure" else "right")
     for name, figure in facts["figures"].items():
         shown.add_row(name, f"{figure['low']:.4f}", f"{figure['high']:.4f}")
     out_console.print(shown)
-    out_console.print(f"what it cost: {folder / 'ledger.json'}", soft_wrap=True, highlight=False)
+    paid = read_facts(folder / "ledger.json")
+    cost = f"epsilon {paid['epsilon']:.4g} at delta {paid['delta']:g}" if paid["private"] else "not private"
+    out_console.print(f"what it cost: {cost} ({folder / 'ledger.json'})", soft_wrap=True, highlight=False)
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def received(text: str, domain: Domain) -> Codes:
         fits = codes.dtype.kind == "u" and codes.ndim == 2 and codes.shape[1] == len(domain) and len(codes) > 0
         if not fits or np.any(codes.max(axis=0) >= np.array(domain.shape)):
             raise ValueError("other columns or values than the schema's")
-    except (ValueError, EOFError, zlib.error):
+    except (ValueError, EOFError, MemoryError, zlib.error):
         raise RunError("the table that the holders are to be asked about is damaged, or of another schema") from None
     return codes
 

@@ -17,6 +17,9 @@ from fedsyn.runs import given_table
 from fedsyn.runs.given_table import received, sent
 
 DOMAIN = Domain(("a", "b"), (3, 300))
+HEAD = io.BytesIO()
+np.lib.format.write_array_header_1_0(HEAD, {"descr": "|u1", "fortran_order": False, "shape": (1 << 50, 2)})
+HUGE = HEAD.getvalue()  # a petabyte, as its header says
 
 
 def text_of(array: np.ndarray) -> str:
@@ -44,6 +47,7 @@ def test_a_table_arrives_as_it_was_sent(rows: int, seed: int) -> None:
         text_of(np.array([[3, 0]], np.uint16)),
         text_of(np.array([[0, 300]], np.uint16)),
         text_of(np.zeros((4, 2), np.uint8))[:-9],
+        base64.b85encode(zlib.compress(HUGE)).decode(),
     ],
 )
 def test_a_damaged_table_is_refused_in_one_sentence(text: str) -> None:
