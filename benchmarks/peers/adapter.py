@@ -95,8 +95,8 @@ def fit(
         if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
             return Fitted(None, absent=f"not done after {limit} CPU s")
         if done.returncode:
-            said = [line.strip() for line in done.stderr.splitlines() if "Error" in line or "Exception" in line]
-            return Fitted(None, absent=f"failed: {(said or ['it said nothing'])[-1][:160]}")
+            said = " ".join(done.stderr.split())[-160:] or "it said nothing"
+            return Fitted(None, absent=f"failed: {said}")
         with np.load(out) as file:
             report: dict[str, Any] = json.loads(file["report"].tobytes())
             if "absent" in report:
