@@ -67,7 +67,12 @@ def test_ten_rounds_with_four_nodes(federation: Deployed, capsys: pytest.Capture
         print(f"\nsketch_aim, malicious secure sums, 4 nodes, 10 rounds: {time.monotonic() - started:.1f} s")
     check_table(federation)
     federation.check_ledgers("out")
-    assert len(federation.ledger()["releases"]) == 13
+    # The plan leaves rounds out in which nothing is worth its noise.
+    looked, *measured = [line for line in federation.rounds() if line["selected"]]
+    assert len(federation.rounds()) == 11 and looked["round"] == 1
+    names = [release["name"] for release in federation.ledger()["releases"]]
+    assert names == ["sizes", "one-way", "sketch", *["measure"] * (len(names) - 3)]
+    assert len(measured) <= len(names) - 3 <= len(measured) + 1  # round 1 may measure, too
     # The first policy has room for one run: the second is refused by every holder, and costs nothing.
     before = {name: federation.charged(name) for name in NAMES}
     refused = federation.run("second", code=1)
