@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 #: Trees, nodes of one, and classes that a message may bring.
 MOST_TREES, MOST_NODES, MOST_CLASSES = 3_200, 63, 32
+#: The largest value of a leaf; those of a classifier that was trained are log odds.
+LARGEST = 1e100
 # Rows that are classified at a time.
 _ROWS_AT_ONCE = 1 << 16
 
@@ -71,8 +73,9 @@ class Trees:
             raise ValueError("the classifier's classes are no label codes")
         if len(base) != (len(classes) if len(classes) > 2 else 1) or count % len(base):
             raise ValueError("the classifier has another number of scores than classes")
-        if not (np.isfinite(values).all() and np.isfinite(base).all()):
-            raise ValueError("the classifier's values must be finite")
+        # Sums of larger ones may overflow, and NumPy would warn of that for some rows and not for others.
+        if not (np.abs(values) <= LARGEST).all() or not (np.abs(base) <= LARGEST).all():
+            raise ValueError(f"the classifier's values must be finite, and {LARGEST:g} at most")
         column, left, right = nodes[..., 0], nodes[..., 2], nodes[..., 3]
         inner = (left != 0) | (right != 0)
         later = np.arange(most)[None, :]

@@ -519,6 +519,11 @@ def a_leaf_that_swallows_every_score(hospital: Hospital, task: Task) -> Task:
     return question(task, 5, lambda values: np.full_like(values, np.nan))
 
 
+@attack("judge/masked", "the classifier's values must be finite, and 1e+100 at most")
+def leaves_whose_sum_overflows(hospital: Hospital, task: Task) -> Task:
+    return question(task, 5, lambda values: np.full_like(values, 1e300))
+
+
 @attack("judge/masked", "the classifier's classes are no label codes")
 def classes_of_no_label(hospital: Hospital, task: Task) -> Task:
     return question(task, 7, lambda classes: classes + 7)
