@@ -197,9 +197,13 @@ class PatientGrid(Grid):
         """Sends the message again to those who would answer it, and gives up who has been gone for too long."""
         now = time.monotonic()
         suspects = [each for each in awaited if each.node in self._again and each.missed and now - each.sent > _LOOK]
-        if not suspects or now - self._looked < _LOOK:
+        slow = [each for each in self._arriving if math.isinf(each.wait)]
+        if not (suspects or slow) or now - self._looked < _LOOK:
             return
         self._look()
+        for reply in slow:
+            if int(reply.proto.metadata.src_node_id) not in self._activated:
+                reply.end = now  # who has gone sends no more of it
         again = []
         for each in suspects:
             activated = self._activated.get(each.node)

@@ -39,6 +39,7 @@ class Link(HttpGrid):
     def __init__(self, nodes: Nodes) -> None:
         super().__init__(token="x")
         self.nodes, self.activated = nodes, dict.fromkeys(nodes, "first")
+        self.gone: set[int] = set()
         self.asked: dict[int, list[RecordDict]] = {node: [] for node in nodes}
         self.waiting: dict[str, Message] = {}
         self.objects: dict[str, bytes] = {}
@@ -60,7 +61,8 @@ class Link(HttpGrid):
         return names
 
     def get_nodes(self) -> list[NodeInfo]:
-        return [NodeInfo(node_id=node, last_activated_at=since) for node, since in self.activated.items()]
+        there = {node: since for node, since in self.activated.items() if node not in self.gone}
+        return [NodeInfo(node_id=node, last_activated_at=since) for node, since in there.items()]
 
     # Flower's Runtime API
     def PullMessages(self, request: Any) -> Any:
@@ -176,6 +178,17 @@ def test_the_reply_of_a_node_that_is_not_asked_again_may_take_its_time() -> None
     _, replies = ask(link, timeout=5.0)
     assert {node: reply.has_error() for node, reply in replies.items()} == {1: False, 2: False}
     assert len(link.asked[2]) == 1
+
+
+def test_a_node_that_goes_in_the_middle_of_its_reply_is_not_waited_for() -> None:
+    def half(asked: int) -> str:
+        link.gone.add(2)
+        return "half"
+
+    link = Link({1: lambda asked: "answer", 2: half})
+    grid, replies = ask(link, timeout=5.0)
+    assert {node: reply.has_error() for node, reply in replies.items()} == {1: False, 2: True}
+    assert grid.why(2, "sizes", 60).startswith("offline") and len(link.asked[2]) == 1
 
 
 def test_arrays_travel_together_to_those_who_answer_again_only() -> None:
