@@ -203,13 +203,14 @@ class Serving(ABC, Generic[P]):
         returns."""
         if current.over.is_set():
             return
-        if current.dropped is None:
+        if first := current.dropped is None:
             current.dropped = reason
-            _log.info("the run is over: %s", reason)
         current.abort(reason)
         with current.lock:
             current.party.stop(reason)
         self._leave(current)
+        if first:
+            _log.info("the run is over: %s", reason)
 
     def entered(self, tag: str, make: Callable[[], tuple[P, Callable[[str], None]]]) -> Current[P]:
         """Makes a run the current one; Busy if there is one."""
@@ -278,6 +279,8 @@ class Turn(Generic[P]):
     def __enter__(self) -> Current[P]:
         current = self._current
         if not current.lock.acquire(blocking=False):
+            if current.dropped is not None:  # it is about to leave
+                raise ProtocolError(f"the run is over at this party: {current.dropped}")
             raise ProtocolError("an order came while another one is computed")
         if current.dropped is not None:
             current.lock.release()
