@@ -55,7 +55,7 @@ docs: setup
 	$(BIN)/mkdocs build --strict
 
 bench: setup
-	@for f in benchmarks/bench_*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
+	@for f in benchmarks/bench_*.py; do echo "== $$f"; PYTHONPATH=tests/e2e $(BIN)/python $$f || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -17,10 +17,10 @@ import resource
 import statistics
 from collections.abc import Sequence
 
-from bench_secure_sum import check_same_sums, kilobytes, numbers
-from contest.vector import Clock, Facts, Taken, client_of, make_strategy
 from flwr.compat.client.client import Client
 
+from benchmarks.bench_secure_sum import check_same_sums, kilobytes, numbers
+from benchmarks.secagg_plus.contest.vector import Clock, Facts, Taken, client_of, make_strategy
 from fedsyn.aggregation import CommitteeAggregation
 from fedsyn.aggregation.committee.size import derive
 from fedsyn.errors import FedsynError

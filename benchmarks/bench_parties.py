@@ -1,7 +1,7 @@
 """What three computing parties cost: one choice over 330,000 cells, and whole runs of DistAIM beside the plain store.
 
 Three `fedsyn party serve` processes with TLS, each in a network namespace of its own (on localhost where namespaces
-cannot be made). The run is the real strategy over the in-process Grid with Adult in 32 bins, real noise, the parties
+cannot be made). The services are those of the tests (`export PYTHONPATH=tests/e2e` first). The run is the real strategy over the in-process Grid with Adult in 32 bins, real noise, the parties
 as a deployment has them; the same with the plain store in the same process is what it is compared with. Bytes are what
 a party sends to the other two, memory is the peak of a party's process. Needs the tests' dependencies.
 
@@ -19,7 +19,6 @@ import json
 import os
 import secrets
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,9 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "e2e"))
-
 from test_parties_namespaces import Namespaces
 from test_parties_services import NAMES, Services
 

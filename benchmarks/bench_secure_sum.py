@@ -24,22 +24,20 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.flower_engine import run_simulation
+from benchmarks.secagg_plus.contest.client_app import app
+from benchmarks.secagg_plus.contest.vector import Clock, Facts, Taken, make_strategy, read_results, to_text
+from fedsyn.aggregation import SecureAggregation
+from fedsyn.aggregation.secagg import Session
+from fedsyn.config import RunConfig
+from fedsyn.errors import FedsynError
+from fedsyn.flower import Message
+from fedsyn.flower.grid import InProcessGrid
+from fedsyn.loading import parse_config
+from fedsyn.registry import MECHANISMS
+from fedsyn.runs.engines import run
+
 CONTEST = Path(__file__).resolve().parent / "secagg_plus"
-sys.path.insert(0, str(CONTEST))
-
-from contest.client_app import app  # noqa: E402
-from contest.vector import Clock, Facts, Taken, make_strategy, read_results, to_text  # noqa: E402
-from flower_engine import run_simulation  # noqa: E402
-
-from fedsyn.aggregation import SecureAggregation  # noqa: E402
-from fedsyn.aggregation.secagg import Session  # noqa: E402
-from fedsyn.config import RunConfig  # noqa: E402
-from fedsyn.errors import FedsynError  # noqa: E402
-from fedsyn.flower import Message  # noqa: E402
-from fedsyn.flower.grid import InProcessGrid  # noqa: E402
-from fedsyn.loading import parse_config  # noqa: E402
-from fedsyn.registry import MECHANISMS  # noqa: E402
-from fedsyn.runs.engines import run  # noqa: E402
 
 ENTRY = 8  # bytes
 

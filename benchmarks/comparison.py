@@ -21,14 +21,13 @@ from typing import Any
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 _ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(_ROOT / folder) for folder in ("experiments/held_out", "experiments", "benchmarks/peers")]
 
-import adapter  # noqa: E402
 import numpy as np  # noqa: E402
-from held_cells import AIM, DELTA, METRICS, WORKLOAD, Cache, Cell, code_hash, fitted, run_cell  # noqa: E402
-from held_tables import rows_of  # noqa: E402
-from peer_cell import PEERS  # noqa: E402
 
+from benchmarks.peers import adapter  # noqa: E402
+from benchmarks.peers.peer_cell import PEERS  # noqa: E402
+from experiments.held_out.held_cells import AIM, DELTA, METRICS, WORKLOAD, Cache, Cell, code_hash, fitted, run_cell  # noqa: E402
+from experiments.held_out.held_tables import rows_of  # noqa: E402
 from fedsyn.counting.candidates import build_workload  # noqa: E402
 from fedsyn.errors import FedsynError  # noqa: E402
 from fedsyn.evaluation import EvaluationInput, evaluate  # noqa: E402

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from cell_process import Settings, run_job
+
+from benchmarks.inference_suite.cell_process import Settings, run_job
 
 
 def workload_error(head: Settings, real: np.ndarray, made: np.ndarray) -> float:

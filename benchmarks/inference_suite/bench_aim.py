@@ -26,10 +26,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import tables
-from aim_cell import LIBRARIES
-from cells import run_cell
 
+from benchmarks.inference_suite import tables
+from benchmarks.inference_suite.aim_cell import LIBRARIES
+from benchmarks.inference_suite.cells import run_cell
 from fedsyn.counting.workload import random_kway
 from fedsyn.privacy import PrivacyBudget
 

@@ -18,10 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import tables
-from cells import number, run_cell
-from estimator_cell import ESTIMATORS, read
-
+from benchmarks.inference_suite import tables
+from benchmarks.inference_suite.cells import number, run_cell
+from benchmarks.inference_suite.estimator_cell import ESTIMATORS, read
 from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, estimate, model_size, pass_cost
 

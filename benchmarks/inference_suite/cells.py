@@ -25,7 +25,7 @@ def run_cell(script: str, arguments: list[str], python: str = sys.executable, li
         out = Path(folder) / "cell.json"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path])}
         if python != sys.executable:  # another interpreter's packages are its own
-            environment["PYTHONPATH"] = ""
+            environment["PYTHONPATH"] = str(HERE.parents[1])
         done = subprocess.run(
             [python, str(HERE / script), *arguments, str(out)],
             env=environment,

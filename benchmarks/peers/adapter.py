@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peer_cell import PEERS
 
+from benchmarks.peers.peer_cell import PEERS
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference import Model
 from fedsyn.privacy import PrivacyBudget
 
-_HERE = Path(__file__).resolve().parent
+_ROOT = Path(__file__).resolve().parents[2]
 _LIMIT = 600
 
 
@@ -82,8 +82,8 @@ def fit(
     with tempfile.TemporaryDirectory() as folder:
         table, out = Path(folder) / "table.npz", Path(folder) / "out.npz"
         np.savez(table, head=np.frombuffer(json.dumps(head).encode(), np.uint8), codes=codes)
-        command = [python, str(_HERE / "peer_cell.py"), str(table), json.dumps(settings), str(out)]
-        environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+        command = [python, "-m", "benchmarks.peers.peer_cell", str(table), json.dumps(settings), str(out)]
+        environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT)}
         done = subprocess.run(
             command,
             capture_output=True,

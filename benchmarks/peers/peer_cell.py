@@ -1,6 +1,6 @@
 """One run of another library's mechanism on one encoded table, in a process of its own.
 
-    python peer_cell.py TABLE.npz SETTINGS_AS_JSON OUT.npz
+    python -m benchmarks.peers.peer_cell TABLE.npz SETTINGS_AS_JSON OUT.npz
 
 Needs NumPy and the library, nothing else, so another environment's interpreter can run it. What comes out is the
 library's own model, as potentials on cliques: the caller judges it by the code by which it judges its own. `cpu` is of
@@ -13,15 +13,13 @@ import importlib.metadata
 import json
 import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 warnings.simplefilter("ignore")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "inference_suite"))
 
-from cell_process import Head, Job, Prepare, run_job  # noqa: E402
+from benchmarks.inference_suite.cell_process import Head, Job, Prepare, run_job  # noqa: E402
 
 _ATTEMPTS = 30
 

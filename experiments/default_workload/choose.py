@@ -11,13 +11,11 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata
 
+from experiments.held_out.held_tables import TABLES
+from fedsyn.sweep import load_results
+from fedsyn.sweep.results import Summary
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "held_out"), str(HERE.parent)]
-
-from held_tables import TABLES  # noqa: E402
-
-from fedsyn.sweep import load_results  # noqa: E402
-from fedsyn.sweep.results import Summary  # noqa: E402
 
 #: Criterion -> its metrics and whether low is good; a criterion's rank is the mean of its metrics' ranks.
 CRITERIA = {

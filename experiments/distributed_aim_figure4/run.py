@@ -14,10 +14,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+from experiments.timed import Case, Job, Taken, main, mean
 
-from timed import Case, Job, Taken, main, mean  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 PLAIN = "without masks"
 SECURE = {"run": "setup: run", "sum": "setup: sum", "full": "setup: sum, full graph"}

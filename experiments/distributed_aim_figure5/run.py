@@ -12,10 +12,9 @@ import sys
 from math import log
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+from experiments.timed import CENTRAL, Case, Job, main, mean
 
-from timed import CENTRAL, Case, Job, main, mean  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 PROTOCOLS = {"plain": "without masks", "run": "setup: run", "full": "setup: sum, full graph"}
 

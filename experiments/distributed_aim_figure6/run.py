@@ -16,14 +16,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.distributed_aim_figure6 import links
+from experiments.timed import Case, Job, Taken, main, payloads_of
+from fedsyn.errors import ConfigError
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-sys.path.insert(0, str(HERE))
-
-import links  # noqa: E402
-from timed import Case, Job, Taken, main, payloads_of  # noqa: E402
-
-from fedsyn.errors import ConfigError  # noqa: E402
 
 PROTOCOLS = {
     "plain": "without masks",

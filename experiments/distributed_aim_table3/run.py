@@ -12,10 +12,9 @@ import statistics
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+from experiments.timed import PROTOCOLS, Case, Job, Taken, main, mean
 
-from timed import PROTOCOLS, Case, Job, Taken, main, mean  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 PAIRS = {  # semi-honest: malicious, what the two differ in being the threat model and what it needs
     "run": ("setup: run", "setup: run, malicious"),

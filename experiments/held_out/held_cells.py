@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from held_tables import rows_of
 
 import fedsyn
+from experiments.held_out.held_tables import rows_of
 from fedsyn import yamlio
 from fedsyn.config import RunConfig, WorkloadNode
 from fedsyn.counting.candidates import build_workload

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from held_cells import Assignments, Cell, code_hash, measures
-from held_tables import rows_of
 
+from experiments.held_out.held_cells import Assignments, Cell, code_hash, measures
+from experiments.held_out.held_tables import rows_of
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count
 from fedsyn.counting.residues import cost, residue

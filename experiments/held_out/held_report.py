@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from held_cells import AIM, MST, ONE_WAY
-from timed import judge
-
+from experiments.held_out.held_cells import AIM, MST, ONE_WAY
+from experiments.timed import judge
 from fedsyn import yamlio
 
 Place = tuple[str, int, float]  # table, rows, epsilon

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import planted
 
+from experiments.held_out import planted
 from fedsyn.domain import Domain
 
 if TYPE_CHECKING:

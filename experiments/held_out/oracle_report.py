@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from held_cells import AIM, MST, ONE_WAY
-from held_oracle import EVERY_PAIR, ORACLES
-from held_report import Facts, Place, Results
+from experiments.held_out.held_cells import AIM, MST, ONE_WAY
+from experiments.held_out.held_oracle import EVERY_PAIR, ORACLES
+from experiments.held_out.held_report import Facts, Place, Results
 
 PAIRS = [name for name in ORACLES if "pairs" in name]
 

@@ -22,14 +22,12 @@ from pathlib import Path
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from held_cells import MST, YARDSTICKS, Assignments, Cache, Cell, mechanism_of, run_cell, spread  # noqa: E402
-from held_oracle import EVERY_PAIR, ORACLES, run_oracle  # noqa: E402
-from held_report import Results, cells_table, judged, summary_table  # noqa: E402
-from held_tables import TABLES, available, row_counts  # noqa: E402
-from oracle_report import likelihood_table, reached, reached_cells, reached_table  # noqa: E402
-
+from experiments.held_out.held_cells import MST, YARDSTICKS, Assignments, Cache, Cell, mechanism_of, run_cell, spread  # noqa: E402
+from experiments.held_out.held_oracle import EVERY_PAIR, ORACLES, run_oracle  # noqa: E402
+from experiments.held_out.held_report import Results, cells_table, judged, summary_table  # noqa: E402
+from experiments.held_out.held_tables import TABLES, available, row_counts  # noqa: E402
+from experiments.held_out.oracle_report import likelihood_table, reached, reached_cells, reached_table  # noqa: E402
 from fedsyn.registry import mechanisms  # noqa: E402
 
 EPSILONS = (1.0, 3.0, 0.3, 10.0, 0.1)

@@ -7,10 +7,10 @@ interval is for the population in bins, and this table says how far that is from
 from __future__ import annotations
 
 import numpy as np
-from honest_estimands import ESTIMANDS, Estimand, linear, logistic
-from honest_populations import ADULT
-from honest_runs import truth
 
+from experiments.honest_intervals.honest_estimands import ESTIMANDS, Estimand, linear, logistic
+from experiments.honest_intervals.honest_populations import ADULT
+from experiments.honest_intervals.honest_runs import truth
 from fedsyn.data import load_dataset
 from fedsyn.schema import Schema
 

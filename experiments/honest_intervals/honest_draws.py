@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from honest_populations import Floats, Population, counts
 
+from experiments.honest_intervals.honest_populations import Floats, Population, counts
 from fedsyn.counting.residues import residue
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.posterior import Posterior

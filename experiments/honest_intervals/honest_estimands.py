@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from honest_populations import Population
 
+from experiments.honest_intervals.honest_populations import Population
 from fedsyn.domain import Clique
 
 Floats = npt.NDArray[np.float64]

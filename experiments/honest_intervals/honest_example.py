@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from honest_draws import DRAWINGS
-from honest_populations import POPULATIONS
-from honest_runs import LARGER, TABLES, Place, fitted
+
+from experiments.honest_intervals.honest_draws import DRAWINGS
+from experiments.honest_intervals.honest_populations import POPULATIONS
+from experiments.honest_intervals.honest_runs import LARGER, TABLES, Place, fitted
 
 PLACE = Place("generated", 5000, 1.0, "sketch_aim", "posterior", 0)
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from honest_report import interval
-
+from experiments.honest_intervals.honest_report import interval
 from fedsyn.report.figures import write_chart
 
 TERM = "days ~ [severity] + age"

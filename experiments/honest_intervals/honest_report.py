@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from timed import judge
 
+from experiments.timed import judge
 from fedsyn import yamlio
 
 Lines = Sequence[Mapping[str, str]]

@@ -8,13 +8,13 @@ from dataclasses import astuple, dataclass
 from functools import cache
 from typing import Any
 
-import held_cells
 import numpy as np
 import numpy.typing as npt
-from honest_draws import DRAWINGS, Seen
-from honest_estimands import ESTIMANDS, Estimand, pairs_of
-from honest_populations import POPULATIONS, Population, counts
 
+from experiments.held_out import held_cells
+from experiments.honest_intervals.honest_draws import DRAWINGS, Seen
+from experiments.honest_intervals.honest_estimands import ESTIMANDS, Estimand, pairs_of
+from experiments.honest_intervals.honest_populations import POPULATIONS, Population, counts
 from fedsyn.analysis import Combined, combine
 from fedsyn.inference import Model
 from fedsyn.protocol.strategy import MechanismStrategy

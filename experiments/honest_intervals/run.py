@@ -25,11 +25,10 @@ from pathlib import Path
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "held_out"), str(HERE.parent)]
 
-from honest_draws import DRAWINGS  # noqa: E402
-from honest_report import judged, tables_of  # noqa: E402
-from honest_runs import Line, Place, places, run  # noqa: E402
+from experiments.honest_intervals.honest_draws import DRAWINGS  # noqa: E402
+from experiments.honest_intervals.honest_report import judged, tables_of  # noqa: E402
+from experiments.honest_intervals.honest_runs import Line, Place, places, run  # noqa: E402
 
 _HEAD = [field.name for kind in (Place, Line) for field in fields(kind)]
 _KEY = len(fields(Place))
@@ -38,22 +37,22 @@ _KEY = len(fields(Place))
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.example:
-        from honest_example import write
+        from experiments.honest_intervals.honest_example import write
 
         write(options.example)
         return 0
     if options.rules:
-        from honest_rules import lines as of_rules
+        from experiments.honest_intervals.honest_rules import lines as of_rules
 
         print("\n".join(of_rules()))
         return 0
     if options.bins:
-        from honest_bins import lines
+        from experiments.honest_intervals.honest_bins import lines
 
         print("\n".join(lines()))
         return 0
     if options.picture:
-        from honest_picture import draw
+        from experiments.honest_intervals.honest_picture import draw
 
         print(draw(_lines(options.out), options.picture))
         return 0

@@ -20,17 +20,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from experiments.honest_intervals.honest_populations import POPULATIONS, counts
+from fedsyn import yamlio
+from fedsyn.domain import Domain
+from fedsyn.inference import Evidence, Measurement, Model, Posterior, estimate
+from fedsyn.inference.sampler import FlatMeans, NormalPotentials, Potentials, Prior, Pulled, cells_of
+from fedsyn.inference.shrinkage import of_measurements
+from fedsyn.privacy.conversion import gaussian_mu
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "honest_intervals")]
-
-from honest_populations import POPULATIONS, counts  # noqa: E402
-
-from fedsyn import yamlio  # noqa: E402
-from fedsyn.domain import Domain  # noqa: E402
-from fedsyn.inference import Evidence, Measurement, Model, Posterior, estimate  # noqa: E402
-from fedsyn.inference.sampler import FlatMeans, NormalPotentials, Potentials, Prior, Pulled, cells_of  # noqa: E402
-from fedsyn.inference.shrinkage import of_measurements  # noqa: E402
-from fedsyn.privacy.conversion import gaussian_mu  # noqa: E402
 
 Floats = npt.NDArray[np.float64]
 FIELDS = ("place", "run", "posterior", "estimand", "truth", "low", "high", "sd", "seconds")

@@ -22,11 +22,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "held_out"))
-
-from held_cells import WORKLOAD, Cell, fitted, spread
-from held_tables import TABLES, available, row_counts, rows_of
-
+from experiments.held_out.held_cells import WORKLOAD, Cell, fitted, spread
+from experiments.held_out.held_tables import TABLES, available, row_counts, rows_of
 from fedsyn import yamlio
 from fedsyn.counting.candidates import build_workload
 from fedsyn.counting.marginals import count

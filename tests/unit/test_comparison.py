@@ -9,16 +9,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from benchmarks.peers import adapter, peer_cell
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference import Model
 from fedsyn.registry import contract_class, mechanisms
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
-
-import adapter  # noqa: E402
-import peer_cell  # noqa: E402
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 

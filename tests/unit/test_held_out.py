@@ -3,25 +3,17 @@
 import importlib.util
 import itertools
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+from experiments.held_out import held_cells, held_oracle, held_report, held_tables, oracle_report, planted
+from fedsyn.inference import estimate
+from fedsyn.selection.views import ModelView
+
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "held_out"
-sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
-
-import held_cells  # noqa: E402
-import held_oracle  # noqa: E402
-import held_report  # noqa: E402
-import held_tables  # noqa: E402
-import oracle_report  # noqa: E402
-import planted  # noqa: E402
-
-from fedsyn.inference import estimate  # noqa: E402
-from fedsyn.selection.views import ModelView  # noqa: E402
 
 # Of the protocol for good: a name that moved would make the report one about tables that rules were chosen on.
 JUDGING = {

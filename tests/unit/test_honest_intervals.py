@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -12,15 +11,10 @@ import pandas as pd
 import pytest
 
 import fedsyn
+from experiments.honest_intervals import honest_estimands, honest_populations, honest_report, honest_runs
 from fedsyn.inference import Measurement
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "honest_intervals"
-sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "held_out"), str(FOLDER.parent)]
-
-import honest_estimands  # noqa: E402
-import honest_populations  # noqa: E402
-import honest_report  # noqa: E402
-import honest_runs  # noqa: E402
 
 
 @pytest.fixture(scope="module")
