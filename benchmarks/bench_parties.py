@@ -1,9 +1,10 @@
 """What three computing parties cost: one choice over 330,000 cells, and whole runs of DistAIM beside the plain store.
 
 Three `fedsyn party serve` processes with TLS, each in a network namespace of its own (on localhost where namespaces
-cannot be made). The services are those of the tests (`export PYTHONPATH=tests/e2e` first). The run is the real strategy over the in-process Grid with Adult in 32 bins, real noise, the parties
-as a deployment has them; the same with the plain store in the same process is what it is compared with. Bytes are what
-a party sends to the other two, memory is the peak of a party's process. Needs the tests' dependencies.
+cannot be made). The services are those of the tests: `export PYTHONPATH=tests/e2e` first. The run is the real strategy
+over the in-process Grid with Adult in 32 bins, real noise, the parties as a deployment has them; the same with the
+plain store in the same process is what it is compared with. Bytes are what a party sends to the other two, memory is
+the peak of a party's process. Needs the tests' dependencies.
 
     python benchmarks/bench_parties.py                       # both; FEDSYN_DATA holds adult.csv.gz
     python benchmarks/bench_parties.py --rounds 0            # the choice alone
