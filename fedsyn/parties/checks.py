@@ -13,19 +13,22 @@ from typing import Any
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
-from fedsyn.counting.stored import StoredLayout
+from fedsyn.counting.stored import StoredLayout, StoreFacts
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.mpc.shared import PARTIES
 from fedsyn.parties.book import Book
-from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order
+from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, TotalOrder
 from fedsyn.parties.policy import LimitsNode, Policy
 from fedsyn.privacy import DistributedNoise, GaussianAccountant, Ledger, PrivacyBudget, SelectionNoise, ZcdpAccountant
 from fedsyn.privacy.accountant import affordable
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
-from fedsyn.selection.terms import NORMS, SquaredL2
+from fedsyn.selection.terms import L1, NORMS, SquaredL2
 from fedsyn.settings import PartyNode
+
+#: The norms that three parties compute on shares; whatever a configuration says, they compute no other one.
+COMPUTED = (L1.name, SquaredL2.name)
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,17 @@ def check_announcement(announcement: Announcement, host: Host) -> Any:
     contract = contract_of(announcement)
     stored = tuple(contract.stored.cliques)
     refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
+    _check_norm(contract.store_facts.norm, config)
     return contract
+
+
+def _check_norm(norm: str, config: RunConfig) -> None:
+    """ProtocolError for a score that three parties do not compute, or whose sensitivity a client could break."""
+    refuse(norm not in COMPUTED, f"three parties compute scores with {_listed(COMPUTED)}, and the run has another one")
+    squared = norm == SquaredL2.name
+    public, honest = config.privacy.client_sizes == "public", config.aggregation.threat == "semi_honest"
+    refuse(squared and not public, "squared_l2 needs public row counts: its sensitivity follows from them")
+    refuse(squared and not honest, "squared_l2 takes clients at their word, which threat: malicious does not")
 
 
 def check_configuration(announcement: Announcement, host: Host, protocol: str) -> None:
@@ -111,7 +124,7 @@ def contract_of(announcement: Announcement) -> Any:
         family.check(config)
         contract = family(config, announcement.domain)
         if family.store:
-            _ = contract.stored
+            _ = contract.stored, contract.store_facts
     except Exception as error:  # of a plug-in, on a configuration that a server made up
         raise ProtocolError(f"the mechanism does not take the configuration ({type(error).__name__})") from None
     return contract
@@ -170,12 +183,59 @@ def ledger_of(announcement: Announcement, accountant: str = "zcdp") -> Ledger:
 # Orders --------------------------------------------------------------------------------------------------------------
 
 
-def check_order(order: Order, last: int) -> None:
-    """ProtocolError if an order has no proper name, or is not later than the last one."""
-    numbers = type(order.number) is int and type(order.round) is int and 0 <= order.round < 2**31
-    named = isinstance(order.name, str) and 1 <= len(order.name) <= 100
-    refuse(not numbers or not named, "an order is malformed")
-    refuse(not last < order.number < 2**31, f"order {order.number} is not later than order {last}")
+class Orders:
+    """What the configuration of a run lets a server order, and how often; each order is taken once.
+
+    The parties derive it: nothing in an order says which norm the scores have, what may be chosen or opened, how often,
+    or how a ledger may call it.
+
+    Args:
+        contract: of the run.
+        config: of the run.
+    """
+
+    def __init__(self, contract: Any, config: RunConfig) -> None:
+        self.facts: StoreFacts | None = contract.store_facts if contract.store else None
+        requests = contract.store or client_class(config.mechanism.name).requests.values()
+        self._names = {(request.kind, request.name) for request in requests}
+        self._cliques = frozenset(self.facts.cliques if self.facts is not None else ())
+        self.last, self.choices, self.openings = -1, 0, 0
+
+    def take(self, order: Order) -> None:
+        """ProtocolError if the configuration has no such order, or not as many, or it is not later than the last."""
+        numbers = type(order.number) is int and type(order.round) is int and 0 <= order.round < 2**31
+        refuse(not numbers, "an order is malformed")
+        refuse(not self.last < order.number < 2**31, f"order {order.number} is not later than order {self.last}")
+        self.last = order.number
+        if isinstance(order, TotalOrder):
+            refuse(self.facts is not None, "this run keeps a store: it has no sums of clients' vectors")
+            self._named("sum", order)
+            return
+        facts = self.facts
+        if facts is None:
+            raise ProtocolError("this run forms sums: it has no store to choose from or to open")
+        if isinstance(order, ChooseOrder):
+            self.choices += 1
+            self._named("choose", order)
+            refuse(self.choices > facts.choices, f"this run has {facts.choices} choices, and no more")
+            norm = order.terms.norm
+            refuse(norm != facts.norm, f"a choice by another norm is ordered, and this run's score is {facts.norm}")
+            self._may_ask(order.terms.cliques)
+            return
+        self.openings += 1
+        self._named("open", order)
+        refuse(self.openings > facts.openings, f"this run has {facts.openings} openings, and no more")
+        assert isinstance(order, OpenOrder)
+        self._may_ask(order.cliques)
+
+    def _named(self, kind: str, order: Order) -> None:
+        known = isinstance(order.name, str) and (kind, order.name) in self._names
+        refuse(not known, "an order is malformed: its name is not that of a request of the mechanism")
+
+    def _may_ask(self, cliques: Sequence[Clique]) -> None:
+        refuse(
+            any(clique not in self._cliques for clique in cliques), "an order asks for a clique that is no candidate"
+        )
 
 
 @dataclass(frozen=True)
@@ -259,6 +319,7 @@ def _check_cliques(cliques: Sequence[Clique], layout: StoredLayout, limits: Limi
             raise ProtocolError("an order asks for a clique that lies inside no stored one") from None
         cells += layout.domain.size(clique)
     refuse(cells > limits.cells, f"its policy allows orders of {limits.cells} cells")
+    refuse(len(set(cliques)) != len(cliques), "an order names a clique twice")
 
 
 def _known(clique: Clique, domain: Domain) -> None:

@@ -43,9 +43,9 @@ from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import PublicKeys, SecretKeys
 from fedsyn.parties.checks import (
     Host,
+    Orders,
     check_configuration,
     check_opening,
-    check_order,
     checked,
     contract_of,
     ledger_of,
@@ -173,9 +173,7 @@ class KeyHolder:
     @step
     def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
         run = self._running(order, asked)
-        layout, facts = run.store
-        run.choices += 1
-        refuse(run.choices > facts.choices, f"this run has {facts.choices} choices, and no more")
+        layout, _ = run.store
         terms, limits = order.terms, self.host.policy.limits
         plan_choice(order, layout, limits, terms.rows, bounded=False)
         noise: Any
@@ -211,9 +209,7 @@ class KeyHolder:
     @step
     def open(self, order: OpenOrder, asked: Asked) -> npt.NDArray[np.int64]:
         run = self._running(order, asked)
-        layout, facts = run.store
-        run.openings += 1
-        refuse(run.openings > facts.openings, f"this run has {facts.openings} openings, and no more")
+        layout, _ = run.store
         check_opening(order, layout, self.host.policy.limits, run.least_sigma)
         cells = sum(layout.domain.size(clique) for clique in order.cliques)
         refuse(sum(asked.sizes) != cells, "an opening asks for other slots than its marginals have cells")
@@ -237,7 +233,6 @@ class KeyHolder:
     @step
     def total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
         run = self._running(order, None)
-        refuse(run.facts is not None, "this run keeps a store: it has no sums of clients' vectors")
         run.answer(len(ciphertexts))
         policy, config = self.host.policy, run.config
         whole = all(type(n) is int and n > 0 for n in (order.count, order.length, order.asked, order.contributors))
@@ -291,8 +286,7 @@ class KeyHolder:
         if run is None:
             raise ProtocolError("no run has begun")
         if order is not None:
-            check_order(order, run.last)
-            run.last = order.number
+            run.ordered.take(order)
         if asked is not None:
             run.answer(len(asked.ciphertexts))
         return run
@@ -325,7 +319,7 @@ class _Run:
         self.id, self.config, self.facts, self.ledger, self.secret = run, announcement.config, facts, ledger, secret
         self.layout = None if facts is None else StoredLayout(announcement.cliques, announcement.domain)
         self.reader = reader_of(secret)
-        self.last, self.choices, self.openings, self.answered = -1, 0, 0, 0
+        self.ordered, self.answered = Orders(contract, announcement.config), 0
         least = getattr(contract, "least_sigma", None)
         self.least_sigma: float | None = least(announcement.rho) if least is not None else None
 

@@ -28,7 +28,7 @@ from fedsyn.mpc.dealing import KEY, ServerShare
 from fedsyn.mpc.network import Cheating, Network
 from fedsyn.mpc.session import Session
 from fedsyn.mpc.shared import PARTIES, Shared, Words, concatenate
-from fedsyn.parties.checks import Host, check_announcement, check_order, ledger_of, plan_choice, plan_opening
+from fedsyn.parties.checks import Host, Orders, check_announcement, ledger_of, plan_choice, plan_opening
 from fedsyn.parties.dealt import Deals
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, PartyCost, run_id, sealed_for
 from fedsyn.parties.messages import announcement_bytes, digest_of, order_bytes
@@ -37,6 +37,7 @@ from fedsyn.parties.steps import step
 from fedsyn.privacy import EXPONENTIAL, Ledger, Release
 from fedsyn.privacy import release as released
 from fedsyn.privacy.selection import DRAWING
+from fedsyn.selection.terms import L1, SquaredL2, Terms
 
 _NONCE = 16
 
@@ -138,11 +139,7 @@ class Party:
             round=order.round,
             source=self._source(order),
         )
-        far = run.marginals(terms.cliques) * terms.scale - terms.model
-        if terms.norm == "l1":
-            norms = session.l1(far, terms.starts, terms.bits)
-        else:
-            norms = session.squared(far, terms.starts)
+        norms = _norms(session, terms, run.marginals(terms.cliques) * terms.scale - terms.model)
         # Scores that left their bits would wrap, and the largest one be no largest one: a liar's noise is bounded too.
         added = session.sum_of_bounded_inputs(share, plan.noise_bits) if session.malicious else None
         noisy = session.sum_of_inputs(share) if added is None else added
@@ -182,7 +179,7 @@ class Party:
             raise ProtocolError("no run has begun")
         state = run.state()
         if order is not None:
-            check_order(order, run.last)
+            run.ordered.take(order)
             least = max(self.host.policy.minimum_clients, run.announcement.minimum)
             if len(run.deals.facts) < least:
                 raise ProtocolError(f"{len(run.deals.facts)} clients have dealt, and nothing comes out below {least}")
@@ -202,7 +199,7 @@ class Party:
         told = digest_of(b"order", state, whole)
         for sender, heard in self._lines.exchange(told, told, len(told)).items():
             self._same(sender, heard, told)
-        run.last, run.orders = order.number, digest_of(run.orders, whole)
+        run.agreed = digest_of(run.agreed, whole)
         if book is not None:
             book.charge(run.id.hex(), entry.rho, name=order.name, round=order.round, number=order.number)
 
@@ -216,6 +213,15 @@ class Party:
     def _name(self, index: int) -> str:
         """How to call another party."""
         return self._begun.name(index) if self._begun is not None else f"party {index}"
+
+
+def _norms(session: Session, terms: Terms, far: Shared) -> Shared:
+    """Shares of the norm of each clique's γ M - m: of exactly the norm that the noise was sized for."""
+    if terms.norm == L1.name:
+        return session.l1(far, terms.starts, terms.bits)
+    if terms.norm == SquaredL2.name:
+        return session.squared(far, terms.starts)
+    raise ProtocolError("a choice by a norm is asked for that three parties do not compute")
 
 
 class _Run:
@@ -232,7 +238,7 @@ class _Run:
         self.layout = StoredLayout(announcement.cliques, announcement.domain)
         agreed = sealed_for(run, announcement.config, announcement.domain, announcement.cliques)
         self.deals = Deals(agreed, self.layout.length, session.index)
-        self.last, self.orders = -1, run
+        self.ordered, self.agreed = Orders(contract, announcement.config), run
         least = getattr(contract, "least_sigma", None)
         self.least_sigma: float | None = least(announcement.rho) if least is not None else None
 
@@ -246,7 +252,7 @@ class _Run:
     def state(self) -> bytes:
         """A digest of what was dealt and ordered so far: equal at all three parties."""
         dealt = (str(k).encode() + facts.to_bytes() for k, facts in sorted(self.deals.facts.items()))
-        return digest_of(self.orders, *dealt)
+        return digest_of(self.agreed, *dealt)
 
     def marginals(self, cliques: tuple[Clique, ...]) -> Shared:
         """Shares of some marginals, one after the other: sums of the stored shares, no message."""

@@ -21,6 +21,7 @@ from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
 from fedsyn.privacy.release import COUNTS, PARTIES
 from fedsyn.randomness import Randomness, RandomSource
+from fedsyn.selection.terms import Terms
 from fedsyn.wire.envelope import Arrays, Reply
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Choose, DealRequest, Layout, Open, Summed
@@ -217,9 +218,19 @@ class StoreServer(ABC):
         self.orders += 1
         return self.orders - 1
 
+    def promised(self, asked: Choose) -> Terms:
+        """The terms of a choice, before anything is charged; ConfigError if their norm is not that of the run's score.
+
+        A norm's noise is for that norm alone: with the noise of one and the scores of another a choice would read rows.
+        """
+        terms, score = asked.terms, self.run.facts.norm
+        if terms.norm != score:
+            raise ConfigError(f"a choice by the norm {terms.norm} is asked for, and this run's score is {score}")
+        return terms
+
     def charge_choice(self, asked: Choose, round: int) -> SelectionNoise:
         """Enters a choice whose noise the parties draw; gives its plan."""
-        terms = asked.terms
+        terms = self.promised(asked)
         noise = SelectionNoise(asked.request.epsilon, terms.moved)
         noise.check(float(terms.reach))
         name, sensitivity = asked.request.name, terms.sensitivity

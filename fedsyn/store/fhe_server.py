@@ -140,7 +140,7 @@ class FheServer(StoreServer):
         from fedsyn.parties.crypto import gaussian_scores
         from fedsyn.parties.interface import ChooseOrder
 
-        terms, request, number = asked.terms, asked.request, self.next_order()
+        terms, request, number = self.promised(asked), asked.request, self.next_order()
         assert self._stored is not None
         source = self.run.randomness.generator("party", 0, round, request.name, number)
         own = self.run.party_ledger(0)

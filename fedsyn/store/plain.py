@@ -90,7 +90,7 @@ class PlainServer(StoreServer):
             raise ProtocolError("the counts that it dealt are those of more rows than a store takes")
 
     def choose(self, asked: Choose, round: int) -> int:
-        terms, request, number = asked.terms, asked.request, self.next_order()
+        terms, request, number = self.promised(asked), asked.request, self.next_order()
         scores = terms.scores([self.run.layout.marginal(self.total, clique) for clique in terms.cliques])
         if not self.parties:
             if not terms.exact:  # decided by public numbers: a step would be lost in rounding

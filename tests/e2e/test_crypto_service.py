@@ -567,6 +567,14 @@ def test_a_replayed_order_ends_the_run(services: CryptoServices) -> None:
     refused(services, run, lambda: run.party.choose(*first), "order 0 is not later than order 1")
 
 
+@pytest.mark.parametrize("norm", ["l1", "l1_polynomial"])
+def test_an_order_by_another_norm_than_the_runs_score(services: CryptoServices, norm: str) -> None:
+    run = Driven(services)
+    order, asked = run.choice()
+    order = replace(order, terms=replace(order.terms, norm=norm))
+    refused(services, run, lambda: run.party.choose(order, asked), "by another norm", "this run's score is squared_l2")
+
+
 def test_there_is_no_choice_after_the_last_one(services: CryptoServices) -> None:
     run = Driven(services)
     for _ in range(ROUNDS):

@@ -496,13 +496,6 @@ def test_fixed_rounds_have_a_least_sigma() -> None:
         bench.parties.open(bench.opening(sigma=least * (1 - 1e-6)))
 
 
-def test_squared_l2_needs_public_row_counts() -> None:
-    bench = Bench(mpc_config(privacy={"client_sizes": "private"}))
-    bench.deal()
-    with pytest.raises(RunError, match="squared_l2 needs public row counts"):
-        bench.parties.choose(bench.choice(norm="squared_l2"))
-
-
 def test_squared_l2_may_not_name_fewer_rows_than_were_dealt() -> None:
     bench = Bench(mpc_config({"rounds": None, "score": "squared_l2"}))
     bench.deal()
