@@ -6,12 +6,20 @@ Messages never quote a value of a private table: they name columns, row counts a
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fedsyn.output import plain
+
 
 class FedsynError(Exception):
-    """Base class of all errors that fedsyn raises on purpose."""
+    """Base class of all errors that fedsyn raises on purpose; its text is one line without control characters."""
+
+    is_for_people = True
+
+    def __str__(self) -> str:
+        return plain(super().__str__(), keep="")
 
 
 class InputError(FedsynError):
@@ -73,6 +81,24 @@ class ProtocolError(FedsynError):
 
 class RunError(FedsynError):
     """The run failed for a reason other than its input: the command line exits with code 1."""
+
+
+class CannotWrite(RunError):
+    """A file that has to be on the disk first cannot be written, so nothing is released.
+
+    Args:
+        message: for those whose disk it is; it may name the file.
+        error: of the operating system.
+
+    Attributes:
+        told: what a server may know of it: a fixed sentence.
+    """
+
+    def __init__(self, message: str, error: OSError) -> None:
+        super().__init__(message)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        what = "a disk is full" if full else "a file cannot be written"
+        self.told = f"{what} at this node; nothing was released (see this node's own log)"
 
 
 #: What pydantic says of a value, by its kind of problem, for people who know YAML and not Python.

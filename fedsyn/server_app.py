@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from fedsyn.errors import FedsynError
 from fedsyn.flower import Context, Grid, ServerApp
 from fedsyn.flower.patient import patient
 from fedsyn.flower.watching import add_to_log
+from fedsyn.output import no_tracebacks, reason, say
 from fedsyn.runs.directory import default_out, new_out, record_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.given_table import ask, received
@@ -28,6 +28,7 @@ from fedsyn.runs.serve import serve, told_what_was_spent
 from fedsyn.runs.submitted import Place, can_resume, require_resumable
 from fedsyn.schema import Schema
 
+no_tracebacks()  # only Flower's own process for a ServerApp imports this module
 app = ServerApp()
 
 
@@ -53,9 +54,9 @@ def main(grid: Grid, context: Context) -> None:
                 metrics = finish(config, prepared, strategy, out, started)
             if journal is not None:
                 journal.remove()
-        print(f"fedsyn: {out}")
+        say(f"fedsyn: {out}")
         for name, value in metrics.items():
-            print(f"fedsyn: {name} = {value:.6g}")
+            say(f"fedsyn: {name} = {value:.6g}")
 
 
 class _Told:
@@ -82,7 +83,7 @@ def _told_and_sent(place: Place, grid: Grid, context: Context) -> Iterator[_Told
             told.out = told.made(None)
             record_error(told.out, error)
         if isinstance(error, FedsynError):  # the text of any other may quote anything
-            print(f"fedsyn: error: {error}", file=sys.stderr)
+            say(f"fedsyn: error: {error}", error=True)
         if place.sends and reply and told.out is not None:
             _send(told.out, grid, context, reply)
         raise
@@ -95,7 +96,7 @@ def _send(out: Path, grid: Grid, context: Context, reply: str) -> None:
         lines = lines_of(packed(out), str(context.run_config["run"]), bytes.fromhex(reply))
         add_to_log(grid, context.run_id, lines)
     except Exception as error:  # what became of the run counts; its files are here
-        print(f"fedsyn: {out} could not be sent back ({type(error).__name__})", file=sys.stderr)
+        say(f"fedsyn: {out} could not be sent back ({reason(error)})", error=True)
 
 
 @contextmanager

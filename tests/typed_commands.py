@@ -28,6 +28,7 @@ def entry_point(capture: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
 
     def call(*arguments: object) -> Result:
         monkeypatch.setattr(sys, "argv", ["fedsyn", *map(str, arguments)])
+        monkeypatch.setattr(cli, "no_tracebacks", lambda: None)  # of a whole process, and this one is pytest's
         capture.readouterr()
         with pytest.raises(SystemExit) as ended:
             cli.main()

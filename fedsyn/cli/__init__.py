@@ -27,6 +27,7 @@ from fedsyn.cli.runs import demo, explain, partition, run
 from fedsyn.cli.schemas import app as schema_app
 from fedsyn.cli.sweeps import report, sweep
 from fedsyn.cli.tables import evaluate, sample
+from fedsyn.output import no_tracebacks
 
 app = typer.Typer(
     name="fedsyn",
@@ -72,5 +73,6 @@ def _root(
 
 def main() -> None:
     """Entry point: turns whatever goes wrong into one message and an exit code."""
+    no_tracebacks()
     say_what_is_logged()
     sys.exit(ended(lambda: app(standalone_mode=False)))

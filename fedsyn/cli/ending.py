@@ -10,17 +10,15 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
 from fedsyn.cli.console import err_console
 from fedsyn.errors import FedsynError, InputError, nearest
+from fedsyn.output import DEBUG, reason, wants_tracebacks
 from fedsyn.version import __version__
 
-#: Asks for the traceback of what went wrong.
-DEBUG = "FEDSYN_DEBUG"
 OK, FAILED, BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 0, 1, 2, 70, 130, 143
 
 
@@ -39,7 +37,7 @@ def ended(command: Callable[[], Any]) -> int:
             _say("interrupted")
         return code if type(code) is int else OK
     except BaseException as error:
-        if os.environ.get(DEBUG, "0") not in ("", "0"):
+        if wants_tracebacks():
             traceback.print_exc()
         sentence, code = verdict(error)
         if sentence:
@@ -87,10 +85,8 @@ def _mistyped(error: click.ClickException) -> str:
 
 
 def _bug(error: BaseException) -> str:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "fedsyn" in Path(frame.filename).parts]
-    place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return (
-        f"this is a bug of fedsyn {__version__}: {type(error).__name__}{place}; please report it with what you typed "
+        f"this is a bug of fedsyn {__version__}: {reason(error)}; please report it with what you typed "
         f"and, if it holds no value of your table, the traceback that {DEBUG}=1 prints"
     )
 

@@ -11,6 +11,7 @@ import typer
 from fedsyn.cli.node_approvals import approve, pending, reject
 from fedsyn.cli.node_keys import new_keys
 from fedsyn.cli.node_seal import seal
+from fedsyn.output import log_to_stderr
 
 app = typer.Typer(
     help="A data holder's node: serve it, look at it, say which runs it takes part in.", no_args_is_help=True
@@ -28,12 +29,10 @@ def serve(
     ] = 4096,
 ) -> None:
     """Answer a federation's requests from one table until stopped; a part that dies is started again."""
-    import logging
-
     from fedsyn.node.processes import Bounds
     from fedsyn.node.serve import serve as run
 
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
+    log_to_stderr("%(asctime)s %(name)s: %(message)s")
     run(file, Bounds(task_seconds, task_memory))
 
 

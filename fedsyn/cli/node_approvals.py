@@ -11,6 +11,7 @@ import typer
 
 from fedsyn.cli.console import out_console
 from fedsyn.errors import ConfigError
+from fedsyn.output import say
 
 if TYPE_CHECKING:
     from fedsyn.node.approvals import Approvals, Entry
@@ -33,40 +34,63 @@ def pending(
     _, approvals = _opened(file)
     entries = approvals.entries() if all_ else approvals.pending()
     if as_json:
-        sys.stdout.write(json.dumps([{"key": entry.key, **entry.to_dict()} for entry in entries], indent=1) + "\n")
+        say(json.dumps([{"key": entry.key, **entry.to_dict()} for entry in entries], indent=1))
         return
     for entry in entries:
-        _say(f"{entry.subject.run}: {entry.state}, {_facts(entry)}")
+        say(f"{entry.subject.run}: {entry.state}, {_facts(entry)}")
     if not entries:
-        _say("no run waits for approval")
+        say("no run waits for approval")
 
 
 def approve(run: RunArgument, file: FileArgument = _HERE, yes: YesOption = False) -> None:
     """Show what a run may ask and cost, as 'fedsyn explain' does, and let this node take part in it."""
     node, approvals = _opened(file)
     entry = approvals.find(run)
-    sys.stdout.write(_explained(entry, node))
-    _say(f"{entry.key}: {_facts(entry)}")
+    say(_explained(entry, node).rstrip())
+    say(f"{entry.key}: {_facts(entry)}")
     _confirm("Take part in this run?", yes)
     approvals.decide(entry.key, approve=True)
-    _say(f"approved: {entry.key}; a run of another name, configuration or schema is asked about anew")
+    say(f"approved: {entry.key}; a run of another name, configuration or schema is asked about anew")
 
 
-def reject(run: RunArgument, file: FileArgument = _HERE, yes: YesOption = False) -> None:
-    """Say no to a run; what it has been given already stays given, and spent."""
+def reject(
+    run: Annotated[str | None, typer.Argument(help="As for approve; left out with --all.", metavar="[RUN]")] = None,
+    file: FileArgument = _HERE,
+    yes: YesOption = False,
+    all_: Annotated[bool, typer.Option("--all", help="Say no to every run that waits.")] = False,
+) -> None:
+    """Say no to a run, or to all that wait; what a run has been given already stays given, and spent."""
+    if all_:
+        if run is not None and file != _HERE:
+            raise ConfigError("--all rejects every run that waits: name no run beside it, NODE.yaml alone")
+        _reject_all(_opened(file if run is None else Path(run))[1], yes)
+        return
+    if run is None:
+        raise ConfigError("name the run to reject, as 'fedsyn node pending' lists it, or give --all")
     _, approvals = _opened(file)
     entry = approvals.find(run)
-    _say(f"{entry.key}: {entry.state}, {_facts(entry)}")
+    say(f"{entry.key}: {entry.state}, {_facts(entry)}")
     _confirm("Take no (further) part in this run?", yes)
     approvals.decide(entry.key, approve=False)
-    _say(f"rejected: {entry.key}")
+    say(f"rejected: {entry.key}")
+
+
+def _reject_all(approvals: Approvals, yes: bool) -> None:
+    waiting = approvals.pending()
+    for entry in waiting:
+        say(f"{entry.key}: {_facts(entry)}")
+    if waiting:
+        _confirm(f"Take part in none of these {len(waiting)} runs?", yes)
+    for entry in waiting:
+        approvals.decide(entry.key, approve=False)
+    say(f"rejected: {len(waiting)}")
 
 
 def operator_key(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
     """Make an operator's signing key; prints the public half, which belongs into each holder's policy.operators."""
     from fedsyn.runs.orders import new_operator_key
 
-    _say(new_operator_key(file))
+    say(new_operator_key(file))
 
 
 def _opened(file: Path) -> tuple[NodeFile, Approvals]:
@@ -111,9 +135,3 @@ def _confirm(question: str, yes: bool) -> None:
         raise ConfigError("there is nobody to ask: add --yes once you have read what the run wants")
     if not typer.confirm(question):
         raise typer.Exit(1)
-
-
-def _say(text: str) -> None:
-    from fedsyn.protocol.explain import printable
-
-    out_console.print(printable(text), soft_wrap=True, highlight=False, markup=False)

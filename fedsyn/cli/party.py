@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsyn.errors import ConfigError
+from fedsyn.output import log_to_stderr
 
 app = typer.Typer(help="Parties of protocols 'mpc' and 'fhe': keys, service, ledger.", no_args_is_help=True)
 
@@ -92,7 +93,7 @@ def serve(file: FileArgument) -> None:
     from fedsyn.parties.service import Service
     from fedsyn.parties.serving import Serving
 
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
+    log_to_stderr("%(asctime)s %(message)s", logging.WARNING)
     logging.getLogger("fedsyn.party").setLevel(logging.INFO)
     _one_arena()
     loaded = load_party_file(file)

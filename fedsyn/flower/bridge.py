@@ -11,7 +11,8 @@ from flwr.compat.client.numpy_client import NumPyClient
 from flwr.compat.common.parameter import ndarrays_to_parameters, parameters_to_ndarrays
 from flwr.compat.common.typing import Code, FitIns, FitRes, Status
 
-from fedsyn.errors import ConfigError, NodeError, WaitsForHolder
+from fedsyn.errors import CannotWrite, ConfigError, NodeError, WaitsForHolder
+from fedsyn.output import log_failure
 from fedsyn.wire.envelope import ANSWER, WAITS, to_json
 
 _log = logging.getLogger("fedsyn")
@@ -40,7 +41,7 @@ def refusal(error: Exception) -> dict[str, str]:
     if isinstance(error, WaitsForHolder):
         return {ANSWER: to_json({"ok": False, "error": WAITS, "message": str(error)})}
     # Flower would send the exception's text to the server, and that of a reader or parser may quote a value.
-    _log.error("fedsyn: this node could not answer; the server is told the kind of error only", exc_info=error)
+    log_failure(_log, "fedsyn: this node could not answer", error)
     return {ANSWER: to_json({"ok": False, "error": "client", "message": _told(error)})}
 
 
@@ -48,6 +49,8 @@ def _told(error: Exception) -> str:
     """What a server may know of a failure: a fixed sentence, or the kind of error; never what a node read."""
     if isinstance(error, NodeError):
         return str(error)
+    if isinstance(error, CannotWrite):
+        return error.told
     if isinstance(error, ConfigError):
         return "the run's configuration is not valid for this node's fedsyn (see this node's own log)"
     return f"{type(error).__name__} (see this node's own log)"

@@ -20,6 +20,7 @@ from flwr.serverapp import Grid
 from fedsyn.errors import RunError
 from fedsyn.flower.bridge import NodeContext
 from fedsyn.flower.direct import Answered, Asked, ClientFn, TableApp, ask, chunks
+from fedsyn.output import no_tracebacks
 
 TRAIN = "train"
 _CHUNK = 64  # clients of one task of a worker
@@ -310,6 +311,7 @@ def _start_worker(app_path: str) -> None:
     import importlib
 
     global _worker_app
+    no_tracebacks()
     _end_with_parent()
     module, _, attribute = app_path.partition(":")
     _worker_app = getattr(importlib.import_module(module), attribute)

@@ -21,6 +21,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from fedsyn.output import no_tracebacks
+
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -116,6 +118,7 @@ def _watch_parent(parent: int, every: float = 0.5) -> None:
 
 def main() -> None:
     """Starts `flower-superlink` with the gate in front of everything else."""
+    no_tracebacks()
     import fedsyn.flower as _first  # noqa: F401 (sets what Flower reads when it is first imported)
 
     if sys.argv[1:2] == ["--parent"]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedsyn.errors import ConfigError, NodeError, RunError, WaitsForHolder, nearest
+from fedsyn.errors import CannotWrite, ConfigError, NodeError, WaitsForHolder, nearest
 from fedsyn.runs.orders import Subject
 
 FORMAT = 1
@@ -206,7 +206,7 @@ class Approvals:
             finally:
                 os.close(folder)
         except OSError as error:
-            raise RunError(f"{path} cannot be written ({error.strerror})") from None
+            raise CannotWrite(f"{path} cannot be written ({error.strerror})", error) from None
 
 
 def _digest(subject: Subject, operator: str) -> str:

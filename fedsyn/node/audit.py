@@ -6,6 +6,7 @@ It is for people and their tools; what binds is the ledger. A line is on the dis
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import fcntl
 import json
 import math
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedsyn.errors import RunError
+from fedsyn.errors import CannotWrite
 
 FORMAT = 1
 _MOST = 200  # characters of a text that a server chose
@@ -42,7 +43,7 @@ class Audit:
 
         Raises:
             TypeError: a fact that is no text, number or None: an array or a list could hold data.
-            RunError: it cannot be written; then nothing may be answered.
+            CannotWrite: it cannot be written; then nothing may be answered.
         """
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         plain = {key: _plain(key, fact) for key, fact in facts.items()}
@@ -64,8 +65,8 @@ class Audit:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise RunError(
-                f"the audit log {self.path} cannot be written ({error.strerror}): nothing is answered"
+            raise CannotWrite(
+                f"the audit log {self.path} cannot be written ({error.strerror}): nothing is answered", error
             ) from None
 
     def _left_out(self) -> int | None:
@@ -101,7 +102,7 @@ def _write_whole(descriptor: int, line: bytes) -> None:
     try:
         written = os.write(descriptor, line)
         if written < len(line):
-            raise OSError(28, "the disk is full")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
         os.ftruncate(descriptor, before)
         raise

@@ -35,7 +35,7 @@ from functools import partial
 from pathlib import Path
 
 from fedsyn.durable import replace_synced
-from fedsyn.errors import BudgetExceeded, ConfigError, LedgerDamaged, NodeError, RunError
+from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, LedgerDamaged, NodeError, RunError
 from fedsyn.node.limits import BookLimits, Cost, Kind, Limit, adding, capacity, epsilon_of, require_filter, total
 from fedsyn.node.lines import Charge, NodeLines, Run, RunFacts
 from fedsyn.privacy import ADJACENCY, GAUSSIAN, UNIT, PrivacyBudget, Release
@@ -223,8 +223,9 @@ class NodeBook:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise RunError(
-                f"how far the ledger is cannot be noted in {_seen(self.path)} ({error.strerror}); nothing was released"
+            raise CannotWrite(
+                f"how far the ledger is cannot be noted in {_seen(self.path)} ({error.strerror}); nothing was released",
+                error,
             ) from None
 
 

@@ -30,6 +30,7 @@ from fedsyn.node.health import Budget, Figures, Health, listen
 from fedsyn.node.limits import BookLimits
 from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
 from fedsyn.node.task import FrameError, fits, read_frame, refused, write_frame
+from fedsyn.output import log_to_stderr, no_tracebacks, say
 from fedsyn.runs.orders import is_run_name
 from fedsyn.wire.envelope import ANSWER, from_json
 
@@ -289,8 +290,9 @@ class Link:
 
 def main(arguments: Sequence[str]) -> int:
     """Entry point of the process that the supervisor starts."""
+    no_tracebacks()
     end_with_parent(int(arguments[1]), signal.SIGTERM)
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s link: %(message)s", level=logging.INFO)
+    log_to_stderr("%(asctime)s link: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         link = Link(Path(arguments[0]), Bounds(float(arguments[2]), int(arguments[3])))
@@ -298,10 +300,10 @@ def main(arguments: Sequence[str]) -> int:
             signal.signal(kind, lambda *_: link.stop())
         link.serve()
     except InputError as error:
-        sys.stderr.write(f"error: {error}\n")
+        say(f"error: {error}", error=True)
         return BAD_INPUT
     except FedsynError as error:
-        sys.stderr.write(f"error: {error}\n")
+        say(f"error: {error}", error=True)
         return 1
     return 0
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.durable import replace_synced, sync_folder
-from fedsyn.errors import ConfigError, NodeError, RunError
+from fedsyn.errors import CannotWrite, ConfigError, NodeError
 from fedsyn.privacy.chain import Head
 
 _FORMAT = 1
@@ -103,7 +103,7 @@ class Memory:
         """Puts a run's memory on the disk, its number raised by one; there when this returns.
 
         Raises:
-            RunError: it cannot be written, and nothing may leave.
+            CannotWrite: it cannot be written, and nothing may leave.
         """
         number = memory.number + 1
         header = {
@@ -123,8 +123,8 @@ class Memory:
         try:
             replace_synced(self._path(run), raw)
         except OSError as error:
-            raise RunError(
-                f"what this node has to remember cannot be written ({error.strerror}); nothing was released"
+            raise CannotWrite(
+                f"what this node has to remember cannot be written ({error.strerror}); nothing was released", error
             ) from None
         memory.number = number
 

@@ -27,6 +27,7 @@ from fedsyn.node.file import NodeFile, load_node_file
 from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent
 from fedsyn.node.tables import Encoding, NotRead, Tables
 from fedsyn.node.task import FrameError, Task, packed, read_array, read_frame, refused, write_frame
+from fedsyn.output import log_failure, log_to_stderr, no_tracebacks, say
 
 _log = logging.getLogger("fedsyn.node")
 
@@ -91,7 +92,7 @@ class Worker:
         try:
             self.tables.get(encoding)
         except Exception as error:  # the task that needs it says so to whom it concerns
-            _log.error("the table cannot be read: %s", error)
+            log_failure(_log, "the table cannot be read", error)
             return False
         gc.collect()
         gc.freeze()  # what is there is shared with every task, and not to be counted again by any of them
@@ -153,7 +154,7 @@ class Worker:
         except NotRead as error:
             return {"needs": list(error.encoding)}, []
         except Exception as error:
-            _log.error("a request could not be read (%s)", type(error).__name__)
+            log_failure(_log, "a request could not be read", error)
             return _failed("the request is malformed")
         return packed(reply)
 
@@ -188,15 +189,16 @@ def _address_space() -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Entry point of the process that the link starts."""
+    no_tracebacks()
     file, descriptor, parent = arguments[0], int(arguments[1]), int(arguments[2])
     end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the link ends this process
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s worker: %(message)s", level=logging.INFO)
+    log_to_stderr("%(asctime)s worker: %(message)s")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # rows never go into a file of the kernel's choice
     try:
         worker = Worker(load_node_file(file), Bounds(float(arguments[3]), int(arguments[4])))
     except InputError as error:
-        sys.stderr.write(f"error: {error}\n")
+        say(f"error: {error}", error=True)
         return BAD_INPUT
     preload()
     worker.warm()

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fedsyn.durable import sync_folder, write_synced
-from fedsyn.errors import ConfigError, LedgerDamaged, RunError
+from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, RunError
 
 _FORMAT = 1
 START = "0" * 32  # what the first line follows
@@ -263,9 +263,8 @@ class Chain(Generic[L]):
                 self._lock(_PATIENCE)
                 self._refresh()
             except OSError as error:
-                raise RunError(
-                    f"the ledger of this {self.words.owner} cannot be opened ({error.strerror}); nothing was released"
-                ) from None
+                why = f"the ledger of this {self.words.owner} cannot be opened ({error.strerror}); nothing was released"
+                raise CannotWrite(why, error) from None
             yield self.lines
         finally:
             self.close()
@@ -274,8 +273,8 @@ class Chain(Generic[L]):
         """Writes a line and waits for the disk. `format`, `time` and `follows` are added.
 
         Raises:
-            RunError: it cannot be written. The line may be torn: an `alone` chain takes nothing more, another one
-                reads the whole file again at its next turn.
+            RunError: it is closed, or cannot be written (`CannotWrite`). The line may be torn: an `alone` chain takes
+                nothing more, another one reads the whole file again at its next turn.
             ValueError, LookupError, TypeError: it does not fit; nothing is written.
         """
         if self._file < 0:
@@ -290,9 +289,10 @@ class Chain(Generic[L]):
             while rest:
                 rest = rest[os.write(self._file, rest) :]
             os.fsync(self._file)
-        except OSError:
+        except OSError as error:
             self.close()  # only a fresh look at the file knows what is in it
-            raise RunError(f"the ledger of this {self.words.owner} cannot be written; nothing was released") from None
+            why = f"the ledger of this {self.words.owner} cannot be written ({error.strerror}); nothing was released"
+            raise CannotWrite(why, error) from None
         except BaseException:
             self.close()
             raise

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedsyn.aggregation import Contribution
-from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, NodeError, ProtocolError
+from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, FedsynError, NodeError, ProtocolError
 from fedsyn.judging.question import Question
 from fedsyn.judging.statistics import Entries, vector
+from fedsyn.output import log_failure
 from fedsyn.privacy import GAUSSIAN, ROW_COUNTS, Release
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.capping import grid, place
@@ -198,5 +199,7 @@ def told(error: Exception) -> dict[str, str]:
         if isinstance(error, wanted):
             return {"error": kind, "message": str(error)}
     # A message of an unexpected exception may quote data: only its type leaves the client.
-    _log.error("fedsyn: a request could not be answered; the server is told the kind of error only", exc_info=error)
+    log_failure(_log, "fedsyn: a request could not be answered", error)
+    if isinstance(error, CannotWrite):
+        return {"error": "client", "message": error.told}
     return {"error": "client", "message": f"unexpected {type(error).__name__}"}

@@ -14,8 +14,9 @@ from fedsyn.flower.direct import Asked, DirectGrid, chunks
 from fedsyn.flower.grid import InProcessGrid, new_message
 from fedsyn.flower.messages import array_record, content_bytes, extended, pack, read_reply
 from fedsyn.flower.patient import PatientGrid
+from fedsyn.output import plain
 from fedsyn.protocol.record import RoundCosts
-from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, Reply, from_json, printable
+from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, Reply, from_json
 
 Each = Mapping[int, Arrays]
 
@@ -164,7 +165,7 @@ def _checked(partition: int, name: str, arrays: Arrays, scalars: Mapping[str, An
     if answer.get("ok") is not True:
         kind, text = answer.get("error"), answer.get("message")
         if isinstance(kind, str) and isinstance(text, str):
-            raise ProtocolError(printable(f"{kind[:20]}: {text[:300]}"))
+            raise ProtocolError(plain(f"{kind[:20]}: {text[:300]}", keep=""))
         raise ProtocolError("the reply is neither an answer nor an error")
     if answer.get("request") != name:
         raise ProtocolError("the reply answers another request")

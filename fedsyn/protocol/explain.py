@@ -9,6 +9,7 @@ from typing import Any
 
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
+from fedsyn.output import plain
 from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, sigma_for_rho
 from fedsyn.protocol.client import Join, Rows, Sizes, TableClient
 from fedsyn.protocol.common import Cap, Judge, RowCounts
@@ -119,13 +120,7 @@ class Explanation:
         )
         add("Anything else is refused: other requests, other parameters, another configuration.")
         add(f"config-sha256: {self.sha256}")
-        return printable("\n".join(lines)) + "\n"
-
-
-def printable(text: str) -> str:
-    """The text with '?' for whatever would move a terminal's cursor or turn the text around: a server's words may be in
-    it."""
-    return "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
+        return plain("\n".join(lines)) + "\n"
 
 
 def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema: Schema | None = None) -> Explanation:

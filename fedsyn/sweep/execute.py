@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from fedsyn.config import FORMAT, RunConfig
 from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
 from fedsyn.flower.ray_cluster import Cluster, Lost, Needs
+from fedsyn.output import no_tracebacks
 from fedsyn.registry import contract_class, partitioner
 from fedsyn.settings import RayNode
 from fedsyn.sweep.results import CELL_FILE, SWEEP_FILE, Facts, read_cell
@@ -187,6 +188,7 @@ class Pool:
 
 def _die_with_parent() -> None:
     """A worker whose sweep was killed stops at once instead of going on unseen."""
+    no_tracebacks()
     parent = multiprocessing.parent_process()
     if parent is None:
         return

@@ -22,13 +22,13 @@ class _Keep(logging.Handler):
         self.errors = errors
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1] is not None:
-            self.errors.append(record.exc_info[1])
+        if isinstance(failure := getattr(record, "failure", None), BaseException):
+            self.errors.append(failure)
 
 
 @contextmanager
 def errors_kept(errors: list[BaseException]) -> Iterator[None]:
-    """Keeps the errors that the logger 'fedsyn' is told of, in place of printing their tracebacks."""
+    """Keeps the errors that the logger 'fedsyn' is told of, in place of printing them."""
     logger = logging.getLogger("fedsyn")
     before = logger.handlers, logger.propagate
     logger.handlers, logger.propagate = [_Keep(errors)], False

@@ -214,8 +214,3 @@ class Reply:
     partition: int
     arrays: Arrays
     params: Mapping[str, Any]
-
-
-def printable(text: str) -> str:
-    """A text of the other side's making, in one line and without what would move the cursor of whoever reads it."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

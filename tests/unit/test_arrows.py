@@ -39,7 +39,8 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.schema",),
     ("fedsyn.config", "fedsyn.domain", "fedsyn.mpc", "fedsyn.randomness", "fedsyn.registry"),
     ("fedsyn.settings", "fedsyn.yamlio"),
-    ("fedsyn.durable", "fedsyn.errors", "fedsyn.version", "fedsyn.plugins"),
+    ("fedsyn.durable", "fedsyn.errors"),
+    ("fedsyn.output", "fedsyn.version", "fedsyn.plugins"),
 )
 
 # Plug-ins: the core names their classes by path and imports none of them.

@@ -262,7 +262,7 @@ def test_a_disk_that_refuses_leaves_a_line_or_none_and_is_read_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full)
-        with chain.turn(), pytest.raises(RunError, match="cannot be written; nothing was released"):
+        with chain.turn(), pytest.raises(RunError, match="cannot be written"):
             chain.append({"entry": "line"})
     with chain.turn() as lines:
         kinds = [entry["entry"] for entry in lines.entries]

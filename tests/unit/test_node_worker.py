@@ -18,7 +18,7 @@ from fedsyn.errors import ProtocolError
 from fedsyn.node.answering import Answering
 from fedsyn.node.file import load_node_file
 from fedsyn.node.processes import Bounds
-from fedsyn.node.task import FrameError, Reply, frame, read_array, read_frame, reply_bytes, reply_of, write_frame
+from fedsyn.node.task import FrameError, Reply, Task, frame, read_array, read_frame, reply_bytes, reply_of, write_frame
 from fedsyn.node.worker import Worker
 from fedsyn.wire.envelope import ANSWER
 from tests.node_folders import header_of, make_node, run_of
@@ -239,3 +239,35 @@ def test_a_reply_is_kept_with_its_types() -> None:
     whole = b"".join(frame({"scalars": {}, "arrays": []}, [io.BytesIO(b"x").getvalue()]))
     with pytest.raises(FrameError):
         reply_of(whole)
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"), [(28, "a disk is full at this node"), (30, "a file cannot be written at this node")]
+)
+@pytest.mark.parametrize("call", ["fsync", "open"])
+def test_a_disk_that_refuses_is_named_to_the_server_and_logged_without_a_traceback(
+    worker: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    code: int,
+    sentence: str,
+    call: str,
+) -> None:
+    asked = header_of(CONFIG, "sizes", **SIZES)
+    task = Task(7, asked["run_config"], asked["fab_hash"], asked["scalars"], [])
+    real = os.open
+
+    def opened(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(code, os.strerror(code))
+        return real(path, flags, *rest, **named)
+
+    def refused(*_: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, opened if call == "open" else refused)
+        told = json.loads(worker.answering.answer(task).scalars[ANSWER])
+    assert told["message"] == f"{sentence}; nothing was released (see this node's own log)"
+    assert "cannot be" in caplog.text and "Traceback" not in caplog.text
+    assert not charges(worker)

@@ -1,0 +1,167 @@
+"""What people read: the one place that prints, writes Markdown, and says what a log may hold.
+
+Names of columns and categories, files and runs come from others. A terminal obeys control characters, a page obeys
+markup: what is printed goes through `plain`, what is written into Markdown through `markdown`. A traceback may show
+values of the table that was read, so it appears only where FEDSYN_DEBUG=1 asks for it: each process that fedsyn starts
+calls `no_tracebacks` first.
+
+A test reads the sources: nothing else prints, or opens a rich console (`fedsyn/cli/console.py` makes the two that there
+are), or writes a traceback.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socketserver
+import sys
+import threading
+import traceback
+import unicodedata
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+#: Asks for the traceback of what went wrong.
+DEBUG = "FEDSYN_DEBUG"
+# What a terminal or a page takes for a command, and what changes the order in which letters are shown: control
+# characters, formats but the two joiners that some scripts are written with, surrogates, separators of lines.
+_ODD = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_JOINERS = "\u200c\u200d"
+_MARKUP = re.compile(r"([\\`*_\[\]~|])")
+_TRACE = "Traceback (most recent call last)"
+
+
+def plain(text: str, keep: str = "\n") -> str:
+    r"""The text with escapes in the place of what would command a terminal.
+
+    Args:
+        text: what is to be shown.
+        keep: control characters that stay; a name has none.
+
+    >>> print(plain("age \x1b[2J\x07, \u202eevil"))
+    age \x1b[2J\x07, \u202eevil
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter in keep or not _is_odd(letter) else _escape(letter) for letter in text)
+
+
+def _is_odd(letter: str) -> bool:
+    return letter not in _JOINERS and unicodedata.category(letter) in _ODD
+
+
+def _escape(letter: str) -> str:
+    return letter.encode("ascii", "backslashreplace").decode() if ord(letter) > 127 else f"\\x{ord(letter):02x}"
+
+
+def markdown(text: str) -> str:
+    r"""The text as one line of Markdown that shows it, and neither links, tables nor HTML.
+
+    >>> print(markdown("a|b](x) <script>"))
+    a\|b\](x) &lt;script&gt;
+    """
+    shown = plain(text, keep="").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKUP.sub(r"\\\1", shown)
+
+
+def say(text: str, *, error: bool = False) -> None:
+    """Prints text and a line's end, at once, to standard output or standard error."""
+    stream, line = sys.stderr if error else sys.stdout, plain(text, keep="\n\t") + "\n"
+    try:
+        stream.write(line)
+    except UnicodeEncodeError:  # a terminal of another encoding
+        stream.write(line.encode("ascii", "backslashreplace").decode())
+    stream.flush()
+
+
+def write_page(path: Path, page: str) -> None:
+    """Writes a Markdown file; what it shows of others went through `markdown`, so it holds no control character."""
+    path.write_text(plain(page), encoding="utf-8")
+
+
+# Logs and failures ---------------------------------------------------------------------------------------------------
+
+
+def wants_tracebacks() -> bool:
+    """Whether FEDSYN_DEBUG asks for them."""
+    return os.environ.get(DEBUG, "0") not in ("", "0")
+
+
+def reason(error: BaseException) -> str:
+    """What may be said of an error in one line: fedsyn's own sentence, and its cause; kind and place of any other."""
+    if getattr(error, "is_for_people", False):
+        cause = f"; because of {reason(error.__cause__)}" if error.__cause__ is not None else ""
+        return plain(f"{type(error).__name__}: {error}", keep="") + cause
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "fedsyn" in Path(frame.filename).parts] or list(frames)
+    place = f" in {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    return f"{type(error).__name__}{place}"
+
+
+def log_failure(logger: logging.Logger, sentence: str, error: BaseException) -> None:
+    """Logs what failed: a sentence and `reason`, with the traceback where FEDSYN_DEBUG=1 asks for it.
+
+    The record carries the error itself as `failure`.
+    """
+    trace = error if wants_tracebacks() else None
+    logger.error("%s (%s)", sentence, reason(error), exc_info=trace, extra={"failure": error}, stacklevel=2)
+
+
+def log_to_stderr(form: str, level: int = logging.INFO) -> None:
+    """Has this process log to standard error."""
+    logging.basicConfig(stream=sys.stderr, format=form, level=level)
+
+
+def no_tracebacks() -> None:
+    """Has this process log and print one line where Python, Flower and others would write a traceback.
+
+    FEDSYN_DEBUG=1 leaves everything as it is.
+    """
+    if wants_tracebacks():
+        return
+    logging.setLogRecordFactory(_Record)
+    sys.excepthook = _ended
+    threading.excepthook = _thread_ended
+    sys.unraisablehook = lambda told: None if told.exc_value is None else _fault("ignored", told.exc_value)
+    socketserver.BaseServer.handle_error = _not_served  # type: ignore[assignment, method-assign]
+
+
+class _Record(logging.LogRecord):
+    """A record without traceback or control characters, whoever formats it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        error = self.exc_info[1] if self.exc_info else None
+        self._why = "" if error is None else f" ({reason(error)})"
+        self.exc_info = self.exc_text = self.stack_info = None
+
+    def getMessage(self) -> str:
+        message = super().getMessage()
+        if _TRACE in message:  # Flower logs some as text
+            kind = message.strip().splitlines()[-1].partition(":")[0]
+            message = f"{kind} ({DEBUG}=1 shows where)"
+        return plain(message + self._why, keep="\n\t")
+
+
+def _ended(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        return
+    _fault("ended", error.with_traceback(trace))
+
+
+def _thread_ended(told: threading.ExceptHookArgs) -> None:
+    if told.exc_value is not None and not isinstance(told.exc_value, SystemExit):
+        _fault("a thread ended", told.exc_value)
+
+
+def _not_served(server: socketserver.BaseServer, request: Any, address: Any) -> None:
+    error = sys.exc_info()[1]
+    if error is not None and not isinstance(error, ConnectionError | TimeoutError):  # the caller has gone
+        _fault("a page was not served", error)
+
+
+def _fault(what: str, error: BaseException) -> None:
+    if sys.stderr is not None:
+        say(f"error: {what}: {reason(error)}; {DEBUG}=1 prints the traceback", error=True)

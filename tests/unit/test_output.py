@@ -1,0 +1,141 @@
+"""What may reach a terminal, a page or a log: no control character, no markup of others, no traceback unasked."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from test_arrows import ROOT, sources
+
+from fedsyn.errors import ConfigError
+from fedsyn.output import markdown, plain, reason
+
+HOSTILE = "age\x1b[2J\x1b]0;pwned\x07\x9b1m\u202e\u2066\r\x00"
+SECRET = "row-value-1234"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain, ä, 年齢, 😀, \u00a0", "plain, ä, 年齢, 😀, \u00a0"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("a\rb\x07\x9b", r"a\x0db\x07\x9b"),
+        ("\u202eabc\u2066", r"\u202eabc\u2066"),
+        ("a\nb", "a\nb"),
+        ("\U000e0041\ud800\u2028", r"\U000e0041\ud800\u2028"),
+    ],
+)
+def test_plain_escapes_what_commands_a_terminal_and_nothing_else(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_a_name_is_one_line() -> None:
+    assert plain("a\nb\tc", keep="") == r"a\x0ab\x09c"
+    assert str(ConfigError(f"no column {HOSTILE!s}\nerror: another")).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
+        ("a|b](javascript:alert(3))", r"a\|b\](javascript:alert(3))"),
+        ("![x](y) `code` *b* _i_", r"!\[x\](y) \`code\` \*b\* \_i\_"),
+        ("&lt;", "&amp;lt;"),
+        ("a\nb\x1b", r"a\\x0ab\\x1b"),
+    ],
+)
+def test_markdown_shows_markup_instead_of_obeying_it(text: str, shown: str) -> None:
+    assert markdown(text) == shown
+
+
+def test_a_reason_quotes_fedsyns_own_errors_only() -> None:
+    assert reason(ConfigError("epsilon: must be positive")) == "ConfigError: epsilon: must be positive"
+    try:
+        int(SECRET)
+    except ValueError as error:
+        assert reason(error).startswith("ValueError in test_output.py:")
+
+
+# Processes ------------------------------------------------------------------------------------------------------------
+
+FAILURES = {
+    "the end": f"int('{SECRET}')",
+    "a thread": f"import threading; t = threading.Thread(target=int, args=('{SECRET}',)); t.start(); t.join()",
+    "a finalizer": f"""
+class A:
+    def __del__(self): int('{SECRET}')
+A()""",
+    "a logger of others": f"""
+import logging
+logging.basicConfig()
+try: int('{SECRET}')
+except ValueError: logging.getLogger('others').exception('it failed')""",
+    "a traceback logged as text": f"""
+import logging, traceback
+logging.basicConfig()
+try: int('{SECRET}')
+except ValueError: logging.getLogger('others').error(traceback.format_exc())""",
+    "Flower's logger": f"""
+import logging
+from flwr.common.logger import log
+try: int('{SECRET}')
+except ValueError as error: log(logging.ERROR, '%s raised an exception', 'ServerApp', exc_info=error)""",
+    "a page": f"""
+import http.server, threading, urllib.request
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): int('{SECRET}')
+    def log_message(self, *a): pass
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+try: urllib.request.urlopen(f'http://127.0.0.1:{{server.server_address[1]}}', timeout=20)
+except Exception: pass
+server.shutdown()""",
+}
+
+
+@pytest.mark.parametrize("where", FAILURES)
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_no_traceback_unless_it_is_asked_for(where: str, debug: str) -> None:
+    code = f"from fedsyn.output import no_tracebacks\nno_tracebacks()\n{FAILURES[where]}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"FEDSYN_DEBUG": debug}, capture_output=True, text=True
+    )
+    if debug:
+        assert "Traceback" in done.stderr and SECRET in done.stderr
+    else:
+        assert "ValueError" in done.stderr and "Traceback" not in done.stderr and SECRET not in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_every_process_begins_without_tracebacks() -> None:
+    """Whatever `python -m`, a console script or Flower starts, and what a pool of processes does first."""
+    files = sources()
+    starts = {path for path, text in files.items() if '__name__ == "__main__"' in text}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    apps = project["tool"]["flwr"]["app"]["components"].values()
+    for named in (*project["project"]["scripts"].values(), *apps):
+        module = named.partition(":")[0].replace(".", "/")
+        starts.add(f"{module}.py" if f"{module}.py" in files else f"{module}/__init__.py")
+    starts |= {path for path, text in files.items() if "ProcessPoolExecutor(" in text}
+    assert len(starts) >= 7
+    assert not {path for path in starts if "no_tracebacks()" not in files[path]}
+
+
+def test_a_traceback_is_made_in_one_place() -> None:
+    """`exc_info`, `logging.exception` and `traceback.print_exc` write what a frame holds: `log_failure` alone may."""
+    found = set()
+    for path, text in sources().items():
+        for node in ast.walk(ast.parse(text, path)):
+            named = isinstance(node, ast.keyword) and node.arg in ("exc_info", "stack_info")
+            called = isinstance(node, ast.Attribute) and (
+                node.attr in ("print_exc", "format_exc", "print_exception", "format_exception", "print_stack")
+                or (node.attr == "exception" and isinstance(node.value, ast.Name) and "log" in node.value.id)
+            )
+            if named or called:
+                found.add(path)
+    assert found == {"fedsyn/output.py", "fedsyn/cli/ending.py"}, "the second is FEDSYN_DEBUG=1 of the command line"
