@@ -14,6 +14,7 @@ from fedsyn.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedsyn.deploy.changes import Change
+    from fedsyn.deploy.federation import Place
     from fedsyn.deploy.init import Made
     from fedsyn.deploy.plan import Approval, Plan
     from fedsyn.deploy.status import Status
@@ -39,13 +40,19 @@ def init(
         list[str] | None,
         typer.Option(help="NAME=HOST:PORT of three computing parties, or of one crypto party; may be repeated."),
     ] = None,
-    epsilon: Annotated[float, typer.Option(help="Of a run, and at first of each table's whole life.")] = 1.0,
+    epsilon: Annotated[float, typer.Option(help="Of a run.")] = 1.0,
     delta: Annotated[float, typer.Option(help="At which.")] = 1e-6,
     rounds: Annotated[int, typer.Option(help="Of the mechanism.")] = 10,
+    runs: Annotated[
+        int, typer.Option(help="For how many runs the limits for life have room; a failed run may use one up.")
+    ] = 2,
     approval: Annotated[
         str, typer.Option(help="Of a run by each holder: 'by person', 'by hash' or 'always'.")
     ] = "by person",
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no authentication: for trials only.")] = False,
+    wheel: Annotated[
+        Path | None, typer.Option(help="Of fedsyn, for everybody to install; its SHA-256 goes into each README.")
+    ] = None,
 ) -> None:
     """Write a folder for the operator, each data holder and each party, with its keys and its one command."""
     from fedsyn.deploy.init import init as write
@@ -66,8 +73,10 @@ def init(
         epsilon=epsilon,
         delta=delta,
         rounds=rounds,
+        runs=runs,
         approval=chosen,
         insecure=insecure,
+        wheel=wheel,
     )
     _say_made(plan, write(plan, out), out)
 
@@ -162,14 +171,40 @@ def stop(
 
 
 @app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="Of the new holder.", metavar="NAME")],
+    card: Annotated[Path, typer.Option(help="That 'fedsyn node new-keys --name NAME' wrote there.")],
+    runs: Annotated[int, typer.Option(help="For how many runs its limit for life has room.", min=1, max=1000)] = 2,
+    folder: FolderOption = HERE,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the card's fingerprint was compared.")] = False,
+) -> None:
+    """Take in a holder who joins late: a folder to send to it, and a line for everybody else's roster."""
+    from fedsyn.deploy.changes import add
+    from fedsyn.deploy.federation import place_of
+    from fedsyn.node.keys import load_card
+
+    place = place_of(folder)
+    _compared(name, load_card(card).fingerprint, yes)
+    changed = add(place, name, card, runs)
+    holder = changed.holder
+    _say(f"{name} takes part as number {holder.partition}: {holder.card.fingerprint}")
+    _say_change(changed)
+    _say(f"send all of {place.handed_out / name} to {name}, which puts its own keys beside node.yaml; delete it here")
+    if holder.identity is not None:
+        others = ", ".join(other.name for other in changed.federation.present if other.name != name)
+        _say(f"send this line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:")
+        _say(f"{holder.partition}: {holder.identity}")
+
+
+@app.command()
 def rotate_keys(
-    name: Annotated[str | None, typer.Argument(help="Of the holder.", metavar="[NAME]")] = None,
-    card: Annotated[Path | None, typer.Option(help="That 'fedsyn node new-keys' wrote.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Of the holder, or the party.", metavar="[NAME]")] = None,
+    card: Annotated[Path | None, typer.Option(help="That 'fedsyn node new-keys' or 'party rotate' wrote.")] = None,
     link_: Annotated[bool, typer.Option("--link", help="A new key and certificate for the SuperLink.")] = False,
     folder: FolderOption = HERE,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the card's fingerprint was compared.")] = False,
 ) -> None:
-    """Take a holder's new public keys from its card; or, with --link, renew the SuperLink's certificate."""
+    """Take new public keys of a holder or a party from a card; or, with --link, renew the SuperLink's certificate."""
     from fedsyn.deploy.changes import renew_link, rotate_keys
     from fedsyn.deploy.federation import place_of
     from fedsyn.node.keys import load_card
@@ -177,11 +212,14 @@ def rotate_keys(
     place = place_of(folder)
     if link_ == (name is not None) or (name is None) != (card is None):
         raise ConfigError(
-            "expected NAME --card FILE for a holder's new keys, or --link for the SuperLink's; see --help"
+            "expected NAME --card FILE for a holder's or a party's new keys, or --link for the SuperLink's; see --help"
         )
     if name is None or card is None:
         renew_link(place)
         _say("a new key and certificate for the SuperLink; nobody has to hear of it: fedsyn deploy stop, then link")
+        return
+    if any(party.name == name for party in place.load().parties):
+        _rotate_party(place, name, card, yes)
         return
     _compared(name, load_card(card).fingerprint, yes)
     changed = rotate_keys(place, name, card)
@@ -197,30 +235,45 @@ def rotate_keys(
 
 
 @app.command()
-def revoke(
+def remove(
     name: Annotated[str, typer.Argument(help="Of the holder.", metavar="NAME")],
     folder: FolderOption = HERE,
 ) -> None:
     """Take a holder out, for good: its node is refused from now on, and its line leaves the rosters."""
-    from fedsyn.deploy.changes import revoke
+    from fedsyn.deploy.changes import remove
     from fedsyn.deploy.federation import place_of
 
     place = place_of(folder)
-    changed = revoke(place, name)
-    _say(f"{name} is revoked")
+    changed = remove(place, name)
+    _say(f"{name} is out, for good")
     _say_change(changed)
     if changed.holder.identity is not None:
         others = ", ".join(other.name for other in changed.federation.present)
         _say(f"tell {others} to delete this line of their roster.yaml, and to restart their nodes:")
         _say(f"{changed.holder.partition}: {changed.holder.identity}")
-    left = len(changed.federation.present)
-    _say(f"{left} holders are left: lower clients and minimum_cohort in run.yaml; holders, theirs in node.yaml")
+    _say("holders who demand a larger minimum_cohort lower it in node.yaml, or take part no more")
+
+
+def _rotate_party(place: Place, name: str, card: Path, yes: bool) -> None:
+    from fedsyn.deploy.changes import rotate_party
+    from fedsyn.parties.policy import load_card
+
+    _compared(name, load_card(card).fingerprint, yes)
+    changed = rotate_party(place, name, card)
+    _say(f"{name} has new keys: {changed.party.fingerprint}")
+    federation = changed.federation
+    whom = [*(entry.name for entry in federation.present), *(entry.name for entry in federation.parties)]
+    others = ", ".join(each for each in whom if each != name)
+    _say(f"send {card} to {others}: it takes the place of their parties/{name}.yaml; then they restart")
+    _say(f"{name} puts it there, too, and restarts. Whose policy pins configurations writes this hash there:")
+    _say(changed.run)
 
 
 # What is said --------------------------------------------------------------------------------------------------------
 
 
 def _say_made(plan: Plan, made: Made, out: Path) -> None:
+    from fedsyn.deploy.init import digest_of
     from fedsyn.deploy.readmes import INSECURE, SEEN
 
     federation = made.federation
@@ -235,6 +288,9 @@ def _say_made(plan: Plan, made: Made, out: Path) -> None:
         "send over a channel that nobody else reads. By telephone, compare the fingerprints above"
         + (f" and that of ca.crt: {made.authority}" if made.authority else "")
     )
+    _say(_room(plan))
+    if plan.wheel is not None:
+        _say(f"everybody installs {plan.wheel.name} of their folder; tell its SHA-256, too: {digest_of(plan.wheel)}")
     if plan.schema is None:
         _say(f"no schema was given: put the agreed schema.yaml into {out}/operator and into each holder's folder")
     if plan.hosts == ("localhost",):
@@ -243,6 +299,16 @@ def _say_made(plan: Plan, made: Made, out: Path) -> None:
     err_console.print(SEEN.strip(), style="bold yellow", highlight=False, soft_wrap=True)
     if plan.insecure:
         err_console.print(INSECURE.strip(), style="bold red", highlight=False, soft_wrap=True)
+
+
+def _room(plan: Plan) -> str:
+    """How much the limits for life leave."""
+    runs = "one run" if plan.runs == 1 else f"{plan.runs} runs"
+    text = f"room: each table's life has epsilon {plan.lifetime:g} at delta {plan.delta:g}"
+    text += f", for {runs} of epsilon {plan.epsilon:g}"
+    if plan.parties:
+        text += f"; each party's has epsilon {plan.party_total:g}"
+    return text + "; a failed run uses up what it released (--runs)"
 
 
 def _compared(name: str, fingerprint: str, yes: bool) -> None:
@@ -260,6 +326,12 @@ def _compared(name: str, fingerprint: str, yes: bool) -> None:
 def _say_change(changed: Change) -> None:
     said = {True: "the SuperLink knows", None: "no SuperLink runs here: it follows at its next start"}
     _say(said.get(changed.followed, "the SuperLink has not followed within 30 s: see what 'fedsyn deploy link' says"))
+    if changed.problem is not None:
+        _say(f"run.yaml is as it was: {changed.problem}")
+    if changed.run is not None:
+        clients = len(changed.federation.present)
+        _say(f"run.yaml asks for {clients} holders now; whose policy pins configurations writes this hash there:")
+        _say(changed.run)
 
 
 def _show_status(found: Status) -> None:

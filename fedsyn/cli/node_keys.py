@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from fedsyn.node.keys import Card
+
 
 def new_keys(
-    file: Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="NODE.yaml")],
+    file: Annotated[Path | None, typer.Argument(help="What the node is and allows.", metavar="[NODE.yaml]")] = None,
     card: Annotated[
         Path | None, typer.Option(help="Where the card goes; default: NAME.card.yaml beside the file.")
     ] = None,
+    name: Annotated[str | None, typer.Option(help="Of a holder who joins, and has no NODE.yaml yet.")] = None,
+    identity: Annotated[
+        bool, typer.Option("--identity/--no-identity", help="With --name: whether the federation's sums are signed.")
+    ] = True,
 ) -> None:
     """Make new keys of this node, and a card with their public halves for the operator and the other holders."""
     from fedsyn.errors import ConfigError
+
+    if (file is None) == (name is None):
+        raise ConfigError("expected NODE.yaml of the node whose keys are replaced, or --name of a holder who joins")
+    said = _replaced(file, card) if file is not None else _first(str(name), card, identity)
+    sys.stdout.write("\n".join(said) + "\n")
+
+
+def _replaced(file: Path, card: Path | None) -> list[str]:
+    """New keys in place of a node's old ones; what is said."""
+    from fedsyn.errors import ConfigError
     from fedsyn.node.file import load_node_file
-    from fedsyn.node.keys import replace_keys, write_text
+    from fedsyn.node.keys import replace_keys
 
     loaded = load_node_file(file)
     out = card or file.resolve().parent / f"{loaded.name}.card.yaml"
@@ -29,18 +46,46 @@ def new_keys(
             f"{file}: partition: a roster has a line for each partition, and this node does not say its own"
         )
     made = replace_keys(loaded.name, Path(loaded.key), identity, roster, loaded.partition)
+    _write(made, out)
+    said = [
+        f"new keys of '{loaded.name}': the SuperLink takes them once its operator has typed",
+        f"  fedsyn deploy rotate-keys {loaded.name} --card {out.name}",
+        _tell(out, made),
+    ]
+    if made.identity is not None:
+        said.append(f"the other holders' rosters need this line instead of yours: {loaded.partition}: {made.identity}")
+    return [
+        *said,
+        "the old keys stand beside the new ones as *.old: delete them when the node is connected again; restart it",
+    ]
+
+
+def _first(name: str, card: Path | None, identity: bool) -> list[str]:
+    """The first keys of a holder who joins, in this folder; what is said."""
+    from fedsyn.node.keys import replace_keys
+
+    out = card or Path(f"{name}.card.yaml").resolve()
+    made = replace_keys(name, Path("node.key"), Path("identity.key") if identity else None)
+    _write(made, out)
+    return [
+        f"keys of '{name}' are in this folder; it takes part once the operator has typed",
+        f"  fedsyn deploy add {name} --card {out.name}",
+        _tell(out, made),
+        "then put what the operator sends into this folder, beside the keys",
+    ]
+
+
+def _tell(out: Path, made: Card) -> str:
+    return (
+        f"send {out} to the operator; tell operator and other holders its fingerprint by telephone: {made.fingerprint}"
+    )
+
+
+def _write(made: Card, out: Path) -> None:
+    from fedsyn.errors import ConfigError
+    from fedsyn.node.keys import write_text
+
     try:
         write_text(out, made.dumps())
     except OSError as error:
         raise ConfigError(f"--card: cannot write {out}: {error.strerror}") from None
-    said = [
-        f"new keys of '{loaded.name}': the SuperLink takes them once its operator has typed",
-        f"  fedsyn deploy rotate-keys {loaded.name} --card {out.name}",
-        f"send {out} to the operator; tell operator and other holders its fingerprint by telephone: {made.fingerprint}",
-    ]
-    if made.identity is not None:
-        said.append(f"the other holders' rosters need this line instead of yours: {loaded.partition}: {made.identity}")
-    said.append(
-        "the old keys stand beside the new ones as *.old: delete them when the node is connected again; restart it"
-    )
-    sys.stdout.write("\n".join(said) + "\n")

@@ -1,14 +1,14 @@
 """`federation.yaml`: the one description of a federation on real machines, and the folder that it stands in.
 
-The operator's folder holds it; `fedsyn deploy init` writes it, `rotate-keys` and `revoke` change it, and the SuperLink
-is made to agree with it by `fedsyn deploy link`, also after a restart.
+The operator's folder holds it; `fedsyn deploy init` writes it, `add`, `rotate-keys` and `remove` change it, and the
+SuperLink is made to agree with it by `fedsyn deploy link`, also after a restart.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,10 +147,19 @@ class FederationFile(Node):
 
     def replaced(self, holder: HolderEntry) -> FederationFile:
         """The same with another entry of that name."""
-        holders = [holder if old.name == holder.name else old for old in self.holders]
-        document: FederationFile = parse_options(
-            FederationFile, self.model_dump() | {"holders": [entry.model_dump() for entry in holders]}, FILE
-        )
+        return self._with(holders=[holder if old.name == holder.name else old for old in self.holders])
+
+    def added(self, holder: HolderEntry) -> FederationFile:
+        """The same with one more holder; ConfigError if a name, number or key is taken."""
+        return self._with(holders=[*self.holders, holder])
+
+    def with_party(self, party: PartyEntry) -> FederationFile:
+        """The same with another entry of that name."""
+        return self._with(parties=[party if old.name == party.name else old for old in self.parties])
+
+    def _with(self, **entries: Sequence[Node]) -> FederationFile:
+        changed = {key: [entry.model_dump() for entry in listed] for key, listed in entries.items()}
+        document: FederationFile = parse_options(FederationFile, self.model_dump() | changed, FILE)
         return document
 
 
@@ -189,6 +198,11 @@ class Place:
     def handed_out(self) -> Path:
         """Where the holders' folders were written, for the operator to send."""
         return self.operator.parent / "holders"
+
+    @property
+    def still_here(self) -> list[Path]:
+        """Folders of holders and parties that were written and are not sent, or not deleted here, yet."""
+        return sorted(path for kind in ("holders", "parties") for path in (self.operator.parent / kind).glob("*"))
 
     def load(self) -> FederationFile:
         """Reads federation.yaml; ConfigError names every problem."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from fedsyn.config import RunConfig
 from fedsyn.deploy import readmes
 from fedsyn.deploy.authority import fingerprint, new_authority, new_link
 from fedsyn.deploy.federation import FILE, FederationFile, HolderEntry, LinkNode, PartyEntry, Place, joined
-from fedsyn.deploy.plan import Plan
+from fedsyn.deploy.plan import Approval, Plan
 from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
 from fedsyn.node.book import init_book
@@ -68,6 +69,8 @@ def init(plan: Plan, out: Path) -> Made:
 def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
     operator = root / "operator"
     operator.mkdir(mode=0o700)
+    if plan.wheel is not None:
+        shutil.copyfile(plan.wheel, operator / plan.wheel.name)
     certificate = None if plan.insecure else _authority(plan, operator)
     signer = Identity.generate()
     write_private(operator / "operator.key", signer.to_bytes().hex() + "\n")
@@ -92,27 +95,19 @@ def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
         parties=tuple(PartyEntry(name=card.name, fingerprint=card.fingerprint) for card in cards),
     )
     write_text(operator / FILE, federation.dumps())
-    ca = None if certificate is None else fingerprint(certificate)
-    for number, name in enumerate(plan.holders):
-        folder = root / "holders" / name
-        folder.mkdir(mode=0o700, parents=True)
-        made = keys[name]
+    terms = Terms(config, plan.approval, plan.lifetime)
+    for entry in federation.holders:
+        made = keys[entry.name]
+        folder = root / "holders" / entry.name
+        holder_folder(Place(operator), federation, entry, terms, folder)
         write_private(folder / "node.key", made.key)
         if made.identity is not None:
             write_private(folder / "identity.key", made.identity)
-            write_text(folder / "roster.yaml", roster_text(federation.roster))
-        if certificate is not None:
-            write_text(folder / "ca.crt", certificate)
-        if plan.schema is not None:
-            shutil.copyfile(plan.schema, folder / "schema.yaml")
-        (folder / "state").mkdir(mode=0o700)
-        init_book(folder / "state" / "ledger.jsonl")
-        write_text(folder / "node.yaml", node_text(plan, federation, number, config))
-        write_text(folder / "README.md", _holder_readme(plan, federation, name, ca))
-    if (root / "holders").exists():
-        (root / "holders").chmod(0o700)
-    write_text(operator / "README.md", _operator_readme(plan))
-    return federation, ca
+    (root / "holders").chmod(0o700)
+    for party in federation.parties:
+        _shared(operator, root / "parties" / party.name)
+    write_text(operator / "README.md", _operator_readme(plan, operator))
+    return federation, None if certificate is None else fingerprint(certificate)
 
 
 def _entry(number: int, card: Card) -> HolderEntry:
@@ -143,46 +138,96 @@ def _parties(plan: Plan, root: Path, operator: Path) -> list[PartyNode]:
         shutil.copyfile(folder / CARD, operator / "parties" / f"{card.name}.yaml")
         shutil.copyfile(operator / "party" / CERTIFICATE, folder / "operator.pem")
         others = [other.name for other in cards if other is not card]
-        for other in others:
-            shutil.copyfile(root / "parties" / other / CARD, folder / f"{other}.yaml")
         policy = {
             "epsilon_per_run": plan.epsilon,
-            "epsilon_total": plan.epsilon,
+            "epsilon_total": plan.party_total,
             "delta": plan.delta,
             "mechanisms": [plan.mechanism],
             "minimum_clients": plan.minimum_cohort,
         }
         document: dict[str, object] = {"role": role, "operators": ["operator.pem"]}
         if others:
-            document["parties"] = [f"{name}.yaml" for name in others]
+            document["parties"] = [f"parties/{name}.yaml" for name in others]
         document |= {"listen": f"0.0.0.0:{card.address.rpartition(':')[2]}", "policy": policy}
-        head = "# What this party allows, whatever a server asks. Raise epsilon_total for more than one run.\n"
+        head = f"# What this party allows, whatever a server asks. epsilon_total has room for {_runs(plan.runs)}.\n"
         write_text(folder / "party.yaml", head + yamlio.dumps(document))
-        write_text(folder / "README.md", _party_readme(plan, card, cards))
+        write_text(folder / "README.md", _party_readme(plan, operator, card, cards))
     return cards
 
 
-def node_text(plan: Plan, federation: FederationFile, number: int, config: RunConfig) -> str:
+@dataclass(frozen=True)
+class Terms:
+    """What the first policy of a holder says.
+
+    Attributes:
+        config: of the run that it allows.
+        approval: who approves a run.
+        lifetime: epsilon of the table's life, at the run's delta.
+    """
+
+    config: RunConfig
+    approval: Approval
+    lifetime: float
+
+    @property
+    def signed(self) -> bool:
+        """Whether holders sign (secure sums under the malicious threat model)."""
+        node = self.config.aggregation
+        return (node.protocol, node.threat) == ("secagg", "malicious")
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a policy names the run's hash: without a person who approves it, nothing else fixes the parties."""
+        parties = self.config.aggregation.protocol in ("mpc", "fhe")
+        return self.approval == "by hash" or (parties and self.approval != "by person")
+
+
+def holder_folder(place: Place, federation: FederationFile, holder: HolderEntry, terms: Terms, folder: Path) -> None:
+    """Writes what a holder gets, but no key: node.yaml, roster, an empty ledger, and the operator's public files."""
+    folder.mkdir(mode=0o700, parents=True)
+    if terms.signed:
+        write_text(folder / "roster.yaml", roster_text(federation.roster))
+    ca = None
+    if not federation.superlink.insecure:
+        ca = fingerprint(place.ca.read_text(encoding="utf-8"))
+        shutil.copyfile(place.ca, folder / "ca.crt")
+    _shared(place.operator, folder)
+    (folder / "state").mkdir(mode=0o700)
+    init_book(folder / "state" / "ledger.jsonl")
+    write_text(folder / "node.yaml", node_text(federation, holder, terms))
+    write_text(folder / "README.md", _holder_readme(place, federation, holder.name, terms, ca))
+
+
+def _shared(operator: Path, folder: Path) -> None:
+    """Gives a folder the public files that everybody has: the run, its schema, the parties' cards, the wheel."""
+    for file in (operator / "run.yaml", operator / "schema.yaml", *operator.glob("fedsyn-*.whl")):
+        if file.is_file():
+            shutil.copyfile(file, folder / file.name)
+    if (operator / "parties").is_dir():
+        shutil.copytree(operator / "parties", folder / "parties")
+
+
+def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> str:
     """The text of a holder's node.yaml, with a policy that allows this run and nothing more."""
-    holder = federation.holders[number]
+    config = terms.config
+    insecure, aggregation = federation.superlink.insecure, config.aggregation
     head: dict[str, object] = {"format": 1, "name": holder.name, "superlink": federation.superlink.address}
-    head |= {"insecure": True} if plan.insecure else {"root_certificates": "ca.crt"}
-    head |= {"key": "node.key", "data": "rows.csv", "schema": "schema.yaml", "partition": number}
-    if plan.signed:
+    head |= {"insecure": True} if insecure else {"root_certificates": "ca.crt"}
+    head |= {"key": "node.key", "data": "rows.csv", "schema": "schema.yaml", "partition": holder.partition}
+    if terms.signed:
         head |= {"identity": "identity.key", "roster": "roster.yaml"}
-    head |= {"state": "state", "listen": f"127.0.0.1:{9100 + number}"}
-    pinned = plan.approval == "by hash" or bool(plan.parties)
-    budget = {"epsilon": plan.epsilon, "delta": plan.delta}
+    head |= {"state": "state", "listen": f"127.0.0.1:{9100 + holder.partition}"}
+    epsilon, delta = config.privacy.epsilon, config.privacy.delta
     lines: list[tuple[str, object, str]] = [
-        ("per_run", budget, "the most that one run may ask for"),
-        ("lifetime", budget, "the most of all runs together: raise it before a second one"),
-        ("mechanisms", [plan.mechanism], ""),
-        ("protocols", [plan.protocol], "how sums are formed: nobody sees this table's own"),
-        ("noise", ["distributed"], ""),
-        ("threat", "malicious" if plan.signed else None, "malicious: protected even if the operator cheats"),
-        ("minimum_cohort", plan.minimum_cohort, "fewest holders in a sum"),
-        ("approval", plan.approval, "by person: a run waits until you type 'fedsyn node approve'"),
-        ("configurations", [config.sha256] if pinned else None, "hash of the agreed run.yaml ('fedsyn explain')"),
+        ("per_run", {"epsilon": epsilon, "delta": delta}, "the most that one run may ask for"),
+        ("lifetime", {"epsilon": terms.lifetime, "delta": delta}, "of all runs together, failed ones too"),
+        ("mechanisms", [config.mechanism.name], ""),
+        ("protocols", [aggregation.protocol], "how sums are formed: nobody sees this table's own"),
+        ("noise", [aggregation.noise], ""),
+        ("threat", "malicious" if terms.signed else None, "malicious: protected even if the operator cheats"),
+        ("minimum_cohort", config.federation.minimum_cohort, "fewest holders in a sum"),
+        ("approval", terms.approval, "by person: a run waits until you type 'fedsyn node approve'"),
+        ("configurations", [config.sha256] if terms.pinned else None, "hash of the agreed run.yaml ('fedsyn explain')"),
         ("operators", [federation.operator], "who may order a run"),
     ]
     text = yamlio.dumps(head) + "policy:\n"
@@ -201,23 +246,27 @@ def _flow(value: object) -> str:
     return yamlio.dumps(value).splitlines()[0]
 
 
-def _holder_readme(plan: Plan, federation: FederationFile, name: str, ca: str | None) -> str:
-    prints = [f"{entry.name} {entry.card.fingerprint}" for entry in federation.holders]
+def _runs(count: int) -> str:
+    return "one run: a failed one uses it up" if count == 1 else f"{count} runs, failed ones too"
+
+
+def _holder_readme(place: Place, federation: FederationFile, name: str, terms: Terms, ca: str | None) -> str:
+    prints = [f"{entry.name} {entry.card.fingerprint}" for entry in federation.present]
     prints += [f"{entry.name} {entry.fingerprint}" for entry in federation.parties]
     prints += [f"authority (ca.crt) {ca}"] if ca is not None else []
-    schema = "" if plan.schema is not None else ", and the agreed `schema.yaml` beside it"
+    schema = "" if (place.operator / "schema.yaml").is_file() else ", and the agreed `schema.yaml` beside it"
     text = readmes.HOLDER.substitute(
         holder=name,
-        federation=plan.name,
-        install=readmes.install(),
+        federation=federation.name,
+        install=readmes.install(wheel_of(place.operator), extra_of(terms.config.aggregation.protocol)),
         schema=schema,
         fingerprints="; ".join(prints),
         own_keys=readmes.OWN_KEYS.substitute(holder=name),
     )
-    return text + (f"\n**{readmes.INSECURE.strip()}**\n" if plan.insecure else "")
+    return text + (f"\n**{readmes.INSECURE.strip()}**\n" if federation.superlink.insecure else "")
 
 
-def _party_readme(plan: Plan, card: PartyNode, cards: list[PartyNode]) -> str:
+def _party_readme(plan: Plan, operator: Path, card: PartyNode, cards: list[PartyNode]) -> str:
     mpc = plan.protocol == "mpc"
     return readmes.PARTY.substitute(
         party=card.name,
@@ -226,21 +275,41 @@ def _party_readme(plan: Plan, card: PartyNode, cards: list[PartyNode]) -> str:
         promise="Two parties that pool what they have know everything: keep yours apart from the other two."
         if mpc
         else "You hold the key to the holders' ciphertexts: whoever has it and them reads everything.",
-        install=readmes.install(),
-        address=card.address,
+        install=readmes.install(wheel_of(operator), extra_of(plan.protocol)),
         port=card.address.rpartition(":")[2],
         whom="the operator and the other two parties" if mpc else "the operator",
+        room=_runs(plan.runs),
         fingerprints="; ".join(f"{each.name} {each.fingerprint}" for each in cards),
     )
 
 
-def _operator_readme(plan: Plan) -> str:
-    schema = "" if plan.schema is not None else "First put the agreed `schema.yaml` here, and send it to every holder. "
+def _operator_readme(plan: Plan, operator: Path) -> str:
+    schema = "" if plan.schema is not None else "First put the agreed `schema.yaml` here, and send it to everybody. "
     warnings = readmes.SEEN + (readmes.INSECURE if plan.insecure else "")
+    cards = "; ".join(f"{name} at {address}" for name, address in plan.parties)
     return readmes.OPERATOR.substitute(
         federation=plan.name,
         port=plan.port,
         hosts=joined(plan.hosts[0], plan.port),
         schema=schema,
+        install=readmes.install(wheel_of(operator), extra_of(plan.protocol)),
+        parties=readmes.OPERATOR_PARTIES.substitute(parties=cards) if plan.parties else "",
+        parties_sent=" and each party its own under `../parties/`" if plan.parties else "",
         seen=f"\n**{warnings.strip()}**\n",
     )
+
+
+def wheel_of(operator: Path) -> tuple[str, str] | None:
+    """Name and SHA-256 of the wheel that everybody installs; None if none was given."""
+    found = sorted(operator.glob("fedsyn-*.whl"))
+    return (found[0].name, digest_of(found[0])) if found else None
+
+
+def extra_of(protocol: str) -> str:
+    """The package's extra without which nobody takes part."""
+    return "[fhe]" if protocol == "fhe" else ""
+
+
+def digest_of(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -18,7 +18,10 @@ from fedsyn import yamlio
 from fedsyn.deploy.authority import require_host
 from fedsyn.errors import ConfigError
 from fedsyn.node.keys import NAME
+from fedsyn.node.limits import capacity, epsilon_of
 from fedsyn.parties.keys import split_address
+from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
+from fedsyn.registry import contract_class
 
 Approval = Literal["by person", "by hash", "always"]
 APPROVALS: tuple[Approval, ...] = ("by person", "by hash", "always")
@@ -37,11 +40,13 @@ class Plan:
         port: of the SuperLink.
         listen: address on which it listens.
         schema: the agreed schema's file, if there is one already.
-        epsilon: of a run, at delta; a holder's limit for life, too, until the holder raises it.
-        delta: of both.
+        epsilon: of a run, at delta.
+        delta: of a run, and of the limits for life.
         rounds: of the mechanism.
+        runs: how many such runs the limits for life have room for, those of holders and those of parties.
         approval: what the holders' files say.
         insecure: no TLS, no authentication of nodes.
+        wheel: of the fedsyn that everybody installs; it goes into each folder.
     """
 
     name: str
@@ -54,8 +59,10 @@ class Plan:
     epsilon: float = 1.0
     delta: float = 1e-6
     rounds: int = 10
+    runs: int = 2
     approval: Approval = "by person"
     insecure: bool = False
+    wheel: Path | None = None
 
     @property
     def protocol(self) -> str:
@@ -71,6 +78,29 @@ class Plan:
         return self.protocol == "secagg"
 
     @property
+    def budget(self) -> PrivacyBudget:
+        """Of one run."""
+        return PrivacyBudget(self.epsilon, self.delta)
+
+    @property
+    def accountant(self) -> str:
+        return str(contract_class(self.mechanism).accountant)
+
+    @property
+    def lifetime(self) -> float:
+        """Epsilon, at delta, of a holder's life: what its ledger says of `runs` runs that spend all they may."""
+        return lifetime(self.budget, self.accountant, self.runs)
+
+    @property
+    def party_total(self) -> float:
+        """Epsilon, at delta, of a party's life, which holds `runs` runs.
+
+        A party's ledger adds up zCDP whatever the run's accountant. A run of Gaussian noise alone is counted exactly by
+        itself, and its rho is above what zCDP grants for the same epsilon; so this is above epsilon for one run, too.
+        """
+        return rounded_up(zcdp_epsilon(self.runs * capacity(self.budget, self.accountant), self.delta))
+
+    @property
     def tolerated(self) -> tuple[int, int]:
         """(holders that may collude with the operator, holders that may be missing from a sum)."""
         count = len(self.holders)
@@ -81,6 +111,26 @@ class Plan:
     @property
     def minimum_cohort(self) -> int:
         return len(self.holders) - self.tolerated[1]
+
+    @property
+    def who(self) -> str:
+        """Who is trusted with what, for the head of run.yaml."""
+        colluding, missing = self.tolerated
+        if not self.signed:
+            return "The parties and their addresses stand in parties/"
+        holders = len(self.holders)
+        return (
+            f"{colluding} of the {holders} holders may collude with the operator, {missing} may be missing from a sum"
+        )
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What run.yaml says that depends on how many holders there are."""
+        count, (colluding, missing) = len(self.holders), self.tolerated
+        found: dict[str, float] = {"clients": count, "minimum_cohort": self.minimum_cohort}
+        if self.signed:
+            found |= {"corrupted": share(colluding, count), "dropout": share(missing, count)}
+        return found
 
     def check(self) -> None:
         """ConfigError in one sentence for whatever cannot be built."""
@@ -106,6 +156,14 @@ class Plan:
             raise ConfigError("--epsilon and --delta: expected 0 < epsilon <= 1000 and 0 < delta < 1")
         if not 1 <= self.rounds <= 10_000:
             raise ConfigError("--rounds: expected a number from 1 to 10000")
+        if not 1 <= self.runs <= 1000:
+            raise ConfigError("--runs: expected a number from 1 to 1000")
+        if self.lifetime > 1000 or (self.parties and self.party_total > 1000):
+            raise ConfigError(f"--runs: {self.runs} runs of epsilon {self.epsilon:g} come to more than epsilon 1000")
+        if self.wheel is not None and not re.fullmatch(r"fedsyn-[A-Za-z0-9.+!_-]+\.whl", self.wheel.name):
+            raise ConfigError(f"--wheel: expected a file fedsyn-VERSION-py3-none-any.whl, found '{self.wheel.name}'")
+        if self.wheel is not None and not self.wheel.is_file():
+            raise ConfigError(f"--wheel: no such file: {self.wheel}")
         if self.schema is not None:
             from fedsyn.schema import Schema
 
@@ -113,14 +171,13 @@ class Plan:
 
     def run_config(self) -> str:
         """The text of run.yaml."""
-        colluding, missing = self.tolerated
-        count = len(self.holders)
+        numbers = self.numbers
         aggregation: dict[str, Any] = {"protocol": self.protocol, "noise": "distributed"}
         if self.signed:
             aggregation |= {
                 "threat": "malicious",
-                "corrupted": share(colluding, count),
-                "dropout": share(missing, count),
+                "corrupted": numbers["corrupted"],
+                "dropout": numbers["dropout"],
             }
         elif self.protocol == "mpc":
             aggregation["parties"] = [f"parties/{name}.yaml" for name, _ in self.parties]
@@ -133,8 +190,8 @@ class Plan:
             "mechanism": {"name": self.mechanism, "rounds": self.rounds},
             "data": {"source": self.name, "schema": "schema.yaml"},
             "federation": {
-                "clients": count,
-                "minimum_cohort": self.minimum_cohort,
+                "clients": numbers["clients"],
+                "minimum_cohort": numbers["minimum_cohort"],
                 "timeout": 120,
                 "connect_timeout": 300,
             },
@@ -144,17 +201,30 @@ class Plan:
             "evaluation": [],
             "runtime": runtime,
         }
-        if self.signed:
-            who = (
-                f"{colluding} of the {count} holders may collude with the operator, {missing} may be missing from a sum"
-            )
-        else:
-            who = "the parties and their addresses stand in parties/"
         return (
             f"# The run of '{self.name}': everybody may read it, nobody's rows are named in it.\n"
-            f"# {who[0].upper()}{who[1:]}.\n"
+            f"# {self.who}.\n"
             f"# What it may ask of a holder, and what that costs: fedsyn explain run.yaml\n{yamlio.dumps(document)}"
         )
+
+
+def lifetime(budget: PrivacyBudget, accountant: str, runs: int) -> float:
+    """Epsilon, at the budget's delta, in which a holder's ledger has room for so many runs of that budget.
+
+    >>> lifetime(PrivacyBudget(1.0, 1e-6), "gaussian", 1), lifetime(PrivacyBudget(1.0, 1e-6), "gaussian", 2)
+    (1.0, 1.46)
+    """
+    if runs == 1:
+        return budget.epsilon
+    if accountant not in ("gaussian", "zcdp"):  # its order is the run's to choose; the sum is never too little
+        return rounded_up(runs * budget.epsilon)
+    return rounded_up(epsilon_of(runs * capacity(budget, accountant), budget.delta, accountant))
+
+
+def rounded_up(epsilon: float) -> float:
+    """The next number of three significant digits that is no smaller."""
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
+    return float(f"{math.ceil(epsilon / unit) * unit:.3g}")
 
 
 def share(count: int, of: int) -> float:

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from string import Template
 
-_INSTALL = """\
-python3 -m venv .venv && .venv/bin/pip install fedsyn
-"""
+_WHEEL = Template("""\
+fedsyn is installed from one file, the same for everybody, and never by its name alone: the name on a package index
+   need not be ours. The file is `$wheel` in this folder. Ask the operator by telephone for its SHA-256, and compare:
+
+   ```sh
+   echo "$digest  $wheel" | sha256sum --check
+   python3 -m venv .venv && .venv/bin/pip install './$wheel$extra'
+   ```
+""")
+
+_NO_WHEEL = Template("""\
+fedsyn is installed from one file, the same for everybody, and never by its name alone: the name on a package index
+   need not be ours. The operator sends it, or makes it in a checkout of fedsyn (`pip wheel --no-deps .`), and tells its
+   SHA-256 by telephone. Write that here, in place of SHA256, and install the file only if it is the same:
+
+   ```sh
+   echo "$digest  $wheel" | sha256sum --check
+   python3 -m venv .venv && .venv/bin/pip install './$wheel$extra'
+   ```
+""")
 
 HOLDER = Template("""\
 # $holder, a data holder of '$federation'
@@ -14,13 +31,13 @@ HOLDER = Template("""\
 Together with others you make one synthetic table. **Your rows stay on this machine.** What leaves it are sums with
 noise, never more than `policy` in `node.yaml` allows; nobody but you can change that file.
 
-1. Install fedsyn, the version that the operator names: `$install`
+1. $install
 2. Put your table here as `rows.csv` (or write its name into `node.yaml`, key `data`)$schema.
 3. Read `node.yaml`. Everything in it is a limit that you set: epsilon for a run and for this table's whole life,
-   mechanisms, how few others may take part, and who may order a run.
+   mechanisms, how few others may take part, and who may order a run. What the run may ask: `fedsyn explain run.yaml`.
 4. Compare fingerprints with the operator by telephone, not by e-mail: $fingerprints.
 $own_keys
-The one command (keep it running; it starts again by itself whatever happens to it):
+The one command. It starts what dies in it again; let the system (systemd) start the command itself again:
 
 ```sh
 fedsyn node serve node.yaml
@@ -30,7 +47,7 @@ When a run asks to begin, it waits for you:
 
 ```sh
 fedsyn node pending              # which run waits, and who ordered it
-fedsyn node approve RUN          # shows what it may ask and what that costs, and asks you; or: fedsyn node reject RUN
+fedsyn node approve RUN          # says what it may ask, costs and leaves, and asks you; or: fedsyn node reject RUN
 fedsyn node status node.yaml     # connected? what was answered, what was spent?
 ```
 
@@ -51,11 +68,12 @@ PARTY = Template("""\
 
 You compute on numbers that tell you nothing by themselves. $promise
 
-1. Install fedsyn, the version that the operator names: `$install`
-2. **Make your own keys.** Those in this folder were made on the operator's machine. In an empty folder:
-   `fedsyn party keygen FOLDER --name $party --address $address`; send its `card.yaml` to the operator,
-   who sends it to everybody.
-3. Read `party.yaml`: what you allow. Compare fingerprints by telephone: $fingerprints.
+1. $install
+2. **Make your own keys.** Those in this folder were made on the operator's machine. Here: `fedsyn party rotate .`, then
+   send the new `card.yaml` to the operator (`fedsyn deploy rotate-keys $party --card FILE` there), who sends it to
+   everybody.
+3. Read `party.yaml`: what you allow. Its limit for your life has room for $room. `fedsyn explain run.yaml` says what
+   the run may ask. Cards of the parties lie in `parties/`. Compare fingerprints by telephone: $fingerprints.
 
 The one command; port $port must be reachable for $whom:
 
@@ -78,16 +96,27 @@ nodes are asked, and you order runs.
 | `fedsyn deploy link` | the SuperLink, supervised; keep it running. Holders must reach port $port of $hosts |
 | `fedsyn deploy run --out FOLDER` | orders a run of `run.yaml`, waits for it; `--resume` goes on with a broken one |
 | `fedsyn deploy status` | who is online, since when; runs |
-| `fedsyn deploy stop` | stops the SuperLink; `--run ID`: a run |
-| `fedsyn deploy rotate-keys NAME --card FILE` | takes a holder's new public keys; `--link`: a new certificate |
-| `fedsyn deploy revoke NAME` | a holder is out, now and after a restart |
+| `fedsyn deploy log RUN` | what a run's server said |
+| `fedsyn deploy stop` | stops the SuperLink; `--run RUN`: a run |
+| `fedsyn deploy add NAME --card FILE` | a holder who joins late |
+| `fedsyn deploy rotate-keys NAME --card FILE` | takes a holder's or party's new keys; `--link`: a new certificate |
+| `fedsyn deploy remove NAME` | a holder is out, now and after a restart |
 
-Call them in this folder, or with its name behind. $schema
+Call them in this folder, or with its name behind. A run has one name, at you, every holder and every party: tell them
+that name. $schema
 
+$install
+$parties
 **Never send**: this folder, least of all `ca.key`, `link.key`, `operator.key`. Back up `federation.yaml`, `state/` and
-the keys. Each holder gets its folder under `../holders/`, over a channel that nobody else reads; delete it here when it
-has arrived.
+the keys. Each holder gets its folder under `../holders/`$parties_sent, over a channel that nobody else reads; delete it
+here when it has arrived.
 $seen""")
+
+OPERATOR_PARTIES = Template("""
+Parties take part in every run: $parties. Each keeps `fedsyn party serve party.yaml` running on a machine of
+its own, which yours must reach; `parties/` has their cards, `party/` the key by which they know you. A party with new
+keys sends you its card: `fedsyn deploy rotate-keys PARTY --card FILE` puts it everywhere here, and says who needs it.
+""")
 
 SEEN = """\
 WHOEVER MADE THIS FOLDER HAS SEEN EVERY PRIVATE KEY IN IT, those of the holders too. Until each holder has made its own
@@ -101,5 +130,12 @@ send, change it, and pass for a node or for the SuperLink. For trials with made-
 """
 
 
-def install() -> str:
-    return _INSTALL.strip()
+def install(wheel: tuple[str, str] | None, extra: str) -> str:
+    """How fedsyn gets onto a machine.
+
+    Args:
+        wheel: its name and SHA-256; None: it is yet to come.
+        extra: of the package, '[fhe]' for one.
+    """
+    name, digest = wheel or ("FILE.whl", "SHA256")
+    return (_NO_WHEEL if wheel is None else _WHEEL).substitute(wheel=name, digest=digest, extra=extra).strip()

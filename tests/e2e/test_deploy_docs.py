@@ -109,7 +109,7 @@ def test_the_page_on_deployments(tmp_path: Path, places: Namespaces) -> None:
     reader = Reader(tmp_path, places, schema)
     try:
         for line in lines:
-            if line.startswith("fedsyn deploy revoke"):
+            if line.startswith("fedsyn deploy remove"):
                 check_table(reader, "released")
             reader.follow(line)
         assert reader.processes["link"].wait(10.0) == 0

@@ -17,6 +17,7 @@ from fedsyn.deploy.federation import place_of
 from fedsyn.deploy.link import only_one
 from fedsyn.deploy.status import HolderStatus, RunStatus, Status
 from fedsyn.deploy.web import Web
+from fedsyn.loading import load_config
 from fedsyn.node.keys import new_keys
 
 
@@ -31,6 +32,7 @@ def study(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     code, out, err = typed(capsys, "deploy", "init", "--holders", "north", "south,lake", "--out", "study")
     assert code == 0, err
+    assert "epsilon 1.46 at delta 1e-06, for 2 runs of epsilon 1; a failed run uses up what it released" in out
     assert "NEVER send it" in out and "SEEN EVERY PRIVATE KEY" in err and out.count("send all of it to") == 3
     return tmp_path / "study"
 
@@ -43,8 +45,13 @@ def test_what_is_wrong_is_one_sentence(study: Path, capsys: pytest.CaptureFixtur
         ("deploy", "run", "study", "--set", "federation.clients=4"): "this federation has 3 holders",
         ("deploy", "stop", "study"): "no 'fedsyn deploy link' runs on this machine",
         ("deploy", "status", "elsewhere"): "elsewhere: no such folder; name the folder that 'fedsyn deploy init",
-        ("deploy", "revoke", "noth", "--folder", "study"): "no holder 'noth' (did you mean 'north'?)",
-        ("deploy", "rotate-keys", "--folder", "study"): "expected NAME --card FILE for a holder's new keys, or --link",
+        ("deploy", "remove", "noth", "--folder", "study"): "no holder 'noth' (did you mean 'north'?)",
+        (
+            "deploy",
+            "rotate-keys",
+            "--folder",
+            "study",
+        ): "expected NAME --card FILE for a holder's or a party's new keys",
         (
             "deploy",
             "rotate-keys",
@@ -70,8 +77,8 @@ def test_changes_say_who_has_to_hear_of_them(study: Path, capsys: pytest.Capture
     words = ("deploy", "rotate-keys", "south", "--card", "card.yaml", "--folder", "study", "--yes")
     code, out, _ = typed(capsys, *words)
     assert code == 0 and "to north, lake" in out and out.splitlines()[-1] == f"1: {card.identity}"
-    code, out, _ = typed(capsys, "deploy", "revoke", "lake", "--folder", "study")
-    assert code == 0 and "tell north, south to delete this line" in out and "2 holders are left" in out
+    code, out, _ = typed(capsys, "deploy", "remove", "lake", "--folder", "study")
+    assert code == 0 and "tell north, south to delete this line" in out and "run.yaml asks for 2 holders now" in out
     code, out, _ = typed(capsys, "deploy", "status", "study", "--json")
     holders = {holder["name"]: holder["status"] for holder in json.loads(out)["holders"]}
     assert holders == {"north": "unknown", "south": "unknown", "lake": "revoked"}
@@ -87,6 +94,46 @@ def test_a_holder_makes_keys_of_its_own(study: Path, capsys: pytest.CaptureFixtu
     code, out, _ = typed(capsys, "node", "new-keys", "study/holders/north/node.yaml")
     assert code == 0 and "rotate-keys north --card north.card.yaml" in out
     assert (study / "holders" / "north" / "north.card.yaml").is_file()
+
+
+def test_a_late_joiner_makes_keys_and_the_operator_takes_them(
+    study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (study.parent / "west").mkdir()
+    monkeypatch.chdir(study.parent / "west")
+    code, out, _ = typed(capsys, "node", "new-keys", "--name", "west")
+    assert code == 0 and "fedsyn deploy add west --card west.card.yaml" in out
+    assert {path.name for path in Path().iterdir()} == {"node.key", "identity.key", "west.card.yaml"}
+    words = ("deploy", "add", "west", "--card", "west.card.yaml", "--folder", str(study))
+    code, _, err = typed(capsys, *words)
+    assert code == 2 and "there is nobody to ask: has west" in err
+    code, out, err = typed(capsys, *words, "--yes")
+    identity = new_roster_line(study, "west")
+    assert code == 0 and "west takes part as number 3" in out and "to north, south, lake" in out, err
+    assert out.splitlines()[-1] == f"3: {identity}" and "run.yaml asks for 4 holders now" in out
+    for words, says in {
+        ("node", "new-keys"): "expected NODE.yaml of the node whose keys are replaced, or --name",
+        ("deploy", "add", "west"): "missing option '--card'",
+    }.items():
+        code, _, err = typed(capsys, *words)
+        assert code == 2 and says in err, err
+
+
+def new_roster_line(study: Path, name: str) -> str | None:
+    return place_of(study).load().holder(name).identity
+
+
+def test_a_party_has_new_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = str(tmp_path / "study")
+    parties = [word for name in "abc" for word in ("--parties", f"{name}={name}.example.org:7443")]
+    code, out, err = typed(capsys, "deploy", "init", "--holders", "north,south", *parties, "--out", study)
+    assert code == 0 and "each party's has epsilon 1.46" in out, err
+    folder = tmp_path / "study" / "parties" / "b"
+    assert typed(capsys, "party", "rotate", str(folder))[0] == 0
+    card = str(folder / "card.yaml")
+    code, out, _ = typed(capsys, "deploy", "rotate-keys", "b", "--card", card, "--folder", study, "--yes")
+    assert code == 0 and "to north, south, a, c: it takes the place of their parties/b.yaml" in out
+    assert out.splitlines()[-1] == load_config(tmp_path / "study" / "operator" / "run.yaml").sha256
 
 
 def test_the_status_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

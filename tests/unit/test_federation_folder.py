@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import math
+import shutil
 import ssl
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +19,31 @@ from cryptography.hazmat.primitives import serialization
 from fedsyn.aggregation.committee.size import derive
 from fedsyn.aggregation.identities import load_identities
 from fedsyn.deploy.authority import new_authority, new_link
-from fedsyn.deploy.changes import renew_link, revoke, rotate_keys
+from fedsyn.deploy.changes import add, remove, renew_link, rotate_keys, rotate_party
 from fedsyn.deploy.federation import place_of
 from fedsyn.deploy.init import Made, init
 from fedsyn.deploy.link import _require_pair
 from fedsyn.deploy.plan import Plan, share
-from fedsyn.errors import ConfigError, InputError, SchemaError
+from fedsyn.errors import BudgetExceeded, ConfigError, InputError, NodeError, SchemaError
 from fedsyn.loading import load_config
+from fedsyn.node.book import NodeBook
 from fedsyn.node.file import load_node_file, require_files
 from fedsyn.node.keys import load_card, new_keys, replace_keys
+from fedsyn.node.limits import BookLimits, capacity
+from fedsyn.node.lines import RunFacts
+from fedsyn.node.policy import Asked, Policy
+from fedsyn.parties.book import Book
+from fedsyn.parties.checks import Host, check_announcement, check_configuration
+from fedsyn.parties.interface import Announcement
+from fedsyn.parties.keys import load_party
+from fedsyn.parties.policy import load_card as load_party_card
 from fedsyn.parties.policy import load_party_file
+from fedsyn.parties.rotation import rotate_party as renew_party
+from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
+from fedsyn.randomness import Randomness
+from fedsyn.registry import contract_class
+from fedsyn.runs.orders import load_operator_key, signed_order
+from fedsyn.schema import Schema
 
 SCHEMA = (
     "columns:\n  age: {kind: numeric, lower: 0, upper: 9, bins: 2}\n  sex: {kind: categorical, categories: [f, m]}\n"
@@ -53,7 +72,8 @@ def test_each_folder_has_exactly_its_files_and_keys_are_their_owners_alone(tmp_p
         "run.yaml",
         "schema.yaml",
     }
-    holder = {"state/ledger.jsonl", "node.yaml", "node.key", "identity.key", "roster.yaml", "ca.crt", "schema.yaml"}
+    holder = {"state/ledger.jsonl", "node.yaml", "node.key", "identity.key", "roster.yaml", "ca.crt"}
+    holder |= {"run.yaml", "schema.yaml"}
     wanted = {f"operator/{name}" for name in operator | {"README.md"}}
     wanted |= {f"holders/{name}/{file}" for name in NAMES for file in holder | {"README.md"}}
     assert set(files) == wanted
@@ -82,7 +102,7 @@ def test_what_is_written_is_what_the_others_read(tmp_path: Path) -> None:
         assert (file.name, file.partition, file.superlink) == (name, number, "link.example.org:8000")
         assert file.policy.operators == (federation.operator,) and file.policy.threat == "malicious"
         assert file.policy.approval == "by person" and file.policy.protocols == ("secagg",)
-        assert file.policy.minimum_cohort == 3 and file.policy.lifetime.epsilon == config.privacy.epsilon
+        assert file.policy.minimum_cohort == 3 and file.policy.lifetime.epsilon == 1.46  # two runs of 1
         own, roster = load_identities(str(file.identity), str(file.roster))
         assert {k: key.hex() for k, key in roster.items()} == federation.roster
         assert own.public == roster[number]
@@ -174,21 +194,25 @@ def test_new_keys_reach_the_rosters_of_all_and_the_old_ones_are_out(tmp_path: Pa
         rotate_keys(place, "north", tmp_path / "card.yaml")
 
 
-def test_who_was_revoked_is_out_for_good(tmp_path: Path) -> None:
+def test_who_was_removed_is_out_for_good(tmp_path: Path) -> None:
     made(tmp_path, holders=(*NAMES, "hill"))
     place = place_of(tmp_path / "study" / "operator")
-    changed = revoke(place, "south", datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC))
+    changed = remove(place, "south", datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC))
     assert changed.holder.revoked == "2026-01-02 03:04:05Z"
     assert set(place.load().roster) == {0, 2, 3}  # the numbers of the others stay
     roster = (place.handed_out / "lake" / "roster.yaml").read_text(encoding="utf-8")
     assert str(changed.holder.identity) not in roster
-    with pytest.raises(ConfigError, match="was revoked already, on 2026-01-02"):
-        revoke(place, "south")
+    config = load_config(place.operator / "run.yaml")
+    assert (config.federation.clients, config.federation.minimum_cohort, config.aggregation.corrupted) == (3, 3, 0.334)
+    assert "# 1 of the 3 holders may collude" in (place.operator / "run.yaml").read_text(encoding="utf-8")
+    assert changed.run == config.sha256
+    with pytest.raises(ConfigError, match="was removed already, on 2026-01-02"):
+        remove(place, "south")
     (tmp_path / "card.yaml").write_text(new_keys("south").card.dumps(), encoding="utf-8")
-    with pytest.raises(ConfigError, match="was revoked on 2026-01-02 03:04:05Z, for good"):
+    with pytest.raises(ConfigError, match="was removed on 2026-01-02 03:04:05Z, for good"):
         rotate_keys(place, "south", tmp_path / "card.yaml")
     with pytest.raises(ConfigError, match=r"no holder 'soth' \(did you mean 'south'\?\)"):
-        revoke(place, "soth")
+        remove(place, "soth")
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -205,7 +229,165 @@ def test_parties_get_folders_of_their_own(tmp_path: Path, count: int) -> None:
     assert [card.fingerprint for card in cards if card] == [party.fingerprint for party in written.federation.parties]
     node = load_node_file(root / "holders" / "north" / "node.yaml")
     assert node.identity is None and not (root / "holders" / "north" / "identity.key").exists()
-    assert node.policy.configurations == (config.sha256,)
+    assert node.policy.configurations is None  # a person reads the parties' fingerprints, and approves
+    for folder in (root / "holders" / "north", *(root / "parties" / name for name, _ in parties)):
+        assert load_config(folder / "run.yaml").sha256 == config.sha256  # with schema and cards beside it
+        assert (folder / "schema.yaml").is_file()
+        assert "fedsyn explain run.yaml" in (folder / "README.md").read_text(encoding="utf-8")
+    said = (root / "operator" / "README.md").read_text(encoding="utf-8")
+    assert all(f"{name} at {address}" in said for name, address in parties) and "../parties/" in said
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("approval", ["by person", "by hash", "always"])
+def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, approval: str) -> None:
+    """As often as was asked for, with all that a run may spend; by the checks of nodes and parties themselves."""
+    if count == 1:
+        pytest.importorskip("tenseal")
+    parties = tuple((name, f"{name}.example.org:7443") for name in ("alder", "birch", "cedar")[:count])
+    made(tmp_path, parties=parties, approval=approval, runs=3)
+    root = tmp_path / "study"
+    config, schema = load_config(root / "operator" / "run.yaml"), Schema.load(root / "operator" / "schema.yaml")
+    contract = contract_class(config.mechanism.name)(config, schema.domain)
+    budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+    rho = capacity(budget, contract.accountant)
+    key = load_operator_key(root / "operator" / "operator.key")
+    for name in NAMES:
+        file = load_node_file(root / "holders" / name / "node.yaml")
+        policy = Policy(file)
+        run = Asked(config, "first")
+        policy.check(replace(run, order=signed_order(key, policy.subject(run))))
+        with pytest.raises(NodeError, match="obeys signed orders only"):
+            policy.check(run)
+        book = NodeBook(file.ledger_file, BookLimits(*file.policy.limits))
+        facts = RunFacts(config.sha256, schema.sha256, config.mechanism.name, contract.accountant, budget, "private")
+        for number in range(3):
+            account = book.account(f"run-{number}", facts)
+            account.charge(Release("all", 0, GAUSSIAN, 1.0, sigma=math.sqrt(0.5 / rho) * (1 + 1e-9)))
+            book.end(f"run-{number}")
+        with pytest.raises(BudgetExceeded, match="nothing was released"):
+            book.account("run-3", facts)
+    stored = tuple(contract.stored.cliques) if contract.store else ()
+    announced = Announcement(config, schema.domain, stored, rho, config.federation.minimum_cohort, bytes(16))
+    for name, _ in parties:
+        loaded = load_party_file(root / "parties" / name / "party.yaml")
+        card, _, pair = load_party(Path(loaded.folder))
+        ledger = Book(Path(loaded.ledger), loaded.policy.total_budget)
+        cards = (card, *(load_party_card(other) for other in loaded.parties))
+        host = Host(pair, loaded.policy, Randomness(None), ledger, cards)
+        for number in range(3):
+            if count == 3:
+                check_announcement(announced, host)
+            else:
+                check_configuration(announced, host, "fhe")
+                assert config.aggregation.crypto == card
+            ledger.begin(f"run-{number}", rho)
+            ledger.charge(f"run-{number}", rho)
+            ledger.end(f"run-{number}")
+        with pytest.raises(BudgetExceeded, match="over all runs this party may release"):
+            check_configuration(announced, host, config.aggregation.protocol)
+        ledger.close()
+
+
+@pytest.mark.parametrize("approval", ["by person", "by hash"])
+def test_new_keys_of_a_party_reach_every_folder_and_hash(tmp_path: Path, approval: str) -> None:
+    made(tmp_path, parties=tuple((name, f"{name}.example.org:7443") for name in "abc"), approval=approval)
+    place, root = place_of(tmp_path / "study"), tmp_path / "study"
+    before = load_config(place.operator / "run.yaml").sha256
+    old, new = renew_party(root / "parties" / "b")
+    changed = rotate_party(place, "b", root / "parties" / "b" / "card.yaml")
+    config = load_config(place.operator / "run.yaml")
+    assert changed.run == config.sha256 != before and config.aggregation.parties is not None
+    assert config.aggregation.parties[1] == new != old
+    assert place.load().parties[1].fingerprint == new.fingerprint
+    for folder in (root / "parties" / "a", root / "parties" / "c", root / "holders" / "north"):
+        assert load_party_card(folder / "parties" / "b.yaml") == new, folder
+        assert load_config(folder / "run.yaml").sha256 == config.sha256
+    node = load_node_file(root / "holders" / "lake" / "node.yaml")
+    assert node.policy.configurations == ((config.sha256,) if approval == "by hash" else None)
+    with pytest.raises(ConfigError, match="that is the card that b has already"):
+        rotate_party(place, "b", root / "parties" / "b" / "card.yaml")
+    with pytest.raises(ConfigError, match="is the card of 'b', not of 'a'"):
+        rotate_party(place, "a", root / "parties" / "b" / "card.yaml")
+
+
+def test_a_late_joiner_gets_a_folder_without_keys_and_everybody_a_line(tmp_path: Path) -> None:
+    made(tmp_path)
+    place, root = place_of(tmp_path / "study"), tmp_path / "study"
+    own = tmp_path / "west"
+    own.mkdir()
+    card = replace_keys("west", own / "node.key", own / "identity.key")
+    (own / "west.card.yaml").write_text(card.dumps(), encoding="utf-8")
+    changed = add(place, "west", own / "west.card.yaml")
+    assert changed.holder.partition == 3 and changed.federation == place.load()
+    config = load_config(place.operator / "run.yaml")
+    assert (config.federation.clients, config.federation.minimum_cohort) == (4, 3)  # as `deploy init` has it for four
+    assert (config.aggregation.corrupted, config.aggregation.dropout) == (0.25, 0.25)
+    folder = root / "holders" / "west"
+    assert not list(folder.rglob("*.key")) and (folder / "state" / "ledger.jsonl").is_file()
+    for path in folder.iterdir():  # west puts its keys beside
+        (shutil.copytree if path.is_dir() else shutil.copyfile)(path, own / path.name)
+    (own / "rows.csv").write_text("age,sex\n1,f\n", encoding="utf-8")
+    file = load_node_file(own / "node.yaml")
+    require_files(file)
+    assert (file.partition, file.policy.approval, file.policy.lifetime.epsilon) == (3, "by person", 1.46)
+    for holder in (own, *(root / "holders" / name for name in NAMES)):
+        _, roster = load_identities(str(own / "identity.key"), str(holder / "roster.yaml"))
+        assert roster[3].hex() == card.identity and set(roster) == {0, 1, 2, 3}
+        assert load_config(holder / "run.yaml").sha256 == config.sha256 == changed.run
+    for name, match in (
+        ("west", "there is, or was, a holder 'west'"),
+        ("hill", "is the card of 'west', not of 'hill'"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            add(place, name, own / "west.card.yaml")
+    remove(place, "west")
+    with pytest.raises(ConfigError, match="a new one needs a name of its own"):
+        add(place, "west", own / "west.card.yaml")
+    unsigned = new_keys("hill", identity=False).card
+    (own / "hill.card.yaml").write_text(unsigned.dumps(), encoding="utf-8")
+    with pytest.raises(ConfigError, match="expected a card with an identity; fedsyn node new-keys --name hill"):
+        add(place, "hill", own / "hill.card.yaml")
+
+
+def test_what_somebody_wrote_into_the_run_stays_when_a_holder_comes(tmp_path: Path) -> None:
+    made(tmp_path)
+    place = place_of(tmp_path / "study")
+    run = place.operator / "run.yaml"
+    run.write_text(run.read_text("utf-8").replace("corrupted: 0.334", "corrupted: 0.35"), encoding="utf-8")
+    (tmp_path / "card.yaml").write_text(new_keys("west").card.dumps(), encoding="utf-8")
+    add(place, "west", tmp_path / "card.yaml")
+    assert load_config(run).aggregation.corrupted == 0.35 and load_config(run).federation.clients == 4
+    (tmp_path / "card.yaml").write_text(new_keys("hill").card.dumps(), encoding="utf-8")
+    text = run.read_text("utf-8")
+    run.write_text(text.replace("corrupted: 0.35", "corrupted: 0.9"), encoding="utf-8")
+    with pytest.raises(ConfigError, match="leave no honest client to draw the noise"):  # and nothing was changed
+        add(place, "hill", tmp_path / "card.yaml")
+    run.write_text(text.replace("  clients: 4\n", ""), encoding="utf-8")
+    with pytest.raises(ConfigError, match="clients: expected a line of its own with a number; write clients: 5 there"):
+        add(place, "hill", tmp_path / "card.yaml")
+    changed = remove(place, "west")
+    assert changed.problem is not None and "write clients: 3 there" in changed.problem and changed.run is None
+    assert len(place.load().present) == 3 and not (place.handed_out / "hill").exists()
+
+
+def test_fedsyn_is_installed_from_a_file_and_its_hash(tmp_path: Path) -> None:
+    """Nobody is told to install a name from an index, which anybody may register there."""
+    wheel = tmp_path / "fedsyn-0.1.0-py3-none-any.whl"
+    wheel.write_bytes(b"made of wood")
+    digest = hashlib.sha256(b"made of wood").hexdigest()
+    made(tmp_path, parties=(("alder", "alder.example.org:7443"),), wheel=wheel)
+    folders = [path for path in (tmp_path / "study").rglob("*") if (path / "README.md").is_file()]
+    assert len(folders) == 5
+    for folder in folders:
+        text = (folder / "README.md").read_text(encoding="utf-8")
+        assert f"{digest}  {wheel.name}" in text and f"pip install './{wheel.name}[fhe]'" in text, folder
+        assert (folder / wheel.name).read_bytes() == b"made of wood"
+    made(tmp_path / "other" if (tmp_path / "other").mkdir() is None else tmp_path)
+    texts = [path.read_text("utf-8") for path in (tmp_path / "other").rglob("README.md")]
+    assert len(texts) == 4 and all(
+        "SHA-256 by telephone" in text and "pip install fedsyn" not in text for text in texts
+    )
 
 
 BAD = {
@@ -218,6 +400,10 @@ BAD = {
     "a port in a host": ({"hosts": ("link:8000",)}, "without a port"),
     "no epsilon": ({"epsilon": 0.0}, "--epsilon and --delta"),
     "a port": ({"port": 65535}, "--port: expected"),
+    "no runs": ({"runs": 0}, "--runs: expected a number from 1 to 1000"),
+    "too many runs": ({"runs": 1000, "epsilon": 900.0}, "come to more than epsilon 1000"),
+    "no wheel": ({"wheel": Path("fedsyn-1-py3-none-any.whl")}, "--wheel: no such file"),
+    "another package": ({"wheel": Path("flwr-1-py3-none-any.whl")}, "--wheel: expected a file fedsyn-VERSION"),
     "no schema": ({"schema": Path("nowhere.yaml")}, "cannot read the schema nowhere.yaml"),
 }
 
