@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,9 +17,11 @@ from fedsyn.output import say
 if TYPE_CHECKING:
     from fedsyn.node.approvals import Approvals, Entry
     from fedsyn.node.file import NodeFile
+    from fedsyn.node.lines import NodeLines, RunFacts
+    from fedsyn.node.rooms import Room
 
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="[NODE.yaml]")]
-RunArgument = Annotated[str, typer.Argument(help="Name of the run, as 'fedsyn node pending' lists it.", metavar="RUN")]
+RunArgument = Annotated[str, typer.Argument(help="Name of the run, or how it begins.", metavar="RUN")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask again.")]
 _HERE = Path("node.yaml")
 
@@ -31,26 +34,41 @@ def pending(
     """List the runs that wait for this holder's approval."""
     import json
 
-    _, approvals = _opened(file)
-    entries = approvals.entries() if all_ else approvals.pending()
+    node, approvals = _opened(file)
+    found = []
+    for entry in approvals.entries() if all_ else approvals.pending():
+        try:
+            found.append((entry, _rooms(entry, node), ""))
+        except ConfigError as error:  # of a run that waits since another version of fedsyn was here, for one
+            found.append((entry, [], str(error)))
     if as_json:
-        say(json.dumps([{"key": entry.key, **entry.to_dict()} for entry in entries], indent=1))
+        listed = [
+            {"key": entry.key, **entry.to_dict(), "room": [room.to_dict() for room in rooms], "problem": problem}
+            for entry, rooms, problem in found
+        ]
+        say(json.dumps(listed, indent=1))
         return
-    for entry in entries:
+    for entry, rooms, problem in found:
         say(f"{entry.subject.run}: {entry.state}, {_facts(entry)}")
-    if not entries:
+        for line in [problem] if problem else rooms:
+            say(f"  {line}")
+    if not found:
         say("no run waits for approval")
 
 
 def approve(run: RunArgument, file: FileArgument = _HERE, yes: YesOption = False) -> None:
-    """Show what a run may ask and cost, as 'fedsyn explain' does, and let this node take part in it."""
+    """Show what a run may ask, what it costs and what it leaves, and let this node take part in it."""
     node, approvals = _opened(file)
     entry = approvals.find(run)
     say(_explained(entry, node).rstrip())
-    say(f"{entry.key}: {_facts(entry)}")
+    say(f"run {entry.subject.run}: {_facts(entry)}")
+    say("what this table has given away, and what this run could add:")
+    for room in _rooms(entry, node):
+        say(f"  {room}")
+    _require_allowed(entry, node)
     _confirm("Take part in this run?", yes)
     approvals.decide(entry.key, approve=True)
-    say(f"approved: {entry.key}; a run of another name, configuration or schema is asked about anew")
+    say(f"approved: {entry.subject.run}; a run of another name, configuration or schema is asked about anew")
 
 
 def reject(
@@ -69,16 +87,16 @@ def reject(
         raise ConfigError("name the run to reject, as 'fedsyn node pending' lists it, or give --all")
     _, approvals = _opened(file)
     entry = approvals.find(run)
-    say(f"{entry.key}: {entry.state}, {_facts(entry)}")
+    say(f"run {entry.subject.run}: {entry.state}, {_facts(entry)}")
     _confirm("Take no (further) part in this run?", yes)
     approvals.decide(entry.key, approve=False)
-    say(f"rejected: {entry.key}")
+    say(f"rejected: {entry.subject.run}")
 
 
 def _reject_all(approvals: Approvals, yes: bool) -> None:
     waiting = approvals.pending()
     for entry in waiting:
-        say(f"{entry.key}: {_facts(entry)}")
+        say(f"run {entry.subject.run}: {_facts(entry)}")
     if waiting:
         _confirm(f"Take part in none of these {len(waiting)} runs?", yes)
     for entry in waiting:
@@ -99,6 +117,44 @@ def _opened(file: Path) -> tuple[NodeFile, Approvals]:
 
     node = load_node_file(file)
     return node, Approvals(node.state_folder / "approvals")
+
+
+def _rooms(entry: Entry, node: NodeFile) -> list[Room]:
+    """What this table has given away, and what the run could add, for each limit of its holder."""
+    from fedsyn.node.limits import BookLimits
+    from fedsyn.node.rooms import rooms
+
+    lines, facts = _of_the_run(entry, node)
+    return rooms(lines, facts, BookLimits(*node.policy.limits), time.time(), entry.subject.run)
+
+
+def _require_allowed(entry: Entry, node: NodeFile) -> None:
+    """ConfigError where policy or ledger would refuse the run whatever a person says: they may have changed since."""
+    from fedsyn.errors import BudgetExceeded, NodeError
+    from fedsyn.loading import parse_config
+    from fedsyn.node.limits import BookLimits
+    from fedsyn.node.policy import Policy
+    from fedsyn.node.rooms import require_room
+
+    lines, facts = _of_the_run(entry, node)
+    try:
+        Policy(node).check_configuration(parse_config(entry.config, f"run '{entry.subject.run}'"))
+        if entry.subject.run not in lines.runs:
+            require_room(lines, facts, BookLimits(*node.policy.limits), time.time())
+    except (BudgetExceeded, NodeError) as error:
+        raise ConfigError(f"run '{entry.subject.run}' would be refused whatever you say: {error}") from None
+
+
+def _of_the_run(entry: Entry, node: NodeFile) -> tuple[NodeLines, RunFacts]:
+    """The table's ledger, read and not touched, and what the run is to it."""
+    from fedsyn.loading import parse_config
+    from fedsyn.node.accounts import open_ledger
+    from fedsyn.node.rooms import facts_of
+
+    lines = open_ledger(node.ledger_file).node
+    if lines is None:
+        raise ConfigError(f"{node.ledger_file} is no ledger of a data holder's table")
+    return lines, facts_of(parse_config(entry.config, f"run '{entry.subject.run}'"), entry.subject)
 
 
 def _explained(entry: Entry, node: NodeFile) -> str:

@@ -2,8 +2,8 @@
 
 The order is the argument that a holder's promise holds, whoever the server is:
 
-1. *Gate.* The run's configuration travels with the run, and nothing that a server names is opened or imported. Policy
-   and approval come before anything of the run is remembered, charged or read.
+1. *Gate.* The run's configuration travels with the run, and nothing that a server names is opened or imported. Policy,
+   what the ledger has left, and then a person come before anything of the run is remembered, charged or read.
 2. *Ledger.* A run begins in the table's ledger for life, or is refused there, before its first answer.
 3. *Memory.* The request that was answered last gets its stored reply, and nothing is charged. One that was answered and
    paid for before that is refused: nothing is released twice.
@@ -32,11 +32,11 @@ from fedsyn.flower.bridge import refusal
 from fedsyn.node.audit import Audit, Fact
 from fedsyn.node.book import NodeBook, RunAccount
 from fedsyn.node.file import NodeFile
-from fedsyn.node.gate import Admitted, Gate
+from fedsyn.node.gate import Gate
 from fedsyn.node.limits import BookLimits
-from fedsyn.node.lines import RunFacts
 from fedsyn.node.memory import RunMemory
 from fedsyn.node.rest import sealed_memory
+from fedsyn.node.rooms import facts_of
 from fedsyn.node.tables import Encoding, NotRead, Tables
 from fedsyn.node.task import Reply, Task, refused, reply_bytes, reply_of
 from fedsyn.privacy import PrivacyBudget
@@ -107,7 +107,10 @@ class Answering:
         config, name = admitted.config, admitted.subject.run
         facts |= {"run": name, "configuration": admitted.subject.config, "mechanism": config.mechanism.name}
         facts |= {"operator": admitted.operator, "digest": task.digest}
-        account = self.book.account(name, _facts(admitted), task.digest)
+        run = facts_of(config, admitted.subject)
+        self.book.require_room(name, run)  # nobody is asked about a run that the ledger would refuse
+        self.gate.require_approval(admitted)
+        account = self.book.account(name, run, task.digest)
         memory = self.memory.load(name, account.memory)
         self.book.require(memory.head)
         if memory.digest == task.digest and memory.reply is not None:
@@ -193,18 +196,8 @@ class Answering:
         return Reply(scalars)
 
 
-def _facts(admitted: Admitted) -> RunFacts:
-    """What the run is, for the ledger."""
-    config, subject = admitted.config, admitted.subject
-    contract = client_class(config.mechanism.name).Contract
-    order_of = getattr(contract, "order_of", None)  # of a contract that counts in Rényi DP
-    accountant = contract.accountant if order_of is None else f"{contract.accountant} {order_of(config)}"
-    sizes = config.privacy.client_sizes
-    return RunFacts(subject.config, subject.schema, config.mechanism.name, accountant, _budget(config), sizes)
-
-
 def _budget(config: RunConfig) -> PrivacyBudget:
-    """What the run asks for; the ledger refuses it as a whole where a limit of the holder's is smaller."""
+    """What the run asks for."""
     return PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
 
 

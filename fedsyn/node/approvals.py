@@ -133,13 +133,18 @@ class Approvals:
         return [entry for entry in self.entries() if entry.state == "pending"]
 
     def find(self, name: str) -> Entry:
-        """The matter of this key, or of this run's name.
+        """The matter of this key, of this run's name, or of the one run whose name begins so.
 
         Raises:
-            ConfigError: there is none, or a run of this name was asked with several configurations.
+            ConfigError: there is none; several runs begin so; or a run was asked with several configurations.
         """
         entries = self.entries()
         named = [e for e in entries if e.key == name] or [e for e in entries if e.subject.run == name]
+        if not named:
+            runs = sorted({e.subject.run for e in entries if name and e.subject.run.startswith(name)})
+            if len(runs) > 1:
+                raise ConfigError(f"several runs begin with '{name}': {', '.join(runs)}")
+            named = [e for e in entries if e.subject.run in runs]
         waiting = [e for e in named if e.state == "pending"] if len(named) > 1 else named
         if len(waiting) == 1:
             return waiting[0]
@@ -147,7 +152,7 @@ class Approvals:
             keys = ", ".join(entry.key for entry in waiting or named)
             raise ConfigError(f"run '{name}' was asked for with several configurations: name one of {keys}")
         keys_known = [e.key for e in entries] + [e.subject.run for e in entries]
-        listed = ", ".join(e.key for e in entries if e.state == "pending") or "none"
+        listed = ", ".join(e.subject.run for e in entries if e.state == "pending") or "none"
         raise ConfigError(f"no run '{name}' was asked for{nearest(name, keys_known)}; waiting: {listed}")
 
     def decide(self, name: str, *, approve: bool) -> Entry:

@@ -36,9 +36,10 @@ from pathlib import Path
 
 from fedsyn.durable import replace_synced
 from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, LedgerDamaged, NodeError, RunError
-from fedsyn.node.limits import BookLimits, Cost, Kind, Limit, adding, capacity, epsilon_of, require_filter, total
+from fedsyn.node.limits import BookLimits, Cost, Kind, Limit, adding, epsilon_of, total
 from fedsyn.node.lines import Charge, NodeLines, Run, RunFacts
-from fedsyn.privacy import ADJACENCY, GAUSSIAN, UNIT, PrivacyBudget, Release
+from fedsyn.node.rooms import require_room, said
+from fedsyn.privacy import ADJACENCY, GAUSSIAN, UNIT, Release
 from fedsyn.privacy.accountant import affordable
 from fedsyn.privacy.chain import Chain, Head, Words, create
 
@@ -140,7 +141,7 @@ class NodeBook:
         with self._chain.turn() as lines:
             known = lines.runs.get(run)
             if known is None:
-                self._check_begin(lines, facts)
+                require_room(lines, facts, self.limits, self._now())
                 entry = {"entry": "begin", "time": lines.stamp(), "run": run, **facts.to_dict()}
                 self._chain.append({**entry, "rho": facts.announced})
             elif known.facts != facts:
@@ -153,35 +154,17 @@ class NodeBook:
             self._note()
         return RunAccount(self, run, request)
 
+    def require_room(self, run: str, facts: RunFacts) -> None:
+        """BudgetExceeded, or NodeError, as `account`, and writes nothing: before a person is asked about the run."""
+        with self._chain.turn() as lines:
+            if run not in lines.runs:
+                require_room(lines, facts, self.limits, self._now())
+
     def end(self, run: str) -> None:
         """A run is over: what it announced and has not spent is free for others. It may still charge."""
         with self._chain.turn() as lines:
             if run in lines.runs and not lines.runs[run].ended:
                 self._chain.append({"entry": "end", "time": lines.stamp(), "run": run})
-
-    def _check_begin(self, lines: NodeLines, facts: RunFacts) -> None:
-        asked, own = facts.budget, self.limits.per_run
-        asks = f"this run asks for epsilon = {asked.epsilon:g} at delta = {asked.delta:g}"
-        if own is not None and not affordable(facts.announced, capacity(own, facts.kind)):
-            raise BudgetExceeded(f"the holder's limit for one run is {_said(own)}, and {asks}; nothing was released")
-        kind, now = lines.kind or facts.kind, self._now()
-        require_filter(facts.kind, lines.kind, self.limits)
-        since = now - self.limits.patience
-        others = [run.rest for run in lines.open_runs().values() if run.latest >= since]
-        more = Cost(facts.announced, facts.kind == "gaussian").under(kind)
-        for limit in adding(self.limits):
-            costs = limit.within(lines.costs, now)
-            spent, promised = total(costs, kind), total(others, kind)
-            if limit.fits(spent + promised, more, kind):
-                continue
-            delta = limit.budget.delta
-            kept = ""
-            if promised:
-                kept = f" ({epsilon_of(spent + promised, delta, kind):.4g} with what runs under way may still spend)"
-            raise BudgetExceeded(
-                f"the holder's {limit.name} is {_said(limit.budget)}; spent: epsilon = "
-                f"{epsilon_of(spent, delta, kind):.4g}{kept}; {asks}; nothing was released"
-            )
 
     def _check_charge(self, lines: NodeLines, run: Run, release: Release) -> None:
         rho = run.counts(release)
@@ -201,7 +184,7 @@ class NodeBook:
             spent = total(limit.within(lines.costs, now), kind)
             if not limit.fits(spent, more, kind):
                 raise BudgetExceeded(
-                    f"the holder's {limit.name} is {_said(limit.budget)}; spent: epsilon = "
+                    f"the holder's {limit.name} is {said(limit.budget)}; spent: epsilon = "
                     f"{epsilon_of(spent, limit.budget.delta, kind):.4g}; {what}; nothing was released"
                 )
 
@@ -390,7 +373,3 @@ def _missing(path: Path) -> str:
 
 def _seen(path: Path) -> Path:
     return path.with_name(path.name + ".seen")
-
-
-def _said(budget: PrivacyBudget) -> str:
-    return f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"

@@ -46,7 +46,7 @@ class Gate:
         verifications: Mapping[str, str],
         scalars: Mapping[str, Any],
     ) -> Admitted:
-        """What of a request the holder allows; every fact is the server's until it has passed.
+        """What of a request the holder's policy allows; every fact is the server's until it has passed.
 
         Args:
             run_config: as the server submitted it.
@@ -56,16 +56,22 @@ class Gate:
 
         Raises:
             NodeError: the holder does not allow it; one sentence of public facts.
-            WaitsForHolder: a person has to approve the run first.
             ProtocolError: the message is no request.
         """
         config = self.policy.read(run_config)
         asked = Asked.of(config, run_config, fab_hash, verifications, scalars)
         self.policy.check(asked)
-        admitted = Admitted(config, self.policy.subject(asked), self.policy.operator(asked), asked)
+        return Admitted(config, self.policy.subject(asked), self.policy.operator(asked), asked)
+
+    def require_approval(self, admitted: Admitted) -> None:
+        """Asks a person, where the policy says so: only once policy and ledger have let the run pass.
+
+        Raises:
+            WaitsForHolder: nobody has decided yet.
+            NodeError: somebody said no.
+        """
         if self.policy.needs_approval:
-            self.approvals.require(admitted.subject, admitted.operator, config.to_dict())
-        return admitted
+            self.approvals.require(admitted.subject, admitted.operator, admitted.config.to_dict())
 
 
 __all__ = ["Admitted", "Gate"]

@@ -164,6 +164,11 @@ class Policy:
         self.operator(asked)
         self._check_request(asked)
 
+    def check_configuration(self, config: RunConfig) -> None:
+        """Refuses a run that no order could make the holder take; NodeError, as `check`."""
+        self._check_run(config)
+        self._check_agreed(config)
+
     def subject(self, asked: Asked) -> Subject:
         """What the holder approves, and an operator signs: the run, its configuration, and this node's own schema."""
         data = asked.config.data
