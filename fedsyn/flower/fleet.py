@@ -176,6 +176,10 @@ class Fleet:
                 self._messages.send(self._node, reply)
         except httpx.TransportError:
             raise
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != httpx.codes.SERVICE_UNAVAILABLE:  # the gate reads others' replies now
+                self._unsent.remove(reply)
+            raise
         except Exception:
             self._unsent.remove(reply)
             raise

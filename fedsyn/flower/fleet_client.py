@@ -18,12 +18,12 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedsyn.errors import ConfigError
+from fedsyn.wire.envelope import MOST_MESSAGE
 
-#: Bytes of one message, or of any other answer of the SuperLink.
-MOST_BYTES = 2**30
 #: Seconds for which the SuperLink is told to expect a heartbeat: it takes a silent node for offline after twice that.
 INTERVAL = 15.0
 _TIMEOUT = 30.0  # of one call
+_WRAPPED = 2**20  # bytes that Flower puts around an object
 _SKEW = 30.0  # seconds between two clocks from which on a refusal is blamed on them
 
 
@@ -112,7 +112,7 @@ class _Bounded:
             content = bytearray()
             for part in response.iter_raw():
                 content += part
-                if len(content) > MOST_BYTES:
+                if len(content) > MOST_MESSAGE + _WRAPPED:
                     raise httpx.RemoteProtocolError("the SuperLink's answer is larger than a node takes")
         finally:
             response.close()

@@ -27,9 +27,9 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from fedsyn.flower.fleet_client import MOST_BYTES
 from fedsyn.flower.messages import EMPTY
 from fedsyn.flower.packing import apart, is_together, together
+from fedsyn.wire.envelope import MOST_MESSAGE
 
 MOST_OBJECTS = 200_000  # that one message consists of
 MOST_TEXT = 2**23  # bytes of a run's configuration, and of the texts of a message
@@ -104,7 +104,7 @@ class Messages:
             nonlocal total
             content = self._pull(PullObjectRequest(node=me, run_id=run, object_id=object_id))
             total += len(content)
-            if total > MOST_BYTES or get_object_id(content) != object_id:
+            if total > MOST_MESSAGE or get_object_id(content) != object_id:
                 raise ValueError("an object is not what it is called, or there are too many bytes")
             return content
 

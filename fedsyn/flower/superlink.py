@@ -11,7 +11,7 @@ A proxy, or a translation of addresses, by which others seem to call from this m
 
 from __future__ import annotations
 
-import ipaddress
+import importlib
 import itertools
 import os
 import signal
@@ -19,16 +19,17 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from types import SimpleNamespace
 from typing import Any
 
+from fedsyn.flower.guard import GUARDED, Bodies, Limits, Receive, Refused, Scope, address_of, known_node
+from fedsyn.flower.guard import run as guarded_run
 from fedsyn.output import no_tracebacks
 
-Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-#: In every answer: how a supervisor knows that there is a gate.
+#: In every answer: how a supervisor knows that there is a gate, and that connections come through its door.
 HEADER = (b"x-fedsyn-gate", b"1")
 _OPEN = ("/v1/fleet/",)
 _HEALTH = "/health"
@@ -37,15 +38,24 @@ _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
 
 
 class Gate:
-    """ASGI: refuses what is not for nodes, unless this machine asks.
+    """ASGI: refuses what is not for nodes, unless this machine asks, and what is more than a node may send.
 
     Args:
         app: what it stands before.
         listen: address that the SuperLink listens on.
+        known: whether the SuperLink knows the node that sent a request.
+        limits: of bodies.
     """
 
-    def __init__(self, app: App, listen: str = "") -> None:
+    def __init__(
+        self,
+        app: App,
+        listen: str = "",
+        known: Callable[[Scope], bool] = known_node,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+    ) -> None:
         self.app, self.listen = app, listen
+        self._bodies = Bodies(limits, known)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -54,15 +64,34 @@ class Gate:
         hidden = any(name in _FORWARDED for name, _ in scope.get("headers", ()))
         client = None if hidden else scope.get("client")
         if scope["type"] != "http" or not allowed(str(scope["path"]), client, self.listen):
-            await _refuse(scope, send)
+            await _refuse(scope, send, Refused(403, "only for the SuperLink's own machine"))
             return
 
         async def told(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and GUARDED in scope.get("extensions", {}):
                 message["headers"] = [*message.get("headers", []), HEADER]
             await send(message)
 
-        await self.app(scope, receive, told)
+        if not _for_nodes(str(scope["path"])):
+            await self.app(scope, receive, told)
+            return
+        try:
+            async with self._bodies.read(scope, receive) as body:
+                if body is not None:
+                    await self.app(scope, _again(body, receive), told)
+        except Refused as refused:
+            await _refuse(scope, send, refused)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A body that was read, once more; then what else comes."""
+    whole: list[MutableMapping[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+    del body
+
+    async def receive_again() -> MutableMapping[str, Any]:
+        return whole.pop() if whole else await receive()
+
+    return receive_again
 
 
 def allowed(path: str, client: tuple[str, int] | None, listen: str) -> bool:
@@ -77,29 +106,29 @@ def allowed(path: str, client: tuple[str, int] | None, listen: str) -> bool:
     >>> allowed("/v1/control/start-run", ("127.0.0.1", 40000), "0.0.0.0")
     True
     """
-    if path == _HEALTH or path.startswith(_OPEN):
+    if _for_nodes(path):
         return True
     if client is None:
         return False
     try:
-        caller = _address(client[0])
-        return caller.is_loopback or caller == _address(listen)
+        caller = address_of(client[0])
+        return caller.is_loopback or caller == address_of(listen)
     except ValueError:  # neither is what it should be: nobody's name is looked up here
         return False
 
 
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    address = ipaddress.ip_address(text)
-    return getattr(address, "ipv4_mapped", None) or address
+def _for_nodes(path: str) -> bool:
+    return path == _HEALTH or path.startswith(_OPEN)
 
 
-async def _refuse(scope: Scope, send: Send) -> None:
+async def _refuse(scope: Scope, send: Send, refused: Refused) -> None:
+    """Says why, and closes the connection: what is still to come of the body is not read."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    headers = [(b"content-type", b"text/plain"), HEADER]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": b"only for the SuperLink's own machine\n"})
+    headers = [(b"content-type", b"text/plain"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{refused}\n".encode()})
 
 
 def _listens_on(arguments: list[str]) -> str:
@@ -128,8 +157,9 @@ def main() -> None:
     os.environ["FORWARDED_ALLOW_IPS"] = ""
     from flwr.supercore.logger import update_console_handler
     from flwr.superlink import main as superlink
-    from flwr.superlink.cli import flower_superlink
 
+    command: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")  # its package has the function's name
+    command.uvicorn = SimpleNamespace(run=guarded_run)  # without the call of `run`, nothing listens
     make, listen = superlink.create_app, _listens_on(sys.argv)
 
     def create_app(*given: Any, **named: Any) -> Any:
@@ -141,7 +171,7 @@ def main() -> None:
 
     superlink.create_app = create_app
     sys.argv[0] = "flower-superlink"
-    flower_superlink()
+    command.flower_superlink()
 
 
 if __name__ == "__main__":

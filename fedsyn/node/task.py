@@ -21,12 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import FedsynError, ProtocolError
-from fedsyn.wire.envelope import ANSWER, to_json
+from fedsyn.wire.envelope import ANSWER, MOST_MESSAGE, to_json
 
 #: Bytes of a header: a run's configuration and schema are in it.
 MOST_HEADER = 2**25
-#: Bytes of all blobs of one request, or of one reply.
-MOST_BYTES = 2**30
 #: Arrays of one request, or of one reply.
 MOST_ARRAYS = 100_000
 _NUMERIC = "uifb"
@@ -138,7 +136,7 @@ def frame(header: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> list[bytes]
 def fits(header: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> bool:
     """Whether `read_frame` takes this frame: the other process would end on one that it does not."""
     most = len(json.dumps(header, separators=(",", ":"))) + 21 * len(blobs) + 20
-    return most <= MOST_HEADER and len(blobs) <= MOST_ARRAYS and sum(map(len, blobs)) <= MOST_BYTES
+    return most <= MOST_HEADER and len(blobs) <= MOST_ARRAYS and sum(map(len, blobs)) <= MOST_MESSAGE
 
 
 def write_frame(descriptor: int, header: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> None:
@@ -154,7 +152,7 @@ def write_frame(descriptor: int, header: Mapping[str, Any], blobs: Sequence[byte
 
 
 def read_frame(
-    descriptor: int, *, deadline: float | None = None, most: int = MOST_BYTES
+    descriptor: int, *, deadline: float | None = None, most: int = MOST_MESSAGE
 ) -> tuple[dict[str, Any], list[bytes]] | None:
     """A frame from a pipe or socket; None if the other side ended before one began.
 

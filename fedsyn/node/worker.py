@@ -26,8 +26,9 @@ from fedsyn.node.answering import Answering
 from fedsyn.node.file import NodeFile, load_node_file
 from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent
 from fedsyn.node.tables import Encoding, NotRead, Tables
-from fedsyn.node.task import FrameError, Task, packed, read_array, read_frame, refused, write_frame
+from fedsyn.node.task import FrameError, Task, fits, packed, read_array, read_frame, refused, write_frame
 from fedsyn.output import log_failure, log_to_stderr, no_tracebacks, say
+from fedsyn.wire.envelope import MOST_MESSAGE
 
 _log = logging.getLogger("fedsyn.node")
 
@@ -156,7 +157,8 @@ class Worker:
         except Exception as error:
             log_failure(_log, "a request could not be read", error)
             return _failed("the request is malformed")
-        return packed(reply)
+        answer = packed(reply)
+        return answer if fits(*answer) else _failed(f"the reply is larger than {MOST_MESSAGE} bytes")
 
 
 def _failed(sentence: str, *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:

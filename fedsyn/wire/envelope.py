@@ -23,6 +23,8 @@ ANSWER = "answer"  # the one scalar of a reply
 WAITS = "waits"  # kind of the error of a node that a person has to approve the run at
 #: Beginning of the reason why a client is dropped whose node cannot be reached.
 OFFLINE = "offline"
+#: Bytes of one message, there or back: a node sends and takes no larger one, nor does the SuperLink's gate.
+MOST_MESSAGE = 2**29
 Scalar = bool | int | float | str | bytes
 Arrays = list[npt.NDArray[Any]]
 

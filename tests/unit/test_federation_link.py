@@ -16,6 +16,7 @@ from fedsyn.deploy.supervised import SuperLink
 from fedsyn.deploy.web import Web
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.flower.control import Control, NodeFacts
+from fedsyn.flower.guard import GUARDED
 from fedsyn.flower.superlink import Gate, allowed
 from fedsyn.node.keys import new_keys
 
@@ -48,7 +49,7 @@ def test_this_machine_gets_all(caller: str) -> None:
 
 
 async def _asked(
-    path: str, caller: str, headers: list[tuple[bytes, bytes]], kind: str = "http"
+    path: str, caller: str, headers: list[tuple[bytes, bytes]], kind: str = "http", past: bool = False
 ) -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
 
@@ -60,9 +61,11 @@ async def _asked(
         sent.append(message)
 
     async def receive() -> Any:
-        raise AssertionError("nobody reads a refused request")
+        assert path.startswith("/v1/fleet/"), "nobody reads a refused request"
+        return {"type": "http.request", "body": b"", "more_body": False}
 
     scope = {"type": kind, "path": path, "client": (caller, 1), "server": (HERE, 8000), "headers": headers}
+    scope["extensions"] = {} if past else {GUARDED: {}}
     await Gate(app)(scope, receive, send)
     return sent
 
@@ -73,6 +76,8 @@ def test_the_gate_answers_before_the_app_does() -> None:
     def ask(*given: Any, **named: Any) -> list[dict[str, Any]]:
         return asyncio.run(_asked(*given, **named))
 
+    past_the_door = ask("/v1/control/start-run", "127.0.0.1", [], past=True)
+    assert all(name != b"x-fedsyn-gate" for name, _ in past_the_door[0]["headers"])  # a supervisor takes it for none
     through = ask("/v1/control/start-run", "127.0.0.1", [])
     assert through[0]["status"] == 200 and (b"x-fedsyn-gate", b"1") in through[0]["headers"]
     for path, caller, headers in (

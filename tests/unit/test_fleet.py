@@ -269,7 +269,7 @@ def test_a_run_that_is_over_is_left(start: Callable[..., Running]) -> None:
 def test_a_superlink_that_answers_nonsense_is_asked_again(
     status: int, content: bytes, problem: str, start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet_client, "MOST_BYTES", 200_000)
+    monkeypatch.setattr(fleet_client, "MOST_MESSAGE", 200_000 - fleet_client._WRAPPED)
     link, broken = Honest(), threading.Event()
     broken.set()
     running = start(lambda name, body: (status, content, {}) if broken.is_set() else link(name, body))
