@@ -94,8 +94,8 @@ def signed(stand: Stand, key: Path) -> bytes:
     client._interceptors = (*client._interceptors[:-1], Keep())
     with contextlib.suppress(httpx.HTTPError):
         client.ActivateNode(ActivateNodeRequest(public_key=public, heartbeat_interval=15.0))
-    mine = (b"flwr", b"x-flwr", b"flower", b"x-flower")
-    wanted = [(name, value) for name, value in kept[0].headers.raw if name.lower().startswith(mine)]
+    mine = (b"flwr-public-key", b"flwr-signature", b"flwr-timestamp")
+    wanted = [(name, value) for name, value in kept[0].headers.raw if name.lower() in mine]
     assert wanted, kept[0].headers
     return b"".join(name + b": " + value + b"\r\n" for name, value in wanted)
 
