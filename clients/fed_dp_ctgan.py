@@ -179,7 +179,7 @@ class CtganContract(Contract):
 
     @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of its parameters: two hidden layers and a score, from a row and a condition over all values."""
+        """Shapes of its parameters: two hidden layers and a score, from a row and a condition over all values."""
         cells, hidden = sum(self.domain.shape), self.options.hidden
         return ((2 * cells, hidden), (hidden,), (hidden, hidden), (hidden,), (hidden, 1), (1,))
 

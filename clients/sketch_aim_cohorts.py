@@ -37,7 +37,7 @@ Weight = Annotated[int, Field(strict=True, ge=1, le=FINEST)]
 def weighed_layout(
     contract: Contract, cliques: Sequence[Clique], weights: Sequence[int], cells: int | None = None
 ) -> Layout:
-    """Of marginals, each times its weight, as ONE vector.
+    """Lays out marginals, each times its weight, as ONE vector.
 
     A row is in one cell of each marginal, so it moves the vector by exactly sqrt(sum of c^2) in L2.
 

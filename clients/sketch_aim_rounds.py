@@ -147,7 +147,7 @@ def first_factors(shape: Sequence[int]) -> tuple[int, ...] | None:
 
 
 def _factors(contract: Any) -> tuple[int, ...] | None:
-    """Of sketch_aim's contract, which knows whether counts are asked for."""
+    """Returns the factors of sketch_aim's contract, which knows whether counts are asked for."""
     factors: tuple[int, ...] | None = contract.factors
     return factors
 

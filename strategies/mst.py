@@ -176,11 +176,11 @@ class FedMst(Mst):
         return [tree[i] for i in best]
 
     def distances(self, weights: Floats, some: Sequence[int]) -> Floats:
-        """Of some pairs, in records; no two tables of n rows are further apart than 2 n."""
+        """Distances of some pairs, in records, capped at 2 n: two tables of n rows cannot be further apart."""
         return np.minimum(weights[list(some)], 2.0 * self.total)
 
     def carried(self, some: Sequence[int]) -> Floats:
-        """Of some pairs, the cells that carry the product of their one-way marginals."""
+        """Effective cells of some pairs: those that carry the product of their one-way marginals."""
         assert self.model is not None
         return ModelView(self.model).effective_cells([self.contract.pairs[j] for j in some])
 

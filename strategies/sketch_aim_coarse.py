@@ -40,7 +40,7 @@ class InGroups(MechanismStrategy):
 
     @cached_property
     def resolutions(self) -> Resolutions:
-        """Of the first model, which every later round keeps."""
+        """Resolutions from the first model; every later round keeps them."""
         assert self.model is not None
         mass = {name: self.model.project((name,)) for name in self.domain}
         return Resolutions(self.domain, mass, beyond=self.options.ablation.residues)

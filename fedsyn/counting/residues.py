@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def dimensions(shape: Sequence[int]) -> int:
-    """Of the space of residues: the trace of R. 0 where nothing is beyond the parts.
+    """Returns the dimension of the space of residuals, the trace of R: 0 if the parts explain everything.
 
     >>> dimensions((2,)), dimensions((2, 2)), dimensions((3, 4)), dimensions((2, 2, 2)), dimensions((1, 5))
     (1, 1, 6, 4, 0)

@@ -28,7 +28,7 @@ _LARGER = 5
 
 
 def posterior_of(release: Release) -> Posterior:
-    """Of a run's files.
+    """Reads the posterior from a run's files.
 
     Raises:
         InputError: its model has no potentials, or the run kept no measurements.

@@ -59,7 +59,7 @@ class Component:
 
     @cached_property
     def cells(self) -> tuple[int, ...]:
-        """Of all cliques, under each order."""
+        """Total cells of all cliques, under each order."""
         return tuple(sum(map(self.axes.cells, cliques)) for cliques in self.by_order)
 
     @cached_property
@@ -83,7 +83,7 @@ class Component:
 
     @cached_property
     def neighbours(self) -> tuple[dict[int, int], ...]:
-        """Of each clique, cells of the largest other one that shares an attribute with it (0: none), by order."""
+        """Cells of each clique's largest neighbour, by order; 0 if no other clique shares an attribute."""
         return tuple(_largest_neighbours(self.axes, cliques) for cliques in self.by_order)
 
     @cached_property

@@ -40,7 +40,7 @@ class Grid:
 
     @classmethod
     def of(cls, axes: Axes, one: Merged) -> Grid:
-        """Of merged measurements; their groups are a product of groups of values."""
+        """Merges measurements whose groups are a product of groups of values."""
         shape = axes.shape(one.mask)
         if one.index is None:
             return cls(axes, one.mask, tuple(np.arange(size) for size in shape), True, one.sigma, one.beyond)

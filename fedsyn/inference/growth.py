@@ -113,7 +113,7 @@ class Growth:
 
     @cached_property
     def cells(self) -> tuple[int, ...]:
-        """Of the whole tree, under each order."""
+        """Total cells of the whole tree, under each order."""
         return tuple(sum(c.cells[order] for c in self.components) for order in ORDERS)
 
     @cached_property

@@ -68,7 +68,7 @@ class Hierarchy:
         return cls(size, ordered, widths, (_CELL_WEIGHT, *[1.0] * (len(widths) - 1)))
 
     def groups(self) -> list[npt.NDArray[np.int64]]:
-        """Of each resolution, the block of each cell, as of a marginal in groups: a cell without order has its own."""
+        """Returns, for each resolution, the block of each cell; a cell without order is its own block."""
         alone = np.arange(self.size - self.ordered)
         blocks = [np.arange(self.ordered) // width for width in self.widths]
         return [np.concatenate([own, (own[-1] + 1 if len(own) else 0) + alone]) for own in blocks]

@@ -91,7 +91,7 @@ class Posterior:
 
     @classmethod
     def of(cls, model: AnyModel, measurements: Sequence[Measurement]) -> Posterior:
-        """Of a run in this process: its model, whose total is the run's, and what it was last fitted to."""
+        """Builds the posterior of a run in this process from its model and what that was last fitted to."""
         return cls(model, Evidence(tuple(measurements), model.total))
 
     def holds(self, columns: Iterable[str]) -> bool:

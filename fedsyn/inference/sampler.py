@@ -155,7 +155,7 @@ class Potentials:
         self._start = self.design.T @ np.log(np.maximum(fitted / fitted.sum(), 1e-9))
 
     def log_density(self, beta: Floats) -> float:
-        """Of (K,) potentials, up to a constant."""
+        """Log density of (K,) potentials, up to a constant."""
         with _jax():
             return float(self._density(beta, self.values))
 

@@ -79,7 +79,7 @@ class Sums:
 
     @property
     def quantile(self) -> float:
-        """Of a standard normal variable's absolute value."""
+        """Quantile of a standard normal variable's absolute value."""
         return float(ndtri(1.0 - (MISS if self.off == 0.0 else MISS / 2.0) / 2.0))
 
     @property
@@ -163,7 +163,7 @@ class Sums:
         return _within(value / max(1.0, own), low, high, 1.0)
 
     def accuracy(self) -> Interval:
-        """Of the rows apart, or of all; where their number is noisy, each way to know it has half of the misses."""
+        """Interval of the accuracy on held-out rows, or on all; the two ways to know a noisy count share the misses."""
         if "tested" in self.values:
             return self.share_of("correct", self.values["tested"], self.noise["tested"], MISS)
         return self.share_of("correct", *self.count, MISS if self.off == 0.0 else MISS / 2.0)

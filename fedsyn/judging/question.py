@@ -91,7 +91,7 @@ class Question:
 
     @cached_property
     def margins(self) -> tuple[SparseMarginal, ...]:
-        """Of the table: its cliques, then its columns."""
+        """Counts the table's cliques, then its columns."""
         return tuple(count_sparse_many(self.table, self.domain, [*self.cliques, *self.columns]))
 
     @property

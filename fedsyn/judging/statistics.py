@@ -69,7 +69,7 @@ class Entries:
 
     @property
     def sensitivity(self) -> float:
-        """Of the vector to one row, in L2 norm."""
+        """L2 sensitivity of the vector to one row."""
         there = ("correct", "tested") if "tested" in self.names else ()
         parts = [0, 0]
         for name, move in zip(self.names, self.moves, strict=True):

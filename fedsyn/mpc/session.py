@@ -43,7 +43,7 @@ class Session(Gates):
         return self.and_planes(a.only(0, 2), a.only(1, 2)) ^ a.only(2)
 
     def _carry_into_top(self, a: Shared, carries: Shared) -> Shared | None:
-        """Of the sum of the planes `a` and of `carries`, one place up, the carry into the last place of `a`.
+        """Adds the planes `a` to `carries` shifted up by one place; returns the carry into the last place of `a`.
 
         `carries` are those of every plane of `a` but the last. None: of two planes or fewer there is none.
         """
@@ -62,7 +62,7 @@ class Session(Gates):
         return generate[0]
 
     def _top_bits(self, x: Shared, bits: int) -> tuple[Shared, Shared, Shared]:
-        """Of values modulo 2^bits, at least 2 of them: sign bit, and the two carries of weight 2^bits out of the top.
+        """Returns the sign bit of values modulo 2^bits (bits >= 2) and the two carries of weight 2^bits.
 
         The sum of the three slots modulo 2^bits, as an integer, is x modulo 2^bits plus 2^bits times both carries.
         `negative`, one plane wider in the first message, and 1 round of 1 bit per value more.
@@ -186,7 +186,7 @@ class Session(Gates):
         return planes[0]
 
     def _selected(self, hot: Shared, columns: list[Shared], size: int) -> list[Shared]:
-        """Of each group of `size`, the entry whose bit in `hot` is 1, for every column. 2 rounds.
+        """Selects from each group of `size` the entry whose bit in `hot` is 1, for every column. 2 rounds.
 
         With the slots of the bit as integers, b = b_01 + b_2 - 2 b_01 b_2 and b_01 = b_0 + b_1 - 2 b_0 b_1, each b_k
         trivially shared: [b_0 b_1] and all [v b_2] in one message, then sums of v b = v b_2 + b_01 (v - 2 v b_2).

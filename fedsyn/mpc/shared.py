@@ -94,7 +94,7 @@ class Shared:
         return self.mapped(lambda slot: slot * factor)
 
     def __xor__(self, other: Shared | npt.ArrayLike) -> Shared:
-        """Of planes: the exclusive or with other planes, or with a public pattern."""
+        """Xors planes with other planes, or with a public pattern."""
         if isinstance(other, Shared):
             return Shared(self.own ^ other.own, self.next ^ other.next, self.party)
         return self._constant(np.bitwise_xor, other)

@@ -57,7 +57,7 @@ class SelectionNoise:
 
     @property
     def scale(self) -> float:
-        """Of one party's Gumbel noise, in integer steps of a score; 2 steps more than Δ pay for rounding."""
+        """Scale of one party's Gumbel noise, in integer steps of a score; 2 steps more than Δ pay for rounding."""
         return 2.0 * (self.moved + 2) / self.epsilon
 
     @property

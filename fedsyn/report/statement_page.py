@@ -42,5 +42,5 @@ def statement_section(page: Page, statement: Statement) -> None:
 
 
 def rows(some: Sequence[Said]) -> list[tuple[str, ...]]:
-    """Of a table: columns, value, interval, source."""
+    """Rows of a table: columns, value, interval, source."""
     return [(" × ".join(s.columns), number(s.value), number(s.low), number(s.high), SOURCES[s.source]) for s in some]

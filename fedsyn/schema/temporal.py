@@ -52,7 +52,7 @@ class TemporalColumn(BinnedColumn):
 
     @property
     def microseconds(self) -> int:
-        """Of one step."""
+        """Microseconds in one step."""
         return _MICROSECONDS[self.step]
 
     @property

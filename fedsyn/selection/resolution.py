@@ -143,7 +143,7 @@ class Resolutions:
         return self._ladders[clique]
 
     def groups(self, clique: Clique, step: int) -> tuple[Groups, ...]:
-        """Of each attribute, the group of each value, at one step of the clique's ladder."""
+        """Returns the group of each value of each attribute, at one step of the clique's ladder."""
         counts = self.ladder(clique).counts[step]
         return tuple(
             next(rung.groups for rung in self.rungs(name) if rung.count == count)

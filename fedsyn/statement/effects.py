@@ -150,7 +150,7 @@ class Effect:
 
 
 def _averages(lam: Floats, left: Floats) -> tuple[float, float]:
-    """Of what is left in each cell: for errors like sqrt(lambda), and for errors like lambda (of L1 norms, squared)."""
+    """Averages what is left in each cell, for errors like sqrt(lambda) and like lambda (squared L1 norms)."""
     root, off = np.sqrt(lam), np.sqrt(left)
     return float((root * off).sum() / root.sum()) ** 2, float((lam * off).sum() / lam.sum()) ** 2
 

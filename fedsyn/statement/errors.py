@@ -88,7 +88,7 @@ class Predictor:
         self.effects = Effects(model, evidence, glimpses, self.cliques)
 
     def errors(self, scenario: Scenario | None = None) -> Predicted:
-        """Of the run as it was, or as it might have been."""
+        """Predicted errors of the run as it was, or as it might have been."""
         chosen = scenario or Scenario()
         parts = {s: self.effects[s].left(chosen) for q in self.cliques for s in subsets(q)}
         errors, floors, bounds, slopes = *np.empty((3, len(self.cliques))), list[dict[Clique, float]]()
@@ -150,7 +150,7 @@ class Predictor:
         return next((kind for kind in ("unknown", "inferred", "sketched") if kind in found), "measured")
 
     def _bound(self, clique: Clique, marginal: Floats) -> float:
-        """Of the distance to any table with the model's one-way marginals: both have at least Fréchet's lower bound."""
+        """Bounds the distance to any table with the model's one-way marginals, by Fréchet's lower bound."""
         least = np.zeros(1)
         for name in clique:
             least = (least[:, None] + self.effects.masses[name]).ravel()

@@ -162,7 +162,7 @@ def _others_draw(outcome: Outcome, noise: str) -> None:
 
 
 def _masked_only(outcome: Outcome) -> None:
-    """Of a secure sum nothing but masked vectors, and sums of masks of all contributors, is as long as the sum."""
+    """Checks that only masked vectors, and sums of all contributors' masks, are as long as a secure sum."""
     may = {"masked", "unmask"} if outcome.config.aggregation.has_one_setup else {"masked"}
     for exchange in outcome.tape.exchanges:
         if exchange.envelope["kind"] == "sum" and exchange.envelope["stage"]["name"] not in may:
