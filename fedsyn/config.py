@@ -255,7 +255,7 @@ class RunConfig(Node):
         younger = {
             "data": ("holders",),
             "aggregation": ("parties", "crypto", "fhe", "setup"),
-            "federation": ("columns", "participations"),
+            "federation": ("columns", "participations", "patience", "on_loss"),
             "privacy": ("schema_share", "unit", "rows_per_client", "largest_cap", "cap_share"),
             "runtime": ("operator", "operator_key", "patience", "ray"),
             "inference": ("until_noise", "shrinkage", "smoothing"),
@@ -277,12 +277,14 @@ class RunConfig(Node):
     def sha256(self) -> str:
         """Hash of everything that client and server must agree on.
 
-        That leaves out the runtime, the metrics, and of the data all but what changes the schema.
+        That leaves out the runtime, the metrics, of the data all but what changes the schema, and what the server does
+        where answers are missing: it may be resumed with another patience.
         """
         agreed = ("mechanism", "privacy", "workload", "aggregation", "federation", "inference")
         document = self.to_dict()
         shared = {key: document[key] for key in agreed}
-        shared["federation"].pop("partition")
+        for own in ("partition", "patience", "on_loss"):
+            shared["federation"].pop(own, None)
         shared["data"] = {key: document["data"][key] for key in ("bins", "label")}
         if self.evaluation.federated:
             shared["evaluation"] = self.evaluation.share

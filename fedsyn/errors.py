@@ -80,10 +80,41 @@ class ProtocolError(FedsynError):
 
 
 class RunError(FedsynError):
-    """The run failed for a reason other than its input: the command line exits with code 1."""
+    """The run failed for a reason other than its input: the command line exits with code 1.
+
+    Attributes:
+        can_go_on: whether a run that ended with it may go on (`--resume`) once the reason is gone.
+    """
+
+    can_go_on: bool = True
 
 
-class CannotWrite(RunError):
+class Lost(RunError):
+    """A request of the run was answered by too few holders, for good or for as long as the run had patience.
+
+    Args:
+        message: what is missing, of whom, and why.
+        can_go_on: whether asking again could change that.
+    """
+
+    def __init__(self, message: str, can_go_on: bool = True) -> None:
+        super().__init__(message)
+        self.can_go_on = can_go_on
+
+
+class Unable(RunError):
+    """A node cannot write or read what it has to keep, or lacks memory: now, and perhaps not in a minute.
+
+    Attributes:
+        told: what a server may know of it: a fixed sentence, which says what of the node's own failed.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.told = message
+
+
+class CannotWrite(Unable):
     """A file that has to be on the disk first cannot be written, so nothing is released.
 
     Args:

@@ -58,6 +58,10 @@ class FederationNode(Node):
         minimum_cohort: fewest clients that a round asks, and fewest that must answer.
         timeout: seconds that the server waits for the replies to one request; later replies are not used.
         connect_timeout: seconds that a deployment waits for its clients to connect.
+        patience: seconds for which a deployment asks again what too few holders have answered: those that are offline
+            or slow, whose disk is full, whose people have yet to approve the run. A simulation has nobody to wait for.
+        on_loss: what a run does that lacks answers for good: `stop` ends it, and a deployment's can be resumed; with
+            `go_on` it goes on without that sum, to a poorer table.
         partition: how a simulation splits the pooled table; ignored by a deployment.
         columns: which attributes each client holds, where all of them hold the SAME people, in the same order (columns
             split over holders; `aggregation.protocol: fhe` with `compute: packed` or `naive`); null: all of them.
@@ -69,6 +73,8 @@ class FederationNode(Node):
     minimum_cohort: int = Field(default=1, ge=1)
     timeout: float = Field(default=600.0, gt=0)
     connect_timeout: float = Field(default=120.0, gt=0)
+    patience: float = Field(default=86400.0, gt=0)
+    on_loss: Literal["stop", "go_on"] = "stop"
     partition: PartitionNode = Field(default_factory=PartitionNode)
     columns: tuple[tuple[str, ...], ...] | None = None
 

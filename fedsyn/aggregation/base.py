@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -193,11 +193,16 @@ class ClientSum:
         return contribution
 
 
+#: Whether the clients that have replied are enough for what comes next.
+Enough = Callable[[Collection[int]], bool]
+
+
 class Send(Protocol):
     """Sends one message of a sum to each client of a cohort; gives the checked replies, by partition.
 
     `each` are further arrays for single clients, put behind the arrays that all of them get. `exact` messages bring
-    the mechanism's own parameters: those on which a contribution is computed.
+    the mechanism's own parameters: those on which a contribution is computed. `enough` says whether the clients that
+    have replied are enough for what comes next; without them those that are missing are asked again, if they can be.
     """
 
     def __call__(
@@ -208,6 +213,7 @@ class Send(Protocol):
         each: Mapping[int, Arrays] | None = None,
         stage: Stage | None = None,
         exact: bool = True,
+        enough: Enough | None = None,
     ) -> dict[int, Reply]: ...
 
 
@@ -249,14 +255,28 @@ class ServerSum:
     note: Callable[[str], None]
     crypto: Ciphertexts | None = None
     everyone: tuple[int, ...] = ()
-    stream: Callable[[Sequence[int], Arrays], Iterator[Reply]] | None = None
+    stream: Callable[[Sequence[int], Arrays, Enough], Iterator[Reply]] | None = None
 
-    def replies(self, cohort: Sequence[int], arrays: Arrays) -> Iterator[tuple[int, Reply]]:
-        """The replies to one message, in partition order. Whoever adds them up as they come holds one at a time."""
+    def replies(
+        self, cohort: Sequence[int], arrays: Arrays, fewest: int, before: int = 0
+    ) -> Iterator[tuple[int, Reply]]:
+        """The replies to one message, in partition order. Whoever adds them up as they come holds one at a time.
+
+        Args:
+            cohort: who is asked now: all of the sum's, or the next of them.
+            arrays: of the message.
+            fewest: contributors that the sum needs.
+            before: those of the sum's cohort that were asked before and did not contribute.
+        """
+        missing = len(self.cohort) - max(1, fewest) - before  # that may be
+
+        def enough(replied: Collection[int]) -> bool:
+            return len(cohort) - len(replied) <= missing
+
         if self.stream is None:
-            yield from sorted(self.send(cohort, arrays).items())
+            yield from sorted(self.send(cohort, arrays, enough=enough).items())
             return
-        for reply in self.stream(cohort, arrays):
+        for reply in self.stream(cohort, arrays, enough):
             yield reply.partition, reply
 
     def with_server_noise(self, total: npt.NDArray[Any], contributors: Sequence[int]) -> Summed:

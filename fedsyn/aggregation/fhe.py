@@ -76,11 +76,12 @@ class FheAggregation(Aggregation):
             return Summed.nothing()
         noise = noise_of("distributed", whole.spec, limits)
         check_room(noise, whole.rows * whole.spec.magnitude)
-        total, contributors = crypto.empty(), []
+        total, contributors = crypto.empty(), list[int]()
         at_once = max(1, _AT_ONCE // (_SLOT * whole.spec.length + _LEAST))
         for first in range(0, len(whole.cohort), at_once):
             asked = whole.cohort[first : first + at_once]
-            for partition, reply in whole.replies(asked, [*whole.arrays, *crypto.invitation]):
+            arrays, missing = [*whole.arrays, *crypto.invitation], first - len(contributors)
+            for partition, reply in whole.replies(asked, arrays, limits.fewest, missing):
                 try:
                     total = crypto.added(total, reply.arrays, whole.spec.length)
                 except ProtocolError as error:

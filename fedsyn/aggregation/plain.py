@@ -71,7 +71,7 @@ class PlainAggregation(Aggregation):
             return self._run_local(whole)
         total = np.zeros(whole.spec.length, np.int64)
         contributors = []
-        for partition, reply in whole.replies(whole.cohort, whole.arrays):
+        for partition, reply in whole.replies(whole.cohort, whole.arrays, self.minimum):
             try:
                 cells, values = decode_sparse(reply.arrays, whole.spec.length, signed=whole.spec.signed)
             except ProtocolError as error:
@@ -104,7 +104,7 @@ class PlainAggregation(Aggregation):
         noises = np.zeros(len(spec.shapes))  # noisy vectors in each array of the sum
         contributors = []
         # Partition order: a float sum must not depend on the order of arrival.
-        for partition, reply in whole.replies(whole.cohort, whole.arrays):
+        for partition, reply in whole.replies(whole.cohort, whole.arrays, self.minimum):
             try:
                 vector, active = _noisy_vector(reply.arrays, spec)
             except ProtocolError as error:
@@ -129,7 +129,7 @@ class PlainAggregation(Aggregation):
             whole.ledger.promise(promised(whole, noise))
         total = np.zeros(whole.spec.length, np.int64)
         contributors = []
-        for partition, reply in whole.replies(whole.cohort, whole.arrays):
+        for partition, reply in whole.replies(whole.cohort, whole.arrays, limits.fewest):
             arrays = reply.arrays
             if len(arrays) == 1 and arrays[0].dtype == np.int64 and arrays[0].shape == total.shape:
                 total += arrays[0]  # wraps modulo 2^64, as a secure sum does

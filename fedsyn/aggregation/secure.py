@@ -185,6 +185,7 @@ class SecureAggregation(Aggregation):
                 each=addressed,
                 stage=Stage(stage, len(ours), self._run),
                 exact=exact,
+                enough=server.enough,
             )
             server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
         return server.result()

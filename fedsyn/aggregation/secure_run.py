@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import ClientSum, Limits, ServerSum
+from fedsyn.aggregation.base import ClientSum, Enough, Limits, ServerSum
 from fedsyn.aggregation.secure import SecureAggregation, own_partition, read_cohort, read_place, write_cohort
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import Arrays, Stage, SumSpec, to_json
 
 if TYPE_CHECKING:
-    from fedsyn.aggregation.committee import CommitteeClient, Established, Setup, SumFacts
+    from fedsyn.aggregation.committee import CommitteeClient, Established, Setup, SetupServer, SumFacts
 
 STATE = "secure_run"  # what a client remembers of the run's setup, in the holder's state
 _AGAIN = 8  # sums after which a setup is made again for those who are not in it, or have lost their memory of it
@@ -125,6 +125,7 @@ class CommitteeAggregation(SecureAggregation):
                 each={k: [*arrays, np.array([k, *place], np.int64)] for k, arrays in each.items()},
                 stage=Stage(stage, len(ours), self._run),
                 exact=stage == MASKED,
+                enough=server.enough,
             )
             if stage == MASKED:
                 self._missed = (self._missed | set(each)) - set(replies)
@@ -172,12 +173,36 @@ class CommitteeAggregation(SecureAggregation):
                     each={k: [*arrays, np.array([k, setup.number], np.int64)] for k, arrays in each.items()},
                     stage=Stage(stage, 0, self._run),
                     exact=False,
+                    enough=self._is_enough(server, whole, everyone, each),
                 )
                 missing = server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
             if server.established is not None:
                 return server.established
             everyone = tuple(k for k in everyone if k not in missing)
         raise SecureSumAborted("no committee could be set up: its members do not deal keys")
+
+    def _is_enough(
+        self, server: SetupServer, whole: ServerSum, everyone: tuple[int, ...], asked: Collection[int]
+    ) -> Enough:
+        """Whether with some replies a setup can be had for a sum: this one, or the next without those that are missing.
+
+        Args:
+            server: of the setup.
+            whole: the sum.
+            everyone: that was invited.
+            asked: in the present stage. Who is missing in the first one is not enrolled, and in the second one may be
+                left out of the next setup: in both the sum has to do without.
+        """
+        fewest, dropouts = self.limits(len(whole.cohort)).fewest, self.limits(len(everyone)).dropouts
+
+        def enough(replied: Collection[int]) -> bool:
+            missing = set(asked) - set(replied)
+            does = len(set(whole.cohort) & (set(everyone) - missing)) >= fewest
+            if server.is_dealing:
+                return server.enough(replied) or (does and len(missing) <= dropouts)
+            return does and server.enough(replied)
+
+        return enough
 
     def memory(self, known: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
         kept, number = self._established, None

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from fedsyn.errors import ConfigError
 
@@ -42,21 +51,49 @@ def say_what_is_logged() -> None:
         logger.setLevel(logging.INFO)
 
 
+class _Rounds:
+    """What a run reports: on a terminal in a bar, elsewhere a line whenever it begins or ends to wait for somebody.
+
+    Args:
+        title: of the run.
+        names: of the holders, by partition id.
+        bar: of a terminal, with its task.
+    """
+
+    def __init__(self, title: str, names: Mapping[int, str], bar: tuple[Progress, TaskID] | None) -> None:
+        self._title, self._names, self._bar, self._at, self._waited = title, names, bar, "preparing", False
+
+    def __call__(self, record: Any) -> None:
+        """Shows a finished round."""
+        selected = f": {record.selected[0]}" if record.selected else ""
+        self._at = f"round {record.round}{selected}"
+        self._show(self._at, completed=record.round)
+
+    def waits(self, waiting: Any) -> None:
+        """Shows what the run waits for; None: nothing is missing any more."""
+        if waiting is not None or self._waited:
+            self._waited = waiting is not None
+            said = self._at if waiting is None else waiting.sentence(self._names)
+            self._show(said)
+            if self._bar is None:
+                line = f"{self._title} {said if waiting else 'goes on'}"
+                err_console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _show(self, said: str, completed: int | None = None) -> None:
+        if self._bar is not None:
+            bar, task = self._bar
+            bar.update(task, completed=completed, description=escape(f"{self._title}, {said}"))
+
+
 @contextmanager
-def round_progress(title: str, rounds: int | None) -> Iterator[Any]:
-    """A callback for finished rounds: a bar on a terminal, silence elsewhere."""
+def round_progress(title: str, rounds: int | None, names: Mapping[int, str] | None = None) -> Iterator[_Rounds]:
+    """A callback for finished rounds, and for what a run waits for: a bar on a terminal."""
     if not err_console.is_terminal:
-        yield None
+        yield _Rounds(title, names or {}, None)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err_console, transient=True) as bar:
-        task = bar.add_task(f"{title}, preparing", total=rounds)
-
-        def advance(record: Any) -> None:
-            selected = f": {record.selected[0]}" if record.selected else ""
-            bar.update(task, completed=record.round, description=f"{title}, round {record.round}{selected}")
-
-        yield advance
+        yield _Rounds(title, names or {}, (bar, bar.add_task(escape(f"{title}, preparing"), total=rounds)))
 
 
 @contextmanager

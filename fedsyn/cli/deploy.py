@@ -131,7 +131,7 @@ def run(
     if absent:
         err_console.print(f"not online: {', '.join(absent)}; waiting for them", highlight=False)
     with connected(place, federation):
-        carry_out(loaded, out, force, resume)
+        carry_out(loaded, out, force, resume, {holder.partition: holder.name for holder in federation.holders})
 
 
 @app.command()
@@ -353,6 +353,10 @@ def _show_status(found: Status) -> None:
             rounds = "" if each.rounds is None else str(each.rounds)
             runs.add_row(each.id, each.status, _ago(each.since), rounds, each.out)
         out_console.print(runs, highlight=False)
+    names = {holder.partition: holder.name for holder in found.holders}
+    for each in found.runs:
+        if each.waits is not None:
+            _say(f"run {each.id} {each.waits.sentence(names)}")
 
 
 def _ago(seconds: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,8 +64,12 @@ def _shipped(name: str) -> Path:
     return next(file for folder in (package / "app", package.parent) if (file := folder / "configs" / name).is_file())
 
 
-def carry_out(config: RunConfig, out: Path | None, force: bool, resume: bool = False) -> Path:
+def carry_out(
+    config: RunConfig, out: Path | None, force: bool, resume: bool = False, names: Mapping[int, str] | None = None
+) -> Path:
     """Runs a configuration, shows how far it is and what came out; the run directory.
+
+    `names` are of the holders, by partition id.
 
     Raises:
         InputError: nothing was run.
@@ -80,7 +85,7 @@ def carry_out(config: RunConfig, out: Path | None, force: bool, resume: bool = F
     folder = out or default_out(config)
     require_free(folder, resume=resume, force=force)
     title = f"{config.mechanism.name} on {Path(config.data.source).name}"
-    with round_progress(title, planned_rounds(config)) as advance:
+    with round_progress(title, planned_rounds(config), names) as advance:
         metrics = run_config(config, folder, advance, resume=resume)
     show_result(folder, config, metrics)
     return folder

@@ -11,6 +11,10 @@ from fedsyn.deploy.federation import FederationFile, Place
 from fedsyn.deploy.link import control_of, link_facts, link_pid
 from fedsyn.errors import RunError
 from fedsyn.flower.control import ONLINE, UNREGISTERED, NodeFacts, RunFacts
+from fedsyn.protocol.record import Waiting
+from fedsyn.runs.directory import load_waiting
+from fedsyn.runs.orders import is_run_name
+from fedsyn.runs.submitted import runs_folder
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class RunStatus:
         since: seconds since it was submitted.
         out: its run directory, on the machine that ordered it.
         rounds: finished rounds, by its rounds.jsonl; None: not to be seen from here.
+        waits: for whom a running one waits, and why; None: for nobody, or not to be seen from here.
     """
 
     id: str
@@ -51,6 +56,7 @@ class RunStatus:
     since: float | None
     out: str
     rounds: int | None
+    waits: Waiting | None = None
 
 
 @dataclass(frozen=True)
@@ -123,11 +129,12 @@ def _holders(federation: FederationFile, nodes: list[NodeFacts] | None) -> list[
 
 
 def _run(run: RunFacts) -> RunStatus:
-    out = run.settings.get("out", "")
+    out, name = run.settings.get("out", ""), run.settings.get("run", "")
     state = f"{run.status} ({run.outcome})" if run.outcome else run.status
-    return RunStatus(
-        str(run.id), run.settings.get("run", ""), state, run.since, out, _rounds(Path(out)) if out else None
-    )
+    # Where the starter's directory is on another machine, its ServerApp works in a folder of its own on this one.
+    places = [Path(out)] * bool(out) + [runs_folder() / name] * is_run_name(name)
+    waits = None if run.outcome else next((found for place in places if (found := load_waiting(place))), None)
+    return RunStatus(str(run.id), name, state, run.since, out, _rounds(Path(out)) if out else None, waits)
 
 
 def _rounds(out: Path) -> int | None:

@@ -29,7 +29,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedsyn.flower.packing import apart, together
-from fedsyn.wire.envelope import OFFLINE
+from fedsyn.wire.envelope import OFFLINE, SLOW
 
 _FIRST, _GROWTH, _LONGEST = 0.02, 1.3, 0.4  # seconds between two looks for replies
 _LOOK = 1.0  # seconds between two looks at who is connected, while somebody is missed
@@ -111,7 +111,7 @@ class PatientGrid(Grid):
         """Why a node's reply to the last request is missing."""
         if node in self._offline:
             return f"{OFFLINE}: the SuperLink lost the client's node before it replied to '{request}'"
-        return f"slow: the client's node is connected, and did not reply to '{request}' within {timeout:g} s"
+        return f"{SLOW}: the client's node is connected, and did not reply to '{request}' within {timeout:g} s"
 
     # Flower's Grid -----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,10 @@ The order is the argument that a holder's promise holds, whoever the server is:
    on the disk in this order before it does.
 
 A task that was killed between a charge and the last of these let nothing out: its charge pays for the next attempt at
-the identical request (`fedsyn.node.book`). Whatever else leaves a task after a charge, a refusal for one, ends that.
+the identical request (`fedsyn.node.book`). So it does where the task itself could not go on: a disk that is full, a
+ledger that cannot be written, memory that ran out (`Unable`). Such a refusal says which of the machine's own resources
+failed, in fixed words, and is `busy`: a server asks again. Nothing of the attempt is remembered then, and what it had
+drawn is gone unseen. Whatever else leaves a task after a charge, a refusal for one, ends that.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from typing import Any
 
 from fedsyn.aggregation.identities import load_identities
 from fedsyn.config import RunConfig
-from fedsyn.errors import BudgetExceeded, FedsynError, NodeError, ProtocolError
+from fedsyn.errors import BudgetExceeded, FedsynError, NodeError, ProtocolError, Unable
 from fedsyn.flower.bridge import refusal
 from fedsyn.node.audit import Audit, Fact
 from fedsyn.node.book import NodeBook, RunAccount
@@ -44,7 +47,7 @@ from fedsyn.protocol.common import Join
 from fedsyn.protocol.finding import FOUND, FindingClient
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
-from fedsyn.wire.envelope import ANSWER, ENVELOPE, from_json
+from fedsyn.wire.envelope import ANSWER, BUSY, ENVELOPE, from_json
 from fedsyn.wire.holder import Holder
 
 #: Charges of one run: many small ones would cost no budget to speak of, and disk and time of every later request.
@@ -186,6 +189,12 @@ class Answering:
             scalars = refused(str(error), "budget")
         elif isinstance(error, ProtocolError):
             scalars = refused(str(error), "protocol")
+        elif isinstance(error, Unable):
+            _log.error("%s", error)
+            scalars = refused(error.told, BUSY)
+        elif isinstance(error, MemoryError):
+            _log.error("a request needed more memory than there was")
+            scalars = refused("this node ran out of memory for the request", BUSY)
         else:
             scalars = refusal(error)
         told = from_json(scalars[ANSWER], "answer")

@@ -35,7 +35,7 @@ from functools import partial
 from pathlib import Path
 
 from fedsyn.durable import replace_synced
-from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, LedgerDamaged, NodeError, RunError
+from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, LedgerDamaged, NodeError, Unable
 from fedsyn.node.limits import BookLimits, Cost, Kind, Limit, adding, epsilon_of, total
 from fedsyn.node.lines import Charge, NodeLines, Run, RunFacts
 from fedsyn.node.rooms import require_room, said
@@ -134,7 +134,7 @@ class NodeBook:
             BudgetExceeded: the run asks for more than a limit leaves; the message may go to the operator. Nothing is
                 written.
             NodeError: the name cannot be used, or belongs to another run.
-            RunError: the ledger cannot be written.
+            Unable: the ledger cannot be written.
         """
         if not _NAME.fullmatch(run):
             raise NodeError("this node takes a run only under a name of letters, digits, '.', '_' and '-', up to 100")
@@ -246,7 +246,7 @@ class RunAccount:
 
         Raises:
             BudgetExceeded: it would exceed the run's budget or a limit of the holder's, and nothing is written.
-            RunError: it cannot be written, and nothing may be released.
+            Unable: it cannot be written, and nothing may be released.
         """
         book = self._book
         with book._chain.turn() as lines:
@@ -279,11 +279,11 @@ class RunAccount:
             memory: number of the memory that this attempt kept (`RunMemory.number`); 0 if it kept none.
 
         Raises:
-            RunError: the ledger cannot be written, or another attempt has taken a charge over, or has let a reply out
+            Unable: the ledger cannot be written, or another attempt has taken a charge over, or has let a reply out
                 with a memory of this number: this reply must not leave.
         """
         if not self._settle(self.attempt, memory, fresh=memory > 0):
-            raise RunError("another process of this node answers this request: nothing was released by this one")
+            raise Unable("another process of this node answers this request: nothing was released by this one")
 
     def repeats(self, attempt: str | None, memory: int = 0) -> bool:
         """Whether the reply that an earlier attempt at this request kept may leave (once more, or at last).
@@ -293,7 +293,7 @@ class RunAccount:
             memory: the memory's number.
 
         Raises:
-            RunError: the ledger cannot be written.
+            Unable: the ledger cannot be written.
         """
         return attempt is not None and self._settle(attempt, memory)
 

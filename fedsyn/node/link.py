@@ -32,7 +32,7 @@ from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread
 from fedsyn.node.task import FrameError, fits, read_frame, refused, write_frame
 from fedsyn.output import log_to_stderr, no_tracebacks, say
 from fedsyn.runs.orders import is_run_name
-from fedsyn.wire.envelope import ANSWER, from_json
+from fedsyn.wire.envelope import ANSWER, BUSY, from_json
 
 _log = logging.getLogger("fedsyn.node")
 _MOST_RUNS = 32  # that are kept in mind
@@ -95,7 +95,7 @@ class WorkerProcess:
             if not answer[0].get("killed"):
                 return answer
             # Asked once more: a request that was charged and not answered is not charged again.
-        return _refused("the request needed more than this node allows, or its task was ended")
+        return _refused("the request needed more than this node allows, or its task was ended", BUSY)
 
     def _asked(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         assert self._channel is not None
@@ -138,8 +138,8 @@ def leaves_after(seconds: float) -> float:
     return after
 
 
-def _refused(sentence: str) -> tuple[dict[str, Any], list[bytes]]:
-    return {"scalars": refused(sentence), "arrays": [], "failed": True}, []
+def _refused(sentence: str, kind: str = "client") -> tuple[dict[str, Any], list[bytes]]:
+    return {"scalars": refused(sentence, kind), "arrays": [], "failed": True}, []
 
 
 class EarlierLife:

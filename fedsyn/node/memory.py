@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.durable import replace_synced, sync_folder
-from fedsyn.errors import CannotWrite, ConfigError, NodeError
+from fedsyn.errors import CannotWrite, ConfigError, NodeError, Unable
 from fedsyn.privacy.chain import Head
 
 _FORMAT = 1
@@ -85,14 +85,17 @@ class Memory:
 
         Raises:
             NodeError: the memory is damaged, missing or older than that.
+            Unable: it cannot be read.
         """
         path = self._path(run)
         try:
             raw = path.read_bytes()
         except FileNotFoundError:
             memory = RunMemory()
-        except OSError:
-            raise _lost() from None
+        except OSError as error:
+            raise Unable(
+                f"what this node remembers of the run cannot be read ({error.strerror}); nothing was released"
+            ) from None
         else:
             memory = self._read(raw, path.name)
         if memory.number < at_least:

@@ -28,7 +28,7 @@ from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent
 from fedsyn.node.tables import Encoding, NotRead, Tables
 from fedsyn.node.task import FrameError, Task, fits, packed, read_array, read_frame, refused, write_frame
 from fedsyn.output import log_failure, log_to_stderr, no_tracebacks, say
-from fedsyn.wire.envelope import MOST_MESSAGE
+from fedsyn.wire.envelope import BUSY, MOST_MESSAGE
 
 _log = logging.getLogger("fedsyn.node")
 
@@ -119,7 +119,7 @@ class Worker:
         try:
             answer = read_frame(reading, deadline=deadline)
         except TimeoutError:
-            return _failed("the request took longer than this node allows")
+            return _failed("the request took longer than this node allows", BUSY)
         except FrameError:
             answer = None
         finally:
@@ -127,7 +127,7 @@ class Worker:
             status = _ended(child)
         if answer is None:
             _log.error("a task ended without an answer (%s)", _why(status))
-            return _failed("the request needed more than this node allows, or its task was ended", killed=True)
+            return _failed("the request needed more than this node allows, or its task was ended", BUSY, killed=True)
         return answer
 
     def _confine(self) -> None:
@@ -161,8 +161,8 @@ class Worker:
         return answer if fits(*answer) else _failed(f"the reply is larger than {MOST_MESSAGE} bytes")
 
 
-def _failed(sentence: str, *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:
-    return {"scalars": refused(sentence), "arrays": [], "failed": True, "killed": killed}, []
+def _failed(sentence: str, kind: str = "client", *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:
+    return {"scalars": refused(sentence, kind), "arrays": [], "failed": True, "killed": killed}, []
 
 
 def _ended(child: int) -> int:

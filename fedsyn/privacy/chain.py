@@ -14,6 +14,7 @@ the file. Both show only against a head (line number and digest) that was kept e
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fedsyn.durable import sync_folder, write_synced
-from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, RunError
+from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, RunError, Unable
 
 _FORMAT = 1
 START = "0" * 32  # what the first line follows
@@ -252,7 +253,7 @@ class Chain(Generic[L]):
         """The lines as they are now; nobody else appends until the end of the block.
 
         Raises:
-            RunError: the file cannot be opened, locked or mended.
+            Unable: the file cannot be opened, locked or mended.
             LedgerDamaged: it was changed, replaced or cut since it was read last.
         """
         if self._file >= 0:
@@ -273,8 +274,9 @@ class Chain(Generic[L]):
         """Writes a line and waits for the disk. `format`, `time` and `follows` are added.
 
         Raises:
-            RunError: it is closed, or cannot be written (`CannotWrite`). The line may be torn: an `alone` chain takes
-                nothing more, another one reads the whole file again at its next turn.
+            RunError: it is closed, or cannot be written (`CannotWrite`). What there is of the line is taken back, where
+                the disk lets it; else it is torn. An `alone` chain takes nothing more, another one reads the whole file
+                again at its next turn.
             ValueError, LookupError, TypeError: it does not fit; nothing is written.
         """
         if self._file < 0:
@@ -284,12 +286,16 @@ class Chain(Generic[L]):
         line = json.dumps(whole).encode() + b"\n"
         lines.add(whole)  # first: what does not follow never gets into the file
         rest = memoryview(line if lines.ended else b"\n" + line)
+        before = os.fstat(self._file).st_size
         size, self._reread = len(rest), True
         try:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
             os.fsync(self._file)
         except OSError as error:
+            with contextlib.suppress(OSError):  # nothing was released: a full disk does not cost what a torn line may
+                os.ftruncate(self._file, before)
+                os.fsync(self._file)
             self.close()  # only a fresh look at the file knows what is in it
             why = f"the ledger of this {self.words.owner} cannot be written ({error.strerror}); nothing was released"
             raise CannotWrite(why, error) from None
@@ -323,7 +329,7 @@ class Chain(Generic[L]):
                         f"ledger: another process has {self.path} open: a {self.words.owner} runs once"
                     ) from None
                 if time.monotonic() > until:
-                    raise RunError(
+                    raise Unable(
                         f"the ledger of this {self.words.owner} is held by another process; nothing was released"
                     ) from None
             time.sleep(0.005)

@@ -20,7 +20,7 @@ import numpy as np
 from fedsyn.aggregation import ClientSum, Contribution, make_aggregation
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.errors import BudgetExceeded, ProtocolError
+from fedsyn.errors import BudgetExceeded, ProtocolError, Unable
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_rho
@@ -150,7 +150,10 @@ class TableClient(NumPyClient):
     # NumPyClient ---------------------------------------------------------------------------------------------------
 
     def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
-        """Answers one request; never raises. The number of examples is always 0: sizes travel only where allowed."""
+        """Answers one request. The number of examples is always 0: sizes travel only where allowed.
+
+        Raises Unable or MemoryError only if the holder has an account: its charges then pay for the next attempt.
+        """
         request = ""
         arrays: Arrays = []
         reply: dict[str, Any]
@@ -160,6 +163,8 @@ class TableClient(NumPyClient):
             arrays, params = self._answer(envelope, list(parameters))
             reply = {"ok": True, "params": params}
         except Exception as error:
+            if self.holder.account is not None and isinstance(error, Unable | MemoryError):
+                raise
             arrays, reply = [], {"ok": False, **told(error)}
         # What was charged stays charged, whether or not the request could be answered in the end.
         if self.ledger.releases and self.holder.account is None:

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from fedsyn.aggregation import Aggregation, ServerSum
+from fedsyn.aggregation.base import Enough
 from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError
 from fedsyn.flower import Grid
@@ -21,13 +22,14 @@ from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join
 from fedsyn.protocol.cohorts import NOBODY_LEFT, Cohorts
 from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.exchange import Exchange
+from fedsyn.protocol.exchange import Exchange, Patience
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord, Timer
 from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round, written_round
-from fedsyn.protocol.returning import ABSENT, GONE, Returning
+from fedsyn.protocol.returning import ABSENT, Returning
 from fedsyn.protocol.sizing import found_cap, released_sizes
 from fedsyn.protocol.stored import Keeper
+from fedsyn.protocol.waiting import GONE, Announcer, Told, at_least, log_waiting, require_whole
 from fedsyn.randomness import Randomness
 from fedsyn.store import Store
 from fedsyn.store.crypto import SumRun, sums_with
@@ -79,6 +81,7 @@ class Driver(OwnLoop):
         self.records: list[RoundRecord] = [RoundRecord(0)]
         self.costs: list[RoundCosts] = [RoundCosts(0)]
         self._returning: Returning | None = None  # of a run that is resumed
+        self.waits: Told = log_waiting if after is None else after.waits
         if after is None:
             self.recorder = Recorder(journal)
             record = self.recorder.charged if self.recorder.is_on else None
@@ -213,6 +216,8 @@ class Driver(OwnLoop):
                 answer = self._sum(yielded, sums, grid, timeout)
             else:
                 answer = self._ask(yielded, grid, timeout)
+        if self.config.federation.on_loss == "stop" and yielded.cohort:
+            require_whole(yielded, answer, self.record, self.config.federation.minimum_cohort)
         self.ledger.reenter(self.recorder.unneeded())
         entered = self.ledger.releases[before:]
         self.recorder.end(number, answer, entered, self.record, self.costs[-1], self._memory(self.recorder.known))
@@ -246,7 +251,8 @@ class Driver(OwnLoop):
             federation, dropped = self.config.federation, self.record.dropped
             # Where nothing is lost on the way, whoever does not answer once never does.
             needed = federation.minimum_cohort if self.config.runtime.engine == "deployment" else 0
-            return joining.asked_patiently(exchange, dropped, federation.connect_timeout, needed)
+            once = replace(exchange, patience=None)
+            return joining.asked_patiently(once, dropped, federation.connect_timeout, needed)
         return exchange(list(asked.arrays))
 
     def _promise(self, release: Release) -> None:
@@ -269,17 +275,18 @@ class Driver(OwnLoop):
             each: Mapping[int, Arrays] | None = None,
             stage: Stage | None = None,
             exact: bool = True,
+            enough: Enough | None = None,
         ) -> dict[int, Reply]:
             message = replace(envelope, stage=stage, params=envelope.params if exact else {})
             return self.recorder.carried(
-                lambda: self._exchange(grid, timeout, cohort, message)(arrays, each),
+                lambda: self._exchange(grid, timeout, cohort, message, enough)(arrays, each),
                 self.record,
                 self.costs[-1],
                 may_rest=stage is not None and aggregation.may_rest(stage),
             )
 
-        def stream(cohort: Sequence[int], arrays: Arrays) -> Iterator[Reply]:
-            return self._exchange(grid, timeout, cohort, envelope).stream(arrays)
+        def stream(cohort: Sequence[int], arrays: Arrays, enough: Enough | None = None) -> Iterator[Reply]:
+            return self._exchange(grid, timeout, cohort, envelope, enough).stream(arrays)
 
         public = self.config.privacy.client_sizes == "public"
         return aggregation.run(
@@ -307,13 +314,39 @@ class Driver(OwnLoop):
         params = request.model_dump()
         return Envelope(request.name, request.kind, self.round, self.config.sha256, params, self._requests)
 
-    def _exchange(self, grid: Grid, timeout: float, cohort: Sequence[int], envelope: Envelope) -> Exchange:
-        if self._returning is not None and any(client.node == ABSENT for client in self.clients.values()):
-            self._returning.find(grid, self.clients, self.config.federation.minimum_cohort)
-            for partition in (k for k in cohort if self.clients[k].node == ABSENT):
-                self.drop(partition, GONE)
+    def _exchange(
+        self, grid: Grid, timeout: float, cohort: Sequence[int], envelope: Envelope, enough: Enough | None = None
+    ) -> Exchange:
+        """An exchange with a cohort.
+
+        Args:
+            grid, timeout, cohort, envelope: of the request.
+            enough: with whose replies it is worth going on; None: of as many clients as the run's minimum.
+        """
+        self._found(grid, wait=True)
         nodes = {k: self.clients[k].node for k in cohort if self.clients[k].node != ABSENT}
-        return Exchange(grid, nodes, envelope, timeout, self.costs[-1], self.drop)
+        away = {k: GONE for k in cohort if k not in nodes}
+        minimum = min(len(cohort), max(1, self.config.federation.minimum_cohort))
+        patience = self._patience(grid) if any(self.clients[k].again for k in cohort) else None
+        facts = (envelope, timeout, self.costs[-1], self.drop, patience, enough or at_least(minimum), away)
+        return Exchange(grid, nodes, *facts)
+
+    def _patience(self, grid: Grid) -> Patience:
+        federation = self.config.federation
+
+        def nodes() -> dict[int, int]:
+            self._found(grid, wait=False)
+            connected = set(grid.get_node_ids())
+            return {k: client.node for k, client in self.clients.items() if client.node in connected}
+
+        remembers = {k for k, client in self.clients.items() if client.again}
+        stops = federation.on_loss == "stop"
+        return Patience(federation.patience, stops, remembers.__contains__, nodes, Announcer(self.waits))
+
+    def _found(self, grid: Grid, *, wait: bool) -> None:
+        """Finds clients of a resumed run that have come back; `wait`: for as long as they have for that."""
+        if self._returning is not None and any(client.node == ABSENT for client in self.clients.values()):
+            self._returning.find(grid, self.clients, wait=wait)
 
     def _close_round(self) -> None:
         if self.keeper is not None:
@@ -338,9 +371,9 @@ class Driver(OwnLoop):
             self.recorder.add("joined", clients=clients, **written_round(self.record, self.costs[-1]))
         else:
             read_round(past, self.record, self.costs[-1])
-            self.clients = {int(k): Participant(int(k), ABSENT, rows) for k, rows in past["clients"]}
+            self.clients = {int(k): Participant(int(k), ABSENT, rows, again=True) for k, rows in past["clients"]}
             who = partial(self._who, grid)
-            self._returning = Returning(who, self.config.federation.connect_timeout, public)
+            self._returning = Returning(who, self.config.federation, public, lambda waiting: self.waits(waiting))
         self._find_cap(grid, timeout)
         self.announce(0.0 if public else self.config.privacy.size_share)
         if not public:

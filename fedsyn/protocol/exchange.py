@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from fedsyn.errors import ProtocolError
+from fedsyn.aggregation.base import Enough
+from fedsyn.errors import Lost, ProtocolError
 from fedsyn.flower import Grid, Message
 from fedsyn.flower.direct import Asked, DirectGrid, chunks
 from fedsyn.flower.grid import InProcessGrid, new_message
 from fedsyn.flower.messages import array_record, content_bytes, extended, pack, read_reply
 from fedsyn.flower.patient import PatientGrid
 from fedsyn.output import plain
-from fedsyn.protocol.record import RoundCosts
+from fedsyn.protocol.record import Missing, RoundCosts, Waiting
+from fedsyn.protocol.waiting import NO_REPLY, Told, may_pass, reasons
 from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, Reply, from_json
 
+#: Seconds until those that are missing are asked again: at first, and at most.
+PAUSE, LONGEST = 5.0, 60.0
 Each = Mapping[int, Arrays]
 
 
@@ -32,6 +36,9 @@ class Exchange:
         timeout: seconds to wait; later replies are not used.
         costs: where bytes and seconds are added.
         drop: records that a client's reply cannot be used, and why.
+        patience: asks those that are missing again; None: nobody is.
+        needed: whether the clients that have replied are enough; None: all are needed.
+        why: reasons of the clients that are missing, by partition id; of those without a node from the beginning.
     """
 
     grid: Grid
@@ -40,6 +47,9 @@ class Exchange:
     timeout: float
     costs: RoundCosts
     drop: Callable[[int, str], None]
+    patience: Patience | None = None
+    needed: Enough | None = None
+    why: dict[int, str] = field(default_factory=dict)
 
     def __call__(self, arrays: Arrays, each: Each | None = None) -> dict[int, Reply]:
         """Sends, waits and reads.
@@ -94,22 +104,45 @@ class Exchange:
         for partition, answered in zip(sorted(self.nodes), grid.ask(requests(), self.timeout), strict=True):
             if answered is None:
                 self._late(partition)
-                continue
-            self.costs.bytes_up += answered.size
-            reply = self._used(partition, answered.read)
-            if reply is not None:
-                yield reply
+            else:
+                self.costs.bytes_up += answered.size
+                reply = self._used(partition, answered.read)
+                if reply is not None:
+                    yield reply
+            if partition in self.why:
+                self.drop(partition, self.why[partition])
 
     def _together(self, arrays: Arrays, each: Each | None) -> Iterator[Reply]:
         """One message for each client, all of them under way at once."""
         received = self.read(self.grid.send_and_receive(list(self.messages(arrays, each)), timeout=self.timeout))
+        if self.patience is not None:
+            received = self.patience.completed(self, received, arrays, each)
+        for partition, reason in sorted(self.why.items()):
+            self.drop(partition, reason)
         for partition in list(received):
             yield received.pop(partition)
 
     def among(self, partitions: Iterable[int]) -> Exchange:
         """The same with some of the clients."""
-        nodes = {k: self.nodes[k] for k in partitions}
-        return Exchange(self.grid, nodes, self.envelope, self.timeout, self.costs, self.drop)
+        chosen = set(partitions)
+        nodes = {k: node for k, node in self.nodes.items() if k in chosen}
+        away = {k: reason for k, reason in self.why.items() if k in chosen - nodes.keys()}
+        return replace(self, nodes=nodes, why=away)
+
+    def enough(self, replied: Collection[int]) -> bool:
+        """Whether these clients' replies are enough for what comes next."""
+        return len(replied) == len(self.nodes.keys() | self.why) if self.needed is None else self.needed(replied)
+
+    def again(self, nodes: Mapping[int, int], arrays: Arrays, each: Each | None) -> dict[int, Reply]:
+        """The replies of clients that are asked again, at the nodes where they are now."""
+        if not nodes:
+            return {}
+        exchange = replace(self, nodes=nodes, why={})
+        replies = exchange.read(self.grid.send_and_receive(list(exchange.messages(arrays, each)), timeout=self.timeout))
+        for partition in nodes:
+            self.why.pop(partition)
+        self.why.update(exchange.why)
+        return replies
 
     def messages(self, arrays: Arrays, each: Each | None = None) -> Iterator[Message]:
         """One message per client; what all of them get is encoded once."""
@@ -150,14 +183,81 @@ class Exchange:
         try:
             return _checked(partition, self.envelope.request, *read())
         except ProtocolError as error:
-            self.drop(partition, str(error))
+            self.why[partition] = str(error)
             return None
 
     def _late(self, partition: int) -> None:
-        why = f"no reply to '{self.envelope.request}' within {self.timeout:g} s"
+        why = f"{NO_REPLY} to '{self.envelope.request}' within {self.timeout:g} s"
         if isinstance(self.grid, PatientGrid):
             why = self.grid.why(self.nodes[partition], self.envelope.request, self.timeout)
-        self.drop(partition, why)
+        self.why[partition] = why
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How a run waits for missing replies.
+
+    Attributes:
+        seconds: `federation.patience`.
+        stops: whether a run ends that lacks replies for good; otherwise it goes on with what there is.
+        remembers: whether a client answers an identical request as before, and pays once.
+        nodes: the nodes of clients that can be reached now, by partition id.
+        told: called with what the run waits for, and with None when that is over.
+    """
+
+    seconds: float
+    stops: bool
+    remembers: Callable[[int], bool]
+    nodes: Callable[[], Mapping[int, int]]
+    told: Told
+
+    def completed(
+        self, exchange: Exchange, replies: dict[int, Reply], arrays: Arrays, each: Each | None
+    ) -> dict[int, Reply]:
+        """The replies with those of clients that were asked again.
+
+        Args:
+            exchange: of the request; `exchange.why` has the reasons of those that are missing.
+            replies: that came at first.
+            arrays, each: of the request.
+
+        Raises:
+            Lost: there are too few, for good or for as long as there was patience, and the run is to end of it.
+        """
+        deadline, pause = time.monotonic() + self.seconds, PAUSE
+        try:
+            while not exchange.enough(replies):
+                hopeful = {k for k, why in exchange.why.items() if may_pass(why) and self.remembers(k)}
+                left = deadline - time.monotonic()
+                if left <= 0 or not exchange.enough({*replies, *hopeful}):
+                    if self.stops:
+                        raise self._lost(exchange, replies, hopeful, left <= 0)
+                    break
+                self.told(self._waiting(exchange, replies, left))
+                time.sleep(min(pause, left))
+                pause = min(1.5 * pause, LONGEST)
+                there = {k: node for k, node in self.nodes().items() if k in hopeful}
+                replies |= exchange.again(there, arrays, each)
+        finally:
+            self.told(None)
+        return dict(sorted(replies.items()))
+
+    def _waiting(self, exchange: Exchange, replies: Collection[int], left: float) -> Waiting:
+        envelope = exchange.envelope
+        asked = len(replies) + len(exchange.why)
+        return Waiting(envelope.request, envelope.round, asked, time.time() + left, _missing(exchange))
+
+    def _lost(self, exchange: Exchange, replies: Collection[int], hopeful: Collection[int], is_late: bool) -> Lost:
+        envelope, missing = exchange.envelope, _missing(exchange)
+        waited = f" after {self.seconds:g} s (federation.patience)" if is_late and hopeful else ""
+        return Lost(
+            f"'{envelope.request}' of round {envelope.round} was answered by {len(replies)} of "
+            f"{len(replies) + len(missing)} clients{waited}, too few to go on; missing: {reasons(missing)}"
+        )
+
+
+def _missing(exchange: Exchange) -> tuple[Missing, ...]:
+    return tuple(Missing(k, exchange.nodes.get(k), why) for k, why in sorted(exchange.why.items()))
 
 
 def _checked(partition: int, name: str, arrays: Arrays, scalars: Mapping[str, Any]) -> Reply:

@@ -15,13 +15,14 @@ from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
 from fedsyn.flower.patient import PatientGrid
 from fedsyn.protocol.exchange import Exchange
-from fedsyn.wire.envelope import WAITS, Reply
+from fedsyn.protocol.waiting import NO_REPLY
+from fedsyn.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
 from fedsyn.wire.holder import MOST_PARTITIONS
 from fedsyn.wire.requests import Summed
 
 #: Seconds after which a node that waits for its holder is asked again.
 PAUSE = 5.0
-_LOST = ("offline", "slow", "no reply")  # how reasons begin that say nothing of a node but that it was not heard
+_LOST = (OFFLINE, SLOW, NO_REPLY, BUSY)  # how reasons begin that say nothing of a node but that it was not heard
 _log = logging.getLogger("fedsyn.run")
 #: Parameter of the answer to `join`: true where the node keeps its memory of the run on its own disk, and answers a
 #: request that it has answered already with the same bytes, and is charged once.
@@ -40,12 +41,14 @@ class Participant:
         node: on the Grid.
         rows: its row count: public, or estimated from released values.
         own: the row count that the client itself reckons with, where that is another one; see `reckoned`.
+        again: whether its node answers an identical request as before, and is charged once (`AGAIN`).
     """
 
     partition: int
     node: int
     rows: float | None
     own: float | None = None
+    again: bool = False
 
     @property
     def reckoned(self) -> float:
@@ -123,15 +126,16 @@ def joined(
         except ProtocolError as error:
             reasons.append(str(error))
             continue
+        who = Participant(-1, asked[key].node, rows, again=reply.params.get(AGAIN) is True)
         if partition is None:
-            unnamed.append((asked[key].node, rows))
+            unnamed.append(who)
         elif partition in clients:
             reasons.append(f"two nodes claim partition {partition}; the second is not used")
         else:
-            clients[partition] = Participant(partition, asked[key].node, rows)
+            clients[partition] = replace(who, partition=partition)
     free = (k for k in range(len(asked)) if k not in clients)
-    for (node, rows), partition in zip(unnamed, free, strict=False):
-        clients[partition] = Participant(partition, node, rows)
+    for who, partition in zip(unnamed, free, strict=False):
+        clients[partition] = replace(who, partition=partition)
     return dict(sorted(clients.items())), reasons
 
 

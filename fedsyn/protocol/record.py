@@ -50,6 +50,64 @@ class RoundCosts:
         self.seconds[phase] = round(self.seconds.get(phase, 0.0) + seconds, 6)
 
 
+@dataclass(frozen=True)
+class Missing:
+    """One whose reply a run waits for.
+
+    Attributes:
+        partition: its id; None where it has not said who it is.
+        node: Flower's number of its node; None where that is not known.
+        why: in one sentence.
+    """
+
+    partition: int | None
+    node: int | None
+    why: str
+
+    def named(self, names: Mapping[int, str] | None = None) -> str:
+        """`NAME (why)`; `names` are of holders, by partition id."""
+        number = self.partition
+        if number is None:
+            return f"node {self.node} ({self.why})"
+        return f"{(names or {}).get(number, f'client {number}')} ({self.why})"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What a run waits for: waiting.json of a run directory, as long as it does.
+
+    Attributes:
+        request: its name.
+        round: t.
+        asked: how many were asked.
+        until: seconds since 1970 when its patience ends.
+        missing: whose reply is missing.
+    """
+
+    request: str
+    round: int
+    asked: int
+    until: float
+    missing: tuple[Missing, ...]
+
+    def sentence(self, names: Mapping[int, str] | None = None) -> str:
+        """`waits for 1 of 3 holders to answer 'measure' of round 2: lake (offline: ...); ...`."""
+        who = "; ".join(each.named(names) for each in self.missing[:5])
+        more = f"; and {len(self.missing) - 5} more" if len(self.missing) > 5 else ""
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.until))
+        return (
+            f"waits for {len(self.missing)} of {self.asked} holders to answer '{self.request}' of round {self.round}: "
+            f"{who}{more}; they are asked again until {day} (federation.patience)"
+        )
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> Waiting:
+        """Inverse of `dataclasses.asdict`."""
+        missing = tuple(Missing(each["partition"], each["node"], str(each["why"])) for each in facts["missing"])
+        request, until = str(facts["request"]), float(facts["until"])
+        return cls(request, int(facts["round"]), int(facts["asked"]), until, missing)
+
+
 Observer = Callable[[RoundRecord, RoundCosts], None]
 
 

@@ -12,14 +12,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from fedsyn.config import FederationNode
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
 from fedsyn.protocol.joining import AGAIN, Participant, read_join
+from fedsyn.protocol.record import Missing, Waiting
+from fedsyn.protocol.waiting import GONE, Announcer, Told
 from fedsyn.wire.envelope import Reply
 
 ABSENT = -1  # the node of a client that has not come back
 _REPLY = 30.0  # seconds that a node gets to say who it is
-GONE = "has not come back since the run was resumed"
 
 Ask = Callable[[Mapping[int, int], float], tuple[dict[int, Reply], list[str]]]
 
@@ -29,41 +31,54 @@ class Returning:
 
     Args:
         ask: asks nodes who they are, by provisional ids, for so many seconds; gives replies, and why others gave none.
-        patience: seconds to wait, once, for as many nodes as there are absent clients (federation.connect_timeout).
+        federation: of the configuration. `connect_timeout` is waited, once, for as many nodes as there are absent
+            clients, and `patience` while fewer than `minimum_cohort` are back.
         public: whether row counts are public.
+        told: called with whom the run waits for.
     """
 
-    def __init__(self, ask: Ask, patience: float, public: bool) -> None:
-        self._ask, self._public = ask, public
+    def __init__(self, ask: Ask, federation: FederationNode, public: bool, told: Told) -> None:
+        self._ask, self._public, self._federation, self._told = ask, public, federation, Announcer(told)
         self._deadline: float | None = None
-        self._patience = patience
         self._known: set[int] = set()  # nodes that have said who they are
         self.reasons: list[str] = []
 
-    def find(self, grid: Grid, clients: dict[int, Participant], minimum: int) -> None:
+    def find(self, grid: Grid, clients: dict[int, Participant], *, wait: bool = True) -> None:
         """Fills in the nodes of absent clients that are there now.
 
+        Args:
+            grid: with the nodes.
+            clients: by partition id; changed.
+            wait: for those that are not there, as long as they have for it; without it one look has to do.
+
         Raises:
-            RunError: fewer than `minimum` clients have come back in the time that they had.
+            RunError: fewer than the minimum have come back in the time that they had.
         """
-        first = self._deadline is None
-        if self._deadline is None:
-            self._deadline = time.monotonic() + self._patience
+        first, minimum = wait and self._deadline is None, max(1, self._federation.minimum_cohort)
+        patience = max(self._federation.connect_timeout, self._federation.patience)
+        if first:
+            self._deadline = time.monotonic() + self._federation.connect_timeout
+            latest = time.monotonic() + patience
         while True:
             fresh = sorted(set(grid.get_node_ids()) - self._known - {c.node for c in clients.values()})
             if fresh:
                 self._place(fresh, clients)
             absent = [k for k, client in clients.items() if client.node == ABSENT]
-            if not absent or time.monotonic() >= self._deadline:
+            back, now = len(clients) - len(absent), time.monotonic()
+            is_over = self._deadline is None or now >= self._deadline
+            if not wait or not absent or (is_over and (not first or back >= minimum or now >= latest)):
                 break
+            if first and back < minimum:
+                missing = tuple(Missing(k, None, GONE) for k in absent)
+                self._told(Waiting("join", 0, len(clients), time.time() + latest - now, missing))
             time.sleep(0.5)
-        back = len(clients) - len(absent)
-        if first and back < max(1, minimum):
+        self._told(None)
+        if first and back < minimum:
             why = f" ({self.reasons[-1]})" if self.reasons else ""
             raise RunError(
-                f"{back} of the run's {len(clients)} clients have come back within {self._patience:g} s "
-                f"(federation.connect_timeout), the minimum is {max(1, minimum)}{why}; nothing was sent, and the run "
-                "can be resumed when they are there"
+                f"{back} of the run's {len(clients)} clients have come back within {patience:g} s "
+                f"(federation.patience), the minimum is {minimum}{why}; nothing was sent, and the run can be resumed "
+                "when they are there"
             )
 
     def _place(self, nodes: Sequence[int], clients: dict[int, Participant]) -> None:

@@ -10,14 +10,16 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, FedsynError, RunError
 from fedsyn.flower.launch import app_folder, submit, wait
 from fedsyn.flower.watching import COMPLETED, STOPPED, RunState, SuperLink, Unreachable
-from fedsyn.protocol.record import RoundRecord
+from fedsyn.protocol.record import RoundRecord, Waiting
+from fedsyn.protocol.waiting import Announcer
 from fedsyn.runs import journal
-from fedsyn.runs.directory import GIVEN_FILE, is_complete, load_metrics, raise_recorded_error
+from fedsyn.runs.directory import GIVEN_FILE, is_complete, load_metrics, load_waiting, raise_recorded_error
 from fedsyn.runs.given_table import Codes, sent
 from fedsyn.runs.orders import order_of
 from fedsyn.runs.prepare import Prepared
@@ -161,14 +163,25 @@ def _next(config: RunConfig, out: Path) -> str:
     return f". What it has spent stays spent; to go on with it type the same command with --out {out} --resume"
 
 
+@runtime_checkable
+class Waits(Protocol):
+    """A `Progress` that is told, too, what a run waits for."""
+
+    def waits(self, waiting: Waiting | None) -> None:
+        """Called when that changes; None: nothing is missing any more."""
+
+
 class _Watch:
-    """Reports the rounds that another process appends to rounds.jsonl."""
+    """Reports the rounds that another process appends to rounds.jsonl, and what waiting.json says."""
 
     def __init__(self, path: Path, progress: Progress | None) -> None:
         self.path, self.progress, self.seen = path, progress, 0
+        self.announce = Announcer(progress.waits) if isinstance(progress, Waits) else None
 
     def __call__(self) -> bool:
         """Reports what is new; whether the run has left its result or its error."""
+        if self.announce is not None:
+            self.announce(load_waiting(self.path.parent))
         if self.progress is not None and self.path.is_file():
             lines = self.path.read_text(encoding="utf-8").splitlines()
             for line in lines[self.seen :]:

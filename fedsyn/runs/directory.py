@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,6 +17,7 @@ from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError, InputError, RunError
 from fedsyn.inference import AnyModel, Evidence, read_model
+from fedsyn.protocol.record import Waiting
 from fedsyn.report.html import read_facts
 
 # A simulation's scores beside the real rows, and the scale of its metrics. It is not for publication.
@@ -25,6 +28,8 @@ QUALITY_FILE, README_FILE = "quality.json", "README.md"
 JUDGED_FILE = "evaluation.json"
 # Which table they were asked about, where that was made elsewhere: the last file of such a run.
 GIVEN_FILE = "table.json"
+# What a run waits for, as long as it does.
+WAITING_FILE = "waiting.json"
 # What a run leaves besides config.yaml. A new run in the same folder removes them before it starts, so that nothing of
 # an earlier one can be taken for its own.
 RESULTS = (
@@ -43,6 +48,7 @@ RESULTS = (
     QUALITY_FILE,
     JUDGED_FILE,
     GIVEN_FILE,
+    WAITING_FILE,
     README_FILE,
 )
 
@@ -157,11 +163,35 @@ def load_metrics(out: Path) -> dict[str, float]:
     return {name: float("inf") if value is None else value for name, value in metrics.items()}
 
 
+def write_waiting(out: Path, waiting: Waiting | None) -> None:
+    """Leaves what a run waits for, for whoever looks (`deploy status`, the starter's bar); nothing when that is over.
+
+    A disk that is full is no reason to stop waiting.
+    """
+    path = out / WAITING_FILE
+    with contextlib.suppress(OSError):
+        if waiting is None:
+            path.unlink(missing_ok=True)
+            return
+        part = path.with_suffix(".part")
+        write_json(part, asdict(waiting))
+        part.replace(path)
+
+
+def load_waiting(out: Path) -> Waiting | None:
+    """What a run in this directory waits for; None where that is nothing, or cannot be read."""
+    try:
+        return Waiting.read(json.loads((out / WAITING_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def record_error(out: Path, error: Exception) -> None:
     """Leaves an error for the process that started the run. Unexpected ones leave their type, not their text."""
     kind = "input" if isinstance(error, InputError) else "run"
     text = str(error) if isinstance(error, FedsynError) else f"unexpected {type(error).__name__}; see Flower's log"
-    write_json(out / "error.json", {"kind": kind, "message": text})
+    can_go_on = isinstance(error, RunError) and error.can_go_on
+    write_json(out / "error.json", {"kind": kind, "message": text, "can_go_on": can_go_on})
 
 
 def raise_recorded_error(out: Path) -> None:
@@ -170,7 +200,11 @@ def raise_recorded_error(out: Path) -> None:
     if path.is_file():
         try:
             error = json.loads(path.read_text(encoding="utf-8"))
-            kind, message = error["kind"], str(error["message"])
+            kind, message, can_go_on = error["kind"], str(error["message"]), error.get("can_go_on") is not False
         except (ValueError, KeyError, TypeError):
             raise RunError(f"the run failed, and what it left of its error in {path} cannot be read") from None
-        raise (InputError if kind == "input" else RunError)(message)
+        if kind == "input":
+            raise InputError(message)
+        raised = RunError(message)
+        raised.can_go_on = can_go_on
+        raise raised

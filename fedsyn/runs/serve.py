@@ -14,10 +14,11 @@ from fedsyn.flower import Grid
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.driving import Driver
 from fedsyn.protocol.opening import Opening
-from fedsyn.protocol.record import RoundCosts, RoundRecord
+from fedsyn.protocol.record import RoundCosts, RoundRecord, Waiting
 from fedsyn.protocol.strategy import MechanismStrategy
+from fedsyn.protocol.waiting import log_waiting
 from fedsyn.registry import contract_class, strategy_class
-from fedsyn.runs.directory import append_line, write_json
+from fedsyn.runs.directory import append_line, write_json, write_waiting
 from fedsyn.runs.finish import evaluation_input
 from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.judge import Judging
@@ -54,6 +55,10 @@ def serve(
         if progress is not None:
             progress(record)
 
+    def waits(waiting: Waiting | None) -> None:
+        log_waiting(waiting)
+        write_waiting(out, waiting)
+
     made, schema = make or strategy_class(config.mechanism.name), prepared.schema
     randomness = randomness_of(config)
     if journal is not None:
@@ -65,6 +70,8 @@ def serve(
         driver = opening = Opening(config, schema, contract_class(config.mechanism.name), journal=journal, **drawn)
     else:
         driver = strategy = made(config, schema.domain, schema.sha256, **drawn, **_journaled(journal))
+    driver.waits = waits
+    waits(None)  # what a server that was killed may have left
     try:
         with told_what_was_spent(lambda: driver.ledger, out):
             if strategy is None:

@@ -21,8 +21,9 @@ PROTOCOL_VERSION = 3
 ENVELOPE = "envelope"  # the one scalar of a request
 ANSWER = "answer"  # the one scalar of a reply
 WAITS = "waits"  # kind of the error of a node that a person has to approve the run at
-#: Beginning of the reason why a client is dropped whose node cannot be reached.
-OFFLINE = "offline"
+BUSY = "busy"  # kind of the error of a node that cannot answer now: its disk is full, its task was killed
+#: Beginnings of the reasons why a client is dropped whose node cannot be reached, or did not reply in time.
+OFFLINE, SLOW = "offline", "slow"
 #: Bytes of one message, there or back: a node sends and takes no larger one, nor does the SuperLink's gate.
 MOST_MESSAGE = 2**29
 Scalar = bool | int | float | str | bytes

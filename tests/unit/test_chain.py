@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedsyn.errors import ConfigError, LedgerDamaged, RunError
+from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, RunError
 from fedsyn.privacy.chain import Chain, Head, Lines, Words, create, digest_of, legible, read_lines
 
 WORDS = Words("node", "look")
@@ -248,10 +248,12 @@ def test_what_a_torn_line_says() -> None:
 # Disks ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("cut", [True, False])
 @pytest.mark.parametrize("call", ["write", "fsync"])
-def test_a_disk_that_refuses_leaves_a_line_or_none_and_is_read_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+def test_a_disk_that_refuses_leaves_no_line_if_it_can_and_is_read_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, call: str, cut: bool
 ) -> None:
+    """What was written in part is taken back; where that is refused, too, it counts as a crash's would."""
     chain = grown(path)
     real = getattr(os, call)
 
@@ -260,10 +262,19 @@ def test_a_disk_that_refuses_leaves_a_line_or_none_and_is_read_again(
             real(descriptor, rest[0][:9])
         raise OSError(28, "No space left on device")
 
+    def never(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    said = r"cannot be written \(No space left on device\); nothing was released"
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full)
-        with chain.turn(), pytest.raises(RunError, match="cannot be written"):
+        if not cut:
+            patch.setattr(os, "ftruncate", never)
+        with (
+            chain.turn(),
+            pytest.raises(CannotWrite, match=said),
+        ):
             chain.append({"entry": "line"})
     with chain.turn() as lines:
         kinds = [entry["entry"] for entry in lines.entries]
-        assert kinds[5:] == (["torn"] if call == "write" else ["line"])
+        assert kinds[5:] == ([] if cut else ["torn"] if call == "write" else ["line"])

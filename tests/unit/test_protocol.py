@@ -16,7 +16,7 @@ from flwr.app import Error
 from fedsyn import registry
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.errors import ProtocolError, RunError
+from fedsyn.errors import Lost, ProtocolError, RunError
 from fedsyn.flower import ClientApp, ConfigRecord, Context, Message, RecordDict
 from fedsyn.flower.bridge import bridge, read_state, write_state
 from fedsyn.flower.grid import InProcessGrid
@@ -438,7 +438,12 @@ def test_the_text_of_an_error_reply_is_not_repeated() -> None:
 
 def test_below_the_minimum_cohort_nothing_is_opened_or_charged() -> None:
     mod = tamper(1, "measure", with_arrays())
-    federation = Federation(toy_config(federation={"clients": 3, "minimum_cohort": 3, "timeout": 60}), mod=mod)
+    node = {"clients": 3, "minimum_cohort": 3, "timeout": 60}
+    federation = Federation(toy_config(federation=node), mod=mod)
+    with pytest.raises(Lost, match=r"'measure' of round 1 was not opened \(missing: client 1 \("):
+        federation.run()
+    assert [release.name for release in federation.strategy.ledger.releases] == ["vote"]
+    federation = Federation(toy_config(federation={**node, "on_loss": "go_on"}), mod=mod)
     with pytest.raises(RunError, match="nothing to estimate"):
         federation.run()
     assert federation.strategy.sums == [Summed.nothing()]
@@ -609,6 +614,7 @@ def test_a_hostile_server_over_the_grid_gets_no_more_than_the_budget() -> None:
     config = toy_config(
         mechanism={"name": "toy", "rounds": 6, "vote_epsilon": 0.25, "sigma": 12.0},
         privacy={"epsilon": 1.0, "delta": 1e-5},
+        federation={"clients": 3, "on_loss": "go_on"},
     )
     federation = Federation(config)
     federation.strategy.ledger = type(federation.strategy.ledger)(PrivacyBudget(900.0, 1e-5), noise_by="server")

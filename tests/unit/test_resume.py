@@ -215,7 +215,9 @@ def stopped(federation: Federation, at: int) -> tuple[Nodes, Path]:
 def quick(config: RunConfig) -> RunConfig:
     """The same, with a second's patience for nodes."""
     return config.model_copy(
-        update={"federation": config.federation.model_copy(update={"connect_timeout": 1.0, "timeout": 5.0})}
+        update={
+            "federation": config.federation.model_copy(update={"connect_timeout": 1.0, "timeout": 5.0, "patience": 1.0})
+        }
     )
 
 

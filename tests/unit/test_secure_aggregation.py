@@ -21,7 +21,7 @@ from fedsyn.aggregation.identities import load_identities, new_identity, simulat
 from fedsyn.aggregation.secure import read_cohort, write_cohort
 from fedsyn.aggregation.shares import noise_of
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ConfigError, Lost, ProtocolError
 from fedsyn.flower import Message
 from fedsyn.flower.messages import array_record, pack
 from fedsyn.protocol.client import answers
@@ -38,6 +38,7 @@ from fedsyn.wire.requests import Layout, Sum, Summed, SumRequest
 
 MECHANISM = "fed_naive_bayes"
 SECURE = {"protocol": "secagg", "noise": "distributed", "setup": "sum"}
+GO_ON = {"on_loss": "go_on"}
 
 
 def federation(clients: int = 6) -> Federation:
@@ -122,6 +123,9 @@ def test_a_client_that_vanishes_at_any_stage_costs_itself_only(after: int) -> No
 
 def test_one_dropout_too_many_opens_nothing() -> None:
     outcome = run(6, faults={4: vanish(3), 5: vanish(3)}, dropout=0.2)
+    assert isinstance(outcome.error, Lost) and "'one-way' of round 1 was not opened" in str(outcome.error)
+    assert not outcome.strategy.ledger.releases
+    outcome = run(6, faults={4: vanish(3), 5: vanish(3)}, federation=GO_ON, dropout=0.2)
     assert outcome.error is not None and "no round got enough replies" in str(outcome.error)
     assert not outcome.strategy.ledger.releases
     assert any("was not opened" in note for note in outcome.strategy.records[1].notes)

@@ -12,7 +12,7 @@ from recorded_client import Client, changed
 from fedsyn.aggregation import CommitteeAggregation, SecureAggregation, make_aggregation
 from fedsyn.aggregation.secure import write_cohort
 from fedsyn.aggregation.secure_run import STATE
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, Lost
 from fedsyn.flower import Message
 from fedsyn.settings import AggregationNode
 from fedsyn.testing.harness import Exchange, Fault, Federation, Outcome, config_of, execute, finished, vanish
@@ -20,6 +20,7 @@ from fedsyn.testing.schemas import awkward_table
 
 MECHANISM = "fed_naive_bayes"
 SECURE = {"protocol": "secagg", "noise": "distributed", "setup": "run"}
+GO_ON = {"on_loss": "go_on"}
 
 
 def federation(clients: int) -> Federation:
@@ -107,6 +108,9 @@ def test_a_client_that_vanishes_at_any_stage_costs_itself_only(after: int, threa
 
 def test_one_dropout_too_many_opens_nothing() -> None:
     outcome = run(6, faults={4: vanish(3), 5: vanish(3)}, dropout=0.2)
+    assert isinstance(outcome.error, Lost) and "'one-way' of round 1 was not opened" in str(outcome.error)
+    assert not outcome.strategy.ledger.releases
+    outcome = run(6, faults={4: vanish(3), 5: vanish(3)}, federation=GO_ON, dropout=0.2)
     assert outcome.error is not None and "no round got enough replies" in str(outcome.error)
     assert not outcome.strategy.ledger.releases
     assert any("was not opened" in note for note in outcome.strategy.records[1].notes)
@@ -119,7 +123,7 @@ def test_a_committee_that_is_gone_is_drawn_again() -> None:
     def absent_once(reply: Message, earlier: int) -> Message | None:
         return None if earlier == 4 else reply
 
-    outcome = finished(run(6, faults={4: absent_once, 5: absent_once}, rounds=3, dropout=0.2))
+    outcome = finished(run(6, faults={4: absent_once, 5: absent_once}, federation=GO_ON, rounds=3, dropout=0.2))
     notes = [record.notes for record in outcome.strategy.records[1:]]
     assert any("2 members of the committee are gone, at most 1 may be" in note for note in notes[0])
     assert not notes[1] and not notes[2]

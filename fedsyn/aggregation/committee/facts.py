@@ -151,12 +151,16 @@ class Committee:
         """
         return hashlib.sha256(b"fedsyn transcript\0" + self.digest + publics).digest()
 
+    @property
+    def dealers(self) -> int:
+        """Members that have to deal keys; a malicious server may not leave out any."""
+        return len(self.members) if self.setup.is_malicious else len(self.members) - self.size.lost
+
     def check_dealt(self, dealt: wire.Flags) -> None:
-        """ProtocolError if too few members have dealt keys; a malicious server may not leave out any."""
-        needed = len(self.members) if self.setup.is_malicious else len(self.members) - self.size.lost
-        if int(dealt.sum()) < needed:
+        """ProtocolError if too few members have dealt keys."""
+        if int(dealt.sum()) < self.dealers:
             raise ProtocolError(
-                f"{int(dealt.sum())} members of the committee have dealt keys where {needed} are needed"
+                f"{int(dealt.sum())} members of the committee have dealt keys where {self.dealers} are needed"
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -135,6 +135,17 @@ class SetupServer:
         if self.setup.is_malicious:
             common.append(wire.table([self._signed[i] for i in places], SIGNATURE))
         return DEAL, common, {clients[i]: [] for i in self._committee.members}
+
+    @property
+    def is_dealing(self) -> bool:
+        """Whether the committee is drawn: its members are asked now."""
+        return self._committee is not None
+
+    def enough(self, replied: Collection[int]) -> bool:
+        """Whether the setup can go on, or is there, with the replies of these partitions."""
+        if self._committee is None:
+            return len(replied) >= self.setup.fewest
+        return len(replied) >= self._committee.dealers
 
     def receive(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> list[int]:
         """Takes a stage's replies. Returns the partitions without which a setup has to be tried again.
@@ -280,6 +291,14 @@ class CommitteeSumServer:
         return self._clients[self._committee.members[seat]]
 
     # ---- what comes in -------------------------------------------------------------------------------------------
+
+    def enough(self, replied: Collection[int]) -> bool:
+        """Whether the sum can be opened in the end if nobody but these partitions replies to the present stage."""
+        if self._stage == MASKED:
+            return len(replied) >= self.facts.fewest
+        if self._stage == UNMASK:
+            return len(self._gone) + len(self._asked) - len(replied) <= self.facts.most_lost
+        return len(replied) >= self._committee.size.threshold
 
     def receive(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> None:
         """Takes a stage's replies.

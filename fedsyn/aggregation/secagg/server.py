@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -120,6 +120,10 @@ class SecureSumServer:
         return self.session.stages[self._stage]
 
     # ---- what comes in -------------------------------------------------------------------------------------------
+
+    def enough(self, replied: Collection[int]) -> bool:
+        """Whether the sum can go on, or be opened, with the replies of these partitions."""
+        return len(replied) >= self.session.fewest
 
     def receive(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> None:
         """Takes one stage's replies; whoever is missing has dropped out.

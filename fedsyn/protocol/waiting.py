@@ -1,0 +1,93 @@
+"""What is missing is asked for again: a holder that is away for a minute, or for a night, costs a run that time.
+
+A request needs so many usable replies: a sum its fewest contributors, a stage of a secure sum what the next one cannot
+do without, any other request `federation.minimum_cohort`. With fewer of them the run waits, for `federation.patience`
+seconds, and asks those that are missing again, as long as enough of them may come.
+
+**Why asking again is safe, and free.** The message is the same to the last byte. A node that keeps its memory of the
+run on its own disk (`Participant.again`) answers it in one of two ways. Either a reply had left, or was ready to: then
+it is that reply, and nothing is charged. Or none had: then the attempt before was seen by nobody, what it had charged
+pays for this one, and what it had drawn or masked is gone (`fedsyn.node.answering`). In both cases at most one reply of
+a node to one request is ever seen: no two masked vectors of one sum, and no two answers of a committee's member to one
+number, that could be put together. No other node is asked again, and nobody who has answered is: those replies are kept
+here, in memory, until the request is complete. Where a run ends while it waits, nothing of the incomplete request but
+its charges is in the journal, so that `--resume` asks for it again in the same way.
+
+**Who is asked again.** Whose reason may pass: away, slow, waiting for a person, or unable for a reason of the machine
+(`busy`). A refusal by policy, budget or protocol is final for this run of the server.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from fedsyn.aggregation.base import Enough
+from fedsyn.errors import Lost
+from fedsyn.protocol.record import Missing, RoundRecord, Waiting
+from fedsyn.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
+from fedsyn.wire.requests import Ask, Sum, Summed
+
+NO_REPLY = "no reply"
+#: Of a client of a run that is resumed.
+GONE = "has not come back since the run was resumed"
+_PASSING = (*(f"{kind}: " for kind in (OFFLINE, SLOW, WAITS, BUSY)), NO_REPLY, GONE)
+Told = Callable[[Waiting | None], None]
+_log = logging.getLogger("fedsyn.run")
+
+
+def may_pass(reason: str) -> bool:
+    """Whether a client that is missing for this reason may answer when it is asked again."""
+    return reason.startswith(_PASSING)
+
+
+def at_least(number: int) -> Enough:
+    return lambda replied: len(replied) >= number
+
+
+def log_waiting(waiting: Waiting | None) -> None:
+    """Says in the run's log what it waits for; nothing when that is over."""
+    if waiting is not None:
+        _log.warning("the run %s", waiting.sentence())
+
+
+class Announcer:
+    """Tells of each change in what a run waits for, once.
+
+    Args:
+        told: called with it, and with None when nothing is missing any more.
+    """
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._said: tuple[object, ...] | None = None
+
+    def __call__(self, waiting: Waiting | None) -> None:
+        facts = None if waiting is None else (waiting.request, waiting.missing)
+        if facts != self._said:
+            self._said = facts
+            self._told(waiting)
+
+
+def require_whole(asked: Ask | Sum, answer: Summed | Mapping[int, Reply], record: RoundRecord, minimum: int) -> None:
+    """Ends a run that is to stop where a request was answered by too few; nothing of the answer is written down.
+
+    Whoever could be asked again has been: what is missing now stays missing.
+
+    Raises:
+        Lost: it was.
+    """
+    minimum = min(len(asked.cohort), max(1, minimum))
+    if answer.opened if isinstance(answer, Summed) else len(answer) >= minimum:
+        return
+    missing = [Missing(k, None, record.dropped[k]) for k in asked.cohort if k in record.dropped]
+    why = "; ".join([*record.notes[-1:], *([f"missing: {reasons(missing)}"] if missing else [])])
+    what = "was not opened" if isinstance(answer, Summed) else "was answered by too few clients"
+    raise Lost(f"'{asked.request.name}' of round {record.round} {what}{f' ({why})' if why else ''}", can_go_on=False)
+
+
+def reasons(missing: Iterable[Missing], most: int = 5) -> str:
+    """Who is missing and why, on one line."""
+    named = [each.named() for each in missing]
+    more = f" and {len(named) - most} more" if len(named) > most else ""
+    return "; ".join(named[:most]) + more
