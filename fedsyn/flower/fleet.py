@@ -17,6 +17,7 @@ import logging
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -77,6 +78,8 @@ class Fleet:
         self._stop = threading.Event()
         self._lost = threading.Event()  # set by a heartbeat that the SuperLink does not know
         self._messages = Messages(self._client, place.fetch_apps, self._stop.wait)
+        self._refused: float | None = None  # since when the SuperLink has been refusing this node
+        self._losses: deque[float] = deque(maxlen=3)  # when the SuperLink did not know it
         self._unsent: list[Message] = []  # replies that a lost connection kept here
 
     def stop(self) -> None:
@@ -94,9 +97,10 @@ class Fleet:
                     wait = 0.2
                     self._poll(answer)
                 except _LostNode:
-                    self._unavailable("the SuperLink does not know this node any more")
+                    self._unavailable(self._why_lost())
                 except httpx.HTTPStatusError as error:
-                    self._unavailable(refusal_of(error.response, self.place))
+                    self._refused = self._refused or time.monotonic()
+                    self._unavailable(refusal_of(error.response, self.place, time.monotonic() - self._refused))
                 except (httpx.HTTPError, ssl.SSLError, OSError) as error:
                     self._unavailable(f"the SuperLink at {self.place.superlink} cannot be reached: {_brief(error)}")
                 except Exception as error:  # whatever a SuperLink sends
@@ -105,6 +109,14 @@ class Fleet:
                 wait = min(2 * wait, _LONGEST)
         finally:
             self._goodbye()
+
+    def _why_lost(self) -> str:
+        """One that is lost again and again is deactivated by somebody, who needs this node's key for it."""
+        self._losses.append(time.monotonic())
+        sentence = "the SuperLink does not know this node any more"
+        if len(self._losses) == self._losses.maxlen and self._losses[-1] - self._losses[0] < 60.0:
+            sentence += ", again: another node with the same key seems to be running; stop one of them"
+        return sentence
 
     def is_running(self, run: int) -> bool:
         """Whether a run goes on, as far as the SuperLink says; from within `answer` only."""
@@ -239,6 +251,7 @@ class Fleet:
         self._client.close()
 
     def _available(self) -> None:
+        self._refused = None
         if not self.contact.connected:
             self.contact.connected, self.contact.problem = True, ""
 

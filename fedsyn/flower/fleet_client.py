@@ -13,6 +13,7 @@ import httpx
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -23,8 +24,11 @@ from fedsyn.wire.envelope import MOST_MESSAGE
 #: Seconds for which the SuperLink is told to expect a heartbeat: it takes a silent node for offline after twice that.
 INTERVAL = 15.0
 _TIMEOUT = 30.0  # of one call
+_FORGOTTEN = 2 * INTERVAL + 30.0  # seconds after which a SuperLink has taken any last life for offline
 _WRAPPED = 2**20  # bytes that Flower puts around an object
-_SKEW = 30.0  # seconds between two clocks from which on a refusal is blamed on them
+#: Seconds by which a signature may be older, or younger, than the SuperLink's own time: Flower's rule.
+LATE, EARLY = float(TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE), float(SYSTEM_TIME_TOLERANCE)
+_UNSURE = 2.0  # seconds that the way of a request and a time in whole seconds may take
 
 
 @dataclass(frozen=True)
@@ -121,23 +125,46 @@ class _Bounded:
         return httpx.Response(response.status_code, headers=headers, content=bytes(content), request=asked)
 
 
-def refusal_of(response: httpx.Response, place: Place) -> str:
-    """Why the SuperLink does not take this node, in a sentence for its holder."""
-    told = response.headers.get("date", "")
-    try:
-        theirs = email.utils.parsedate_to_datetime(told).timestamp()
-    except (TypeError, ValueError):
-        theirs = time.time()
-    if response.status_code == httpx.codes.UNAUTHORIZED and abs(theirs - time.time()) > _SKEW:
-        return (
-            f"the clocks differ: this machine's says {email.utils.formatdate(usegmt=True)}, the SuperLink's {told}; a "
-            "node signs the time, so set the clock that is wrong"
-        )
+def refusal_of(response: httpx.Response, place: Place, waited: float = 0.0) -> str:
+    """Why the SuperLink does not take this node, in a sentence for its holder.
+
+    Args:
+        response: of the SuperLink.
+        place: where it is.
+        waited: seconds for which it has been refusing this node.
+    """
     if response.status_code == httpx.codes.UNAUTHORIZED:
-        return "the SuperLink does not accept this node's signature: its key is not registered there any more"
+        return _unauthorized(response.headers.get("date", ""))
     if response.status_code == httpx.codes.PRECONDITION_FAILED:
+        why = f"its key is not registered there (the operator registers {place.key.name}.pub)"
+        if waited < _FORGOTTEN:
+            return (
+                f"the SuperLink does not take this node: {why}, or its last life counts as online for another "
+                f"{2 * INTERVAL:.0f} s at most"
+            )
         return (
-            f"the SuperLink does not take this node: its key is not registered there (the operator registers "
-            f"{place.key.name}.pub), or its last life counts as online for another {2 * INTERVAL:.0f} s at most"
+            f"the SuperLink does not take this node: {why}, or another node with the same key is running: stop one of "
+            "them (a last life would have been forgotten by now)"
         )
     return f"the SuperLink answers with status {response.status_code}"
+
+
+def _unauthorized(told: str) -> str:
+    """Why a signature was refused, with both clocks; `told` is the SuperLink's time, as HTTP writes it."""
+    now = time.time()
+    here = email.utils.formatdate(now, usegmt=True)
+    window = f"Flower takes a signature that is up to {LATE:.0f} s late and {EARLY:.0f} s early"
+    try:
+        ahead = now - email.utils.parsedate_to_datetime(told).timestamp()
+    except (TypeError, ValueError):
+        return f"the SuperLink does not accept this node's signature; here it is {here}, and it tells no time; {window}"
+    clocks = f"this machine's clock says {here}, the SuperLink's {told}"
+    if ahead > EARLY - _UNSURE or -ahead > LATE - _UNSURE:
+        return (
+            f"the clocks differ: {clocks}, so this node is {abs(ahead):.0f} s {'early' if ahead > 0 else 'late'}; "
+            f"{window}: set the clock that is wrong"
+        )
+    return (
+        "the SuperLink does not accept this node's signature: its key is not registered there any more (the clocks are "
+        f"not the cause: {clocks}; {window})"
+    )

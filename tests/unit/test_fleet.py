@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 import email.utils
 import http.server
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fastapi import HTTPException
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.app.metadata import Metadata
 from flwr.common.serde import message_from_proto, message_to_proto
@@ -278,14 +281,80 @@ def test_a_superlink_that_answers_nonsense_is_asked_again(
     running.until(lambda: running.contact.connected)
 
 
-def test_another_clock_is_named_with_both_times(start: Callable[..., Running]) -> None:
+@pytest.mark.parametrize(
+    ("behind", "blamed", "says"),
+    [
+        (900, True, "s late"),
+        (307, True, "s late"),
+        (-4, True, "s early"),
+        (-15, True, "s early"),
+        (-120, True, "s early"),
+        (200, False, "its key is not registered there any more"),
+        (0, False, "its key is not registered there any more"),
+    ],
+)
+def test_both_times_are_named_and_the_clocks_blamed_where_they_are_the_cause(
+    behind: float, blamed: bool, says: str, start: Callable[..., Running]
+) -> None:
+    """Flower takes a signature 305 s late and 5 s early, so 15 s ahead is too much, and 200 s behind is not."""
     link, wrong = Honest(), threading.Event()
     wrong.set()
-    told = email.utils.formatdate(time.time() - 900, usegmt=True)
+    told = email.utils.formatdate(time.time() + behind, usegmt=True)
     running = start(lambda name, body: (401, b"{}", {"date": told}) if wrong.is_set() else link(name, body))
-    running.until(lambda: "the clocks differ" in running.contact.problem and told in running.contact.problem)
+    running.until(lambda: told in running.contact.problem)
+    problem = running.contact.problem
+    assert ("the clocks differ" in problem) is blamed and says in problem
+    assert problem.count("GMT") == 2 and "305 s late and 5 s early" in problem
     wrong.clear()
     running.until(lambda: running.contact.connected)
+
+
+def test_flowers_own_check_takes_what_the_sentence_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate that Flower has before its API, with a clock of ours: 304 s late and 4 s early pass, 306 and 6 not."""
+    from flwr.superlink.routers.fleet import node_auth
+
+    assert (fleet_client.LATE, fleet_client.EARLY) == (305.0, 5.0)
+    signed = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    monkeypatch.setattr(node_auth, "verify_signature", lambda *given: True)
+    monkeypatch.setattr(node_auth, "bytes_to_public_key", lambda key: key)
+    asked: Any = SimpleNamespace(
+        headers={
+            node_auth.FLEET_HTTP_PUBLIC_KEY_HEADER: "a2V5",
+            node_auth.FLEET_HTTP_SIGNATURE_HEADER: "a2V5",
+            node_auth.TIMESTAMP_HEADER: signed.isoformat(),
+        },
+        state=SimpleNamespace(protobuf_request=fleet_pb2.ActivateNodeRequest(public_key=b"key")),
+    )
+    for seconds, taken in ((304, True), (306, False), (-4, True), (-6, False)):
+        monkeypatch.setattr(node_auth, "now", lambda at=seconds: signed + datetime.timedelta(seconds=at))
+        if taken:
+            node_auth.authenticate_node(asked)
+        else:
+            with pytest.raises(HTTPException):
+                node_auth.authenticate_node(asked)
+
+
+def test_a_second_node_with_the_key_hears_of_the_first(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has no number waits for a last life; when that would have ended, somebody else is there."""
+    monkeypatch.setattr(fleet_client, "_FORGOTTEN", 0.5)
+    link = Honest()
+    link.online = True
+    running = start(link)
+    running.until(lambda: "another node with the same key is running" in running.contact.problem)
+    link.online = False
+    running.until(lambda: running.contact.connected)
+
+
+def test_a_node_that_is_displaced_again_and_again_says_so(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fedsyn.flower.fleet._BEAT", 0.02)
+    link = Honest()
+    link.send_node_heartbeat = lambda body: heartbeat_pb2.SendNodeHeartbeatResponse(success=False)  # type: ignore[method-assign]
+    running = start(link)
+    running.until(lambda: "another node with the same key seems to be running" in caplog.text)
 
 
 def test_a_superlink_that_forgot_the_node_is_told_of_it_again(
