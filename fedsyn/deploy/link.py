@@ -20,9 +20,9 @@ from threading import Event
 from fedsyn.deploy.authority import days_left
 from fedsyn.deploy.federation import FederationFile, Place
 from fedsyn.deploy.supervised import SuperLink, authority_of
-from fedsyn.deploy.web import Web, metrics
 from fedsyn.errors import ConfigError, FedsynError, RunError
 from fedsyn.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
+from fedsyn.pages import PROMETHEUS, Metrics, Page, Pages, exposition
 
 _LOCK, _FACTS = "link.lock", "link.json"
 Say = Callable[[str], None]
@@ -94,10 +94,10 @@ class Link:
         by_key = {node.key: node.status == ONLINE for node in self.nodes}
         return {holder.name: by_key.get(holder.node, False) for holder in self.federation.present}
 
-    def metrics(self) -> str:
-        """Prometheus' text."""
+    def metrics(self) -> Metrics:
+        """The figures for Prometheus."""
         online = self.online()
-        facts = {
+        facts: dict[str, tuple[str, str, dict[str, float]]] = {
             "fedsyn_link_up": ("gauge", "Whether the SuperLink answers.", {"": float(self.superlink.healthy)}),
             "fedsyn_link_restarts_total": (
                 "counter",
@@ -115,23 +115,24 @@ class Link:
         if not self.federation.superlink.insecure:
             left = days_left((self.place.operator / "link.crt").read_text(encoding="utf-8"))
             facts["fedsyn_link_certificate_days_left"] = ("gauge", "Days until the certificate ends.", {"": left})
-        return metrics(facts)
+        return facts
 
-    def _web(self) -> Web | None:
+    def _web(self) -> Pages | None:
         address = self.federation.superlink.metrics
         if address is None:
             return None
 
-        def ready() -> tuple[int, str]:
+        def ready() -> tuple[int, str, str]:
             fine = self.superlink.healthy and self.agreed
-            return (
-                (200, "ready\n") if fine else (503, "the SuperLink does not answer, or does not know its nodes yet\n")
-            )
+            why = "ready\n" if fine else "the SuperLink does not answer, or does not know its nodes yet\n"
+            return 200 if fine else 503, "text/plain", why
 
-        return Web(
-            address,
-            {"/healthz": lambda: (200, "ok\n"), "/readyz": ready, "/metrics": lambda: (200, self.metrics())},
-        )
+        pages: dict[str, Page] = {
+            "/healthz": lambda: (200, "text/plain", "alive\n"),
+            "/readyz": ready,
+            "/metrics": lambda: (200, PROMETHEUS, exposition(self.metrics())),
+        }
+        return Pages(address, pages, "superlink.metrics")
 
     # Inside ----------------------------------------------------------------------------------------------------------
 

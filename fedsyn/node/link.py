@@ -26,11 +26,12 @@ from fedsyn.flower.fleet_client import Contact, Place
 from fedsyn.flower.fleet_messages import Incoming, Outgoing
 from fedsyn.node.book import NodeBook
 from fedsyn.node.file import NodeFile, load_node_file
-from fedsyn.node.health import Budget, Figures, Health, listen
+from fedsyn.node.health import Budget, Figures, Health, metrics
 from fedsyn.node.limits import BookLimits
 from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
 from fedsyn.node.task import FrameError, fits, read_frame, refused, write_frame
 from fedsyn.output import log_to_stderr, no_tracebacks, say
+from fedsyn.pages import Pages, pages_of
 from fedsyn.runs.orders import is_run_name
 from fedsyn.wire.envelope import ANSWER, BUSY, from_json
 
@@ -200,7 +201,7 @@ class Link:
     def serve(self) -> None:
         """Answers requests until it is told to end."""
         if self.file.listen is not None:
-            listen(self.file.listen, self.look)
+            Pages(self.file.listen, pages_of(self.look, metrics))
             if self.file.listen.rpartition(":")[0] not in ("127.0.0.1", "localhost", "[::1]"):
                 _log.warning("listen: whoever reaches %s can read how this node is", self.file.listen)
         self.worker.start()

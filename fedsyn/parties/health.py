@@ -7,19 +7,13 @@ machine, or of the network in which it is watched.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from fedsyn.errors import ConfigError
-
-_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-PAGES = ("/healthz", "/readyz", "/status", "/metrics")
+from fedsyn.pages import Metrics
 
 
 class Figures:
@@ -84,71 +78,22 @@ class Health:
         }
 
 
-def metrics(health: Health) -> str:
-    """The figures in Prometheus' text format."""
-    figures, lines = health.figures, list[str]()
-
-    def add(name: str, kind: str, what: str, values: Mapping[str, float]) -> None:
-        lines.append(f"# HELP fedsyn_party_{name} {what}")
-        lines.append(f"# TYPE fedsyn_party_{name} {kind}")
-        lines.extend(f"fedsyn_party_{name}{labels} {value:.17g}" for labels, value in values.items())
-
-    orders = {f'{{order="{order}",outcome="{outcome}"}}': count for (order, outcome), count in figures.orders.items()}
-    add("orders_total", "counter", "Orders by name and outcome.", orders)
-    add("start_time_seconds", "gauge", "When the party started.", {"": figures.started})
-    add("last_order_seconds", "gauge", "When an order last came; 0: never.", {"": figures.latest})
-    add("busy", "gauge", "1 while it is in a run.", {"": float(health.busy)})
-    add("ready", "gauge", "1 if an order would be taken.", {"": float(not health.problems)})
-    delta = f'{{delta="{health.delta:g}"}}'
-    add("epsilon_spent", "gauge", "Of this party's life, by its ledger.", {delta: health.epsilon})
-    add("epsilon_limit", "gauge", "That the policy allows in its life.", {delta: health.limit})
-    add("runs_total", "counter", "Runs in this party's ledger.", {"": float(health.runs)})
-    add("certificate_expires_seconds", "gauge", "When the card's certificate ends.", {"": health.expires})
-    return "\n".join(lines) + "\n"
-
-
-def listen(address: str, look: Callable[[], Health]) -> ThreadingHTTPServer:
-    """Serves /healthz (the process lives), /readyz and /status (JSON), and /metrics, in threads.
-
-    Raises:
-        ConfigError: the address cannot be listened at.
-    """
-
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 10.0  # of a probe that connects and says nothing
-
-        def do_GET(self) -> None:
-            try:
-                status, kind, text = _page(self.path, look)
-            except Exception as error:  # its text may name a file
-                status, kind, text = 500, "text/plain", f"{type(error).__name__}\n"
-            body = text.encode()
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: a probe every few seconds is no news."""
-
-    host, _, port = address.rpartition(":")
-    try:
-        server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
-    except OSError as error:
-        raise ConfigError(f"listen_health: cannot listen on {address} ({error.strerror or error})") from None
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
-
-
-def _page(path: str, look: Callable[[], Health]) -> tuple[int, str, str]:
-    if path == "/healthz":
-        return 200, "text/plain", "alive\n"
-    if path not in PAGES:
-        return 404, "text/plain", f"one of {', '.join(PAGES)}\n"
-    health = look()
-    if path == "/metrics":
-        return 200, _PROMETHEUS, metrics(health)
-    status = 503 if path == "/readyz" and health.problems else 200
-    return status, "application/json", json.dumps(health.to_dict()) + "\n"
+def metrics(health: Health) -> Metrics:
+    """The figures for Prometheus."""
+    figures, delta = health.figures, f'{{delta="{health.delta:g}"}}'
+    told: dict[str, tuple[str, str, dict[str, float]]] = {
+        "orders_total": (
+            "counter",
+            "Orders by name and outcome.",
+            {f'{{order="{order}",outcome="{outcome}"}}': n for (order, outcome), n in figures.orders.items()},
+        ),
+        "start_time_seconds": ("gauge", "When the party started.", {"": figures.started}),
+        "last_order_seconds": ("gauge", "When an order last came; 0: never.", {"": figures.latest}),
+        "busy": ("gauge", "1 while it is in a run.", {"": float(health.busy)}),
+        "ready": ("gauge", "1 if an order would be taken.", {"": float(not health.problems)}),
+        "epsilon_spent": ("gauge", "Of this party's life, by its ledger.", {delta: health.epsilon}),
+        "epsilon_limit": ("gauge", "That the policy allows in its life.", {delta: health.limit}),
+        "runs_total": ("counter", "Runs in this party's ledger.", {"": health.runs}),
+        "certificate_expires_seconds": ("gauge", "When the card's certificate ends.", {"": health.expires}),
+    }
+    return {f"fedsyn_party_{name}": facts for name, facts in told.items()}

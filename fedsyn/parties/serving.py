@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -23,9 +22,10 @@ import grpc
 
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolError
 from fedsyn.mpc.network import PartyGone
+from fedsyn.pages import Pages, pages_of
 from fedsyn.parties import messages
 from fedsyn.parties.book import Book, read_book
-from fedsyn.parties.health import Figures, Health, listen
+from fedsyn.parties.health import Figures, Health, metrics
 from fedsyn.parties.interface import PartyCost
 from fedsyn.parties.lines import FRAME, LINE, TAG, joined
 from fedsyn.parties.policy import PartyFile
@@ -111,7 +111,7 @@ class Serving(ABC, Generic[P]):
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self.most = 8 * max(limits.entries, limits.cells) + 1000 * limits.candidates + (64 << 20)
         self.figures = Figures()
-        self._probes: ThreadingHTTPServer | None = None
+        self._probes: Pages | None = None
         self.reading = threading.Lock()  # held while a request is in memory: there is one, of up to `most` bytes
         pool = futures.ThreadPoolExecutor(_THREADS, "party")
         self._server = grpc.server(
@@ -129,7 +129,7 @@ class Serving(ABC, Generic[P]):
     def start(self) -> None:
         """Raises ConfigError if nobody can listen at `listen_health`; then nothing was started."""
         if self.file.listen_health is not None:
-            self._probes = listen(self.file.listen_health, self.health)
+            self._probes = Pages(self.file.listen_health, pages_of(self.health, metrics), "listen_health")
         self._server.start()
         threading.Thread(target=self._watch_idle, daemon=True).start()
 
@@ -140,8 +140,7 @@ class Serving(ABC, Generic[P]):
             self.drop(self._current, "this party was stopped")
         self._server.stop(1.0).wait(5.0)
         if self._probes is not None:
-            self._probes.shutdown()
-            self._probes.server_close()
+            self._probes.close()
         self.book.close()
 
     def health(self) -> Health:

@@ -38,7 +38,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.data",),
     ("fedsyn.schema",),
     ("fedsyn.config", "fedsyn.domain", "fedsyn.mpc", "fedsyn.randomness", "fedsyn.registry"),
-    ("fedsyn.settings", "fedsyn.yamlio"),
+    ("fedsyn.settings", "fedsyn.yamlio", "fedsyn.pages"),
     ("fedsyn.durable", "fedsyn.errors"),
     ("fedsyn.output", "fedsyn.version", "fedsyn.plugins"),
 )

@@ -30,6 +30,7 @@ from fedsyn.flower.minors import KNOWN
 from fedsyn.node.file import NodeFile
 from fedsyn.node.health import Budget, Figures, Health
 from fedsyn.node.health import metrics as node_metrics
+from fedsyn.pages import pages_of
 from fedsyn.parties import health as party_health
 from fedsyn.parties.policy import PartyFile
 from fedsyn.schema import Schema
@@ -319,9 +320,9 @@ def printed_metrics() -> set[str]:
     figures = party_health.Figures()
     figures.count("begin", "refused")
     party = party_health.Health("alder", "compute", (), False, figures, 0.0, 1.0, 1e-6, 0, 0.0)
-    text = node_metrics(look) + party_health.metrics(party)
+    told = {*node_metrics(look), *party_health.metrics(party)}
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "fedsyn" / "deploy").glob("*.py"))
-    return {*re.findall(r"^# TYPE (\S+)", text, re.MULTILINE), *re.findall(r'"(fedsyn_link_\w+)"', sources)}
+    return {*told, *re.findall(r'"(fedsyn_link_\w+)"', sources)}
 
 
 def test_alerts_speak_of_metrics_that_exist() -> None:
@@ -430,7 +431,8 @@ def test_a_chart_makes_one_pod_that_can_do_little(chart: Path) -> None:
         assert context["capabilities"] == {"drop": ["ALL"]}
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
     (main,) = (each for each in pod["containers"])
-    assert all(main[probe]["httpGet"]["path"] in party_health.PAGES for probe in ("livenessProbe", "readinessProbe"))
+    pages = pages_of(lambda: Health("north", 1, (), 0.0, Figures(), None), node_metrics)
+    assert all(main[probe]["httpGet"]["path"] in pages for probe in ("livenessProbe", "readinessProbe"))
     assert main["readinessProbe"]["httpGet"]["path"] == "/readyz" and main["resources"]["limits"]
     ports = {port["name"]: port["containerPort"] for port in main["ports"]}
     assert main["livenessProbe"]["httpGet"]["port"] in ports

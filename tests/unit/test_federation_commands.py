@@ -16,9 +16,9 @@ from fedsyn.cli.ending import ended
 from fedsyn.deploy.federation import place_of
 from fedsyn.deploy.link import only_one
 from fedsyn.deploy.status import HolderStatus, RunStatus, Status
-from fedsyn.deploy.web import Web
 from fedsyn.loading import load_config
 from fedsyn.node.keys import new_keys
+from fedsyn.pages import Pages
 
 
 def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -160,7 +160,10 @@ def test_pages_for_whoever_watches() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    web = Web(address, {"/healthz": lambda: (200, "ok\n"), "/readyz": lambda: (503, "not yet\n")})
+    web = Pages(
+        address,
+        {"/healthz": lambda: (200, "text/plain", "ok\n"), "/readyz": lambda: (503, "text/plain", "not yet\n")},
+    )
     try:
         with urllib.request.urlopen(f"http://{address}/healthz", timeout=5) as answer:
             assert answer.read() == b"ok\n"

@@ -13,12 +13,12 @@ from fedsyn.deploy.init import init
 from fedsyn.deploy.link import agree, link_pid, only_one
 from fedsyn.deploy.plan import Plan
 from fedsyn.deploy.supervised import SuperLink
-from fedsyn.deploy.web import Web
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.flower.control import Control, NodeFacts
 from fedsyn.flower.guard import GUARDED
 from fedsyn.flower.superlink import Gate, allowed
 from fedsyn.node.keys import new_keys
+from fedsyn.pages import Pages
 
 EVERYWHERE, HERE = "0.0.0.0", "192.0.2.1"
 PRIVILEGED = (
@@ -157,7 +157,7 @@ def test_what_answers_without_the_gate_is_not_taken_for_the_superlink(tmp_path: 
         port = int(probe.getsockname()[1])
     made = init(Plan("study", ("a", "b"), port=port, insecure=True), tmp_path / "study")
     superlink = SuperLink(made.place, made.federation)
-    stranger = Web(f"127.0.0.1:{port}", {"/health": lambda: (200, "")})
+    stranger = Pages(f"127.0.0.1:{port}", {"/health": lambda: (200, "text/plain", "")})
     try:
         with pytest.raises(RunError, match="is not behind fedsyn's gate"):
             superlink._answers()

@@ -13,12 +13,13 @@ import pytest
 from fedsyn.errors import ConfigError
 from fedsyn.flower.fleet_messages import Incoming
 from fedsyn.node.file import load_node_file
-from fedsyn.node.health import Budget, Figures, Health, listen, metrics
+from fedsyn.node.health import Budget, Figures, Health, metrics
 from fedsyn.node.link import EarlierLife, Link, WorkerProcess, leaves_after
 from fedsyn.node.processes import Bounds
 from fedsyn.node.serve import is_served, serve
 from fedsyn.node.status import look, said
 from fedsyn.node.task import MOST_ARRAYS, MOST_HEADER, fits
+from fedsyn.pages import Pages, exposition, pages_of
 from tests.node_folders import make_node
 
 FIGURES = Figures(answered=5, refused=2, failed=1, seconds=1.9, restarts=3, started=1000.0)
@@ -36,8 +37,8 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 def test_pages_of_a_node() -> None:
     state = [WELL]
-    server = listen("127.0.0.1:0", lambda: state[0])
-    port = server.server_port
+    server = Pages("127.0.0.1:0", pages_of(lambda: state[0], metrics))
+    port = server.port
     try:
         assert get(port, "/healthz") == (200, "alive\n")
         status, text = get(port, "/readyz")
@@ -47,15 +48,14 @@ def test_pages_of_a_node() -> None:
         assert status == 503 and json.loads(text)["problems"] == ["the SuperLink cannot be reached"]
         assert get(port, "/healthz")[0] == 200 and get(port, "/status")[0] == 200
         assert get(port, "/etc/passwd")[0] == 404
-        with pytest.raises(ConfigError, match="cannot be listened at"):
-            listen(f"127.0.0.1:{port}", lambda: WELL)
+        with pytest.raises(ConfigError, match=r"^listen: cannot listen on"):
+            Pages(f"127.0.0.1:{port}", pages_of(lambda: WELL, metrics))
     finally:
-        server.shutdown()
-        server.server_close()
+        server.close()
 
 
 def test_figures_in_prometheus_own_format() -> None:
-    lines = metrics(WELL).splitlines()
+    lines = exposition(metrics(WELL)).splitlines()
     for line in (
         'fedsyn_node_requests_total{outcome="refused"} 2',
         "fedsyn_node_worker_restarts_total 3",
@@ -69,7 +69,8 @@ def test_figures_in_prometheus_own_format() -> None:
     named = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(named) == len(set(named))
     assert all(line.startswith("#") or line.split("{")[0].split()[0] in named for line in lines)
-    assert "fedsyn_node_ready 0" in metrics(LOST) and "epsilon" not in metrics(LOST)
+    lost = exposition(metrics(LOST))
+    assert "fedsyn_node_ready 0" in lost and "epsilon" not in lost
 
 
 def test_a_reply_leaves_at_one_of_few_times() -> None:
