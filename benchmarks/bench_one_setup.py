@@ -77,7 +77,7 @@ def main() -> None:
             one = Facts(clients, length, "secagg", arguments.sums, arguments.threat, "auto")
             limits = CommitteeAggregation(one.config().aggregation).limits(clients)
             bits, malicious = one.config().aggregation.failure_bits, arguments.threat == "malicious"
-            members = derive(clients, limits.corrupted, limits.dropouts, bits, malicious).members
+            members = derive(clients, limits.colluding, limits.dropouts, bits, malicious).members
             run, plain = of(one), of(Facts(clients, length, "plain", arguments.sums))
             check_same_sums(run, plain)
             cells = [str(clients), str(length), str(members), f"{run[0].cpu:.2f}", f"{later(run):.2f}"]

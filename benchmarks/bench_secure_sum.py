@@ -62,7 +62,7 @@ def session_of(facts: Facts) -> Session:
     limits = SecureAggregation(node).limits(facts.clients)
     graph = "full" if node.threat == "malicious" else node.graph
     clients = tuple(range(facts.clients))
-    return Session(b"", clients, facts.length, limits.dropouts, limits.corrupted, node.threat, graph, node.failure_bits)
+    return Session(b"", clients, facts.length, limits.dropouts, limits.colluding, node.threat, graph, node.failure_bits)
 
 
 def in_process(facts: Facts) -> tuple[list[Taken], float]:

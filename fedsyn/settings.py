@@ -226,7 +226,8 @@ class AggregationNode(Node):
             store, 'distributed' are the shares of the three parties, one of which may be corrupted; with 'fhe' what the
             clients deal, encrypted.
         corrupted: theta, the largest share that may collude with the server: of a sum's asked clients, and of those
-            that a setup of secure sums invites.
+            that a setup of secure sums invites. Where that is less than one client, one is counted all the same: each
+            knows its own share of the noise. 0 counts on nobody.
         dropout: share of a sum's asked clients that may drop out of it; with more dropouts it is not opened.
         threat: 'semi_honest': everybody follows the protocol; 'malicious': the server and the corrupted clients may do
             anything (contributions stay confidential; the sum may be wrong).
@@ -257,6 +258,11 @@ class AggregationNode(Node):
     parties: tuple[PartyNode, PartyNode, PartyNode] | None = None
     crypto: PartyNode | None = None
     fhe: FheNode | None = None
+
+    @property
+    def rests_on_clients(self) -> bool:
+        """Whether `corrupted` and `dropout` say how many clients noise or masks rest on."""
+        return self.protocol == "secagg" or (self.noise == "distributed" and self.protocol != "mpc")
 
     @property
     def has_one_setup(self) -> bool:

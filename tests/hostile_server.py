@@ -160,6 +160,8 @@ class Hospital:
                 "noise": ["distributed"],
                 "threat": "malicious",
                 "minimum_cohort": 3,
+                "corrupted": 0.25,
+                "dropout": 0.25,
                 "approval": "by hash",
                 "configurations": agreed,
                 "operators": [operator],

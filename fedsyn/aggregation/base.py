@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, Ledger, Release
+from fedsyn.privacy.against import Reads
 from fedsyn.randomness import RandomSource
 from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import Arrays, Reply, Stage, SumSpec
@@ -25,15 +26,26 @@ from fedsyn.wire.sparse import split_vector
 class Limits:
     """Who may be missing from a sum, and who may be corrupted: numbers of clients.
 
+    With C the whole part of `aggregation.corrupted` times the asked clients, both numbers below are C wherever that is
+    at least 1. Where it is 0, but `aggregation.corrupted` is not, one client is counted all the same: every contributor
+    knows its own share of the noise and takes it off whatever is released, without colluding with anybody.
+    `corrupted: 0` counts on nobody.
+
     Attributes:
         asked: clients that the server asks.
         fewest: contributors below which the sum is not opened.
-        corrupted: clients that may collude with the server.
+        corrupted: clients whose shares the NOISE reckons as known. The one is counted unless the sum may have a single
+            contributor: then each share is the whole noise, and there is none to take off.
+        colluding: clients that the MASKS hide everybody else from, together with the server. The one is counted
+            wherever masks can do that. With two contributors they cannot: the server and one of them take its vector
+            off the total, and have the other's. There `corrupted` is 1 of two, so each share is the whole noise, and
+            what they have is as private as the total.
     """
 
     asked: int
     fewest: int
     corrupted: int
+    colluding: int = 0
 
     @property
     def dropouts(self) -> int:
@@ -47,7 +59,8 @@ class Limits:
     @classmethod
     def of_shares(cls, corrupted: float, dropout: float, asked: int, minimum: int) -> Limits:
         fewest = max(1, minimum, asked - _share(dropout, asked))
-        return cls(asked, fewest, _share(corrupted, asked))
+        share, one = _share(corrupted, asked), 1 if corrupted > 0.0 and asked > 1 else 0
+        return cls(asked, fewest, max(share, min(one, fewest - 1)), max(share, min(one, fewest - 2)))
 
 
 def _share(fraction: float, clients: int) -> int:
@@ -313,6 +326,11 @@ class Aggregation(ABC):
     def limits(self, asked: int) -> Limits:
         return Limits.of(self.node, asked, self.minimum)
 
+    @property
+    def reads(self) -> Reads:
+        """What of the clients' contributions the server reads."""
+        return "exact numbers" if self.node.noise == "server" else "releases"
+
     def check(self, clients: int) -> None:
         """Refuses a configuration that could form no sum over `clients` clients; ConfigError says why."""
         if self.node.noise == "distributed" and self.node.corrupted + self.node.dropout >= 1.0:
@@ -325,8 +343,9 @@ class Aggregation(ABC):
         """What the guarantee rests on where clients draw the noise, or hide their vectors from the server."""
         node = self.node
         assumed: dict[str, str | int | float] = {"aggregation": node.protocol, "noise": node.noise}
-        if node.noise == "distributed" or node.protocol == "secagg":
+        if node.rests_on_clients:
             assumed |= {"corrupted": node.corrupted, "dropout": node.dropout}
+        assumed["server_reads"] = self.reads
         if node.protocol == "secagg":
             assumed |= {"threat": node.threat, "failure_bits": node.failure_bits}
             assumed |= {"setup": "run"} if node.has_one_setup else {"setup": "sum", "graph": node.graph}

@@ -97,7 +97,7 @@ class FheAggregation(Aggregation):
         return {
             "trust": "server and crypto party to follow the protocol, and not to collude: the server has every "
             "client's ciphertext, the crypto party the key; either may collude with no more than the share "
-            "aggregation.corrupted of a sum's clients",
+            "aggregation.corrupted of a sum's clients (one at least, unless that is 0)",
             "server": "ciphertexts, which it cannot read, and every total with the clients' noise on it (which the "
             "crypto party sees too)",
             "noise": "the contributing clients, a share each, sized for the fewest honest ones",

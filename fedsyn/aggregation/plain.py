@@ -18,6 +18,7 @@ from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, Server
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, Release
+from fedsyn.privacy.against import Reads
 from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import Arrays, SumSpec
 from fedsyn.wire.requests import Summed
@@ -28,6 +29,10 @@ class PlainAggregation(Aggregation):
     """`aggregation.protocol: plain`."""
 
     name = "plain"
+
+    @property
+    def reads(self) -> Reads:
+        return "exact numbers" if self.node.noise == "server" else "vectors"
 
     def check(self, clients: int) -> None:
         super().check(clients)
@@ -152,7 +157,8 @@ class PlainAggregation(Aggregation):
         if self.node.noise == "distributed":
             return {
                 "trust": "the server, with every client's vector, which carries but a share of the noise (a simulation "
-                "of a secure sum); beside it, no more than the share aggregation.corrupted of the clients",
+                "of a secure sum); beside it, no more than the share aggregation.corrupted of the clients (one at "
+                "least, unless that is 0)",
                 "server": "every contributing client's vector with a share of the noise on it",
                 "noise": "the contributing clients, a share each",
             }

@@ -220,7 +220,7 @@ class SecureAggregation(Aggregation):
         return _session_of(protection, self.limits(len(cohort)), spec, tuple(cohort), name)
 
     def who_sees_what(self) -> dict[str, str]:
-        share = f"no more than the share aggregation.corrupted of {self.whose}"
+        share = f"no more than the share aggregation.corrupted of {self.whose} (one at least, unless that is 0)"
         active = " (the server and they may deviate from the protocol)" if self.node.threat == "malicious" else ""
         if self.node.noise == "server":
             return {
@@ -259,7 +259,7 @@ def _session_of(
         clients=cohort,
         length=spec.length,
         dropouts=limits.dropouts,
-        corrupted=limits.corrupted,
+        corrupted=limits.colluding,
         threat=threat,
         graph=graph,
         failure_bits=failure_bits,

@@ -260,7 +260,7 @@ def _setup_of(shares: Shares, invited: tuple[int, ...], number: int, run: str, c
     threat, failure_bits, corrupted, dropout, minimum = shares
     limits = Limits.of_shares(corrupted, dropout, len(invited), minimum)
     identifier = hashlib.sha256(json.dumps([run, config_hash]).encode()).digest()
-    return Setup(identifier, number, invited, limits.corrupted, limits.dropouts, threat, failure_bits)
+    return Setup(identifier, number, invited, limits.colluding, limits.dropouts, threat, failure_bits)
 
 
 def _facts_of(
@@ -288,7 +288,7 @@ def _facts_of(
         cohort=cohort,
         length=spec.length,
         fewest=limits.fewest,
-        corrupted=limits.corrupted,
+        corrupted=limits.colluding,
     )
 
 

@@ -7,6 +7,8 @@ knows; how the adding is done is the protocol's business.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -61,7 +63,8 @@ def noisy_vector(contribution: Contribution, part: ClientSum, noise: Distributed
 def promised(whole: ServerSum, noise: DistributedNoise) -> Release:
     """The server's entry for a total that the clients' shares protect."""
     layout = whole.layout
-    return noise.release(whole.name, whole.round, argument=layout.argument, replaced=layout.replaced)
+    entry = noise.release(whole.name, whole.round, argument=layout.argument, replaced=layout.replaced)
+    return replace(entry, shares=noise.shares)
 
 
 def opened(

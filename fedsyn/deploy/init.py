@@ -226,6 +226,7 @@ def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> 
         ("noise", [aggregation.noise], ""),
         ("threat", "malicious" if terms.signed else None, "malicious: protected even if the operator cheats"),
         ("minimum_cohort", config.federation.minimum_cohort, "fewest holders in a sum"),
+        *_shares(config),
         ("approval", terms.approval, "by person: a run waits until you type 'fedsyn node approve'"),
         ("configurations", [config.sha256] if terms.pinned else None, "hash of the agreed run.yaml ('fedsyn explain')"),
         ("operators", [federation.operator], "who may order a run"),
@@ -235,6 +236,18 @@ def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> 
         line = f"  {key}: {_flow(value)}"
         text += f"{line:<58}  # {comment}\n" if comment else f"{line}\n"
     return f"# The node of {holder.name}: what its holder decides, and no server can change.\n{text}"
+
+
+def _shares(config: RunConfig) -> list[tuple[str, object, str]]:
+    """Lines of a policy that keep a run from counting on fewer colluding holders, or more missing ones, than agreed."""
+    node = config.aggregation
+    if not node.rests_on_clients:
+        return []
+    return [
+        ("corrupted", node.corrupted, "least share of holders that may pool what they know"),
+        # As large as it comes for any number of holders that 'deploy add' makes of these; minimum_cohort binds, too.
+        ("dropout", max(node.dropout, 0.25), "largest share of holders that may be missing from a sum"),
+    ]
 
 
 def _flow(value: object) -> str:

@@ -22,9 +22,12 @@ from fedsyn.node.limits import capacity, epsilon_of
 from fedsyn.parties.keys import split_address
 from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
 from fedsyn.registry import contract_class
+from fedsyn.settings import AggregationNode
 
 Approval = Literal["by person", "by hash", "always"]
 APPROVALS: tuple[Approval, ...] = ("by person", "by hash", "always")
+#: Of holders, who may collude with the operator; one at least.
+CORRUPTED = AggregationNode().corrupted
 _MECHANISMS = {"secagg": "sketch_aim", "mpc": "distaim", "fhe": "sketch_aim"}
 
 
@@ -106,7 +109,7 @@ class Plan:
         count = len(self.holders)
         if not self.signed:
             return 0, 0
-        return (1 if count > 2 else 0, max(1, count // 10) if count > 3 else 0)
+        return max(1, math.floor(CORRUPTED * count + 1e-9)), max(1, count // 10) if count > 3 else 0
 
     @property
     def minimum_cohort(self) -> int:
@@ -126,10 +129,10 @@ class Plan:
     @property
     def numbers(self) -> dict[str, float]:
         """What run.yaml says that depends on how many holders there are."""
-        count, (colluding, missing) = len(self.holders), self.tolerated
+        count, (_, missing) = len(self.holders), self.tolerated
         found: dict[str, float] = {"clients": count, "minimum_cohort": self.minimum_cohort}
         if self.signed:
-            found |= {"corrupted": share(colluding, count), "dropout": share(missing, count)}
+            found |= {"corrupted": CORRUPTED, "dropout": share(missing, count)}
         return found
 
     def check(self) -> None:

@@ -114,6 +114,9 @@ class PolicyNode(Node):
         client_sizes: 'private': refuse runs that publish exact row counts (privacy.client_sizes: public); 'any'.
         unit: 'client': refuse runs that protect single rows only (privacy.unit: row); 'any'.
         minimum_cohort: fewest clients in a sum, of the run's configuration and of each sum itself.
+        corrupted: least aggregation.corrupted of a run whose noise, or masks, rest on the clients of a sum: with 0 a
+            run counts on nobody who knows its own share of the noise, or tells the server.
+        dropout: largest aggregation.dropout of such a run; null: any.
         approval: 'always': whatever the rest of the policy allows; 'by hash': one of `configurations`; 'by person': the
             run waits until somebody types `fedsyn node approve RUN`.
         configurations: hashes (`fedsyn explain CONFIG` prints them) of the configurations that may be run; null: any.
@@ -134,6 +137,8 @@ class PolicyNode(Node):
     client_sizes: Literal["private", "any"] = "private"
     unit: Literal["client", "any"] = "any"
     minimum_cohort: int = Field(default=2, ge=1)
+    corrupted: float = Field(default=0.05, ge=0, lt=1)
+    dropout: float | None = Field(default=None, ge=0, lt=1)
     approval: Literal["always", "by hash", "by person"] = "by person"
     configurations: tuple[str, ...] | None = None
     operators: tuple[str, ...] | None = Field(default=None, min_length=1)

@@ -220,8 +220,28 @@ class Policy:
             raise NodeError("this node's holder does not publish its row count: set privacy.client_sizes: private")
         if config.privacy.unit != "client" and node.unit == "client":
             raise NodeError("this node's holder takes part as a whole: set privacy.unit: client and rows_per_client")
-        if config.federation.minimum_cohort < node.minimum_cohort:
-            raise NodeError("the run's federation.minimum_cohort is smaller than this node's holder demands")
+        self._check_limits(config)
+
+    def _check_limits(self, config: RunConfig) -> None:
+        """How few a sum may be opened with, and with how many that pool what they know a run reckons."""
+        node, aggregation, minimum = self.node, config.aggregation, config.federation.minimum_cohort
+        if minimum < node.minimum_cohort:
+            raise NodeError(
+                f"the run's federation.minimum_cohort is {minimum}, and this node's holder demands at least "
+                f"{node.minimum_cohort}"
+            )
+        if not aggregation.rests_on_clients:
+            return
+        if aggregation.corrupted < node.corrupted:
+            raise NodeError(
+                f"the run's aggregation.corrupted is {aggregation.corrupted:g}, and this node's holder demands at "
+                f"least {node.corrupted:g}"
+            )
+        if node.dropout is not None and aggregation.dropout > node.dropout:
+            raise NodeError(
+                f"the run's aggregation.dropout is {aggregation.dropout:g}, and this node's holder allows at most "
+                f"{node.dropout:g}"
+            )
 
     def _check_agreed(self, config: RunConfig) -> None:
         node, protocol = self.node, config.aggregation.protocol
@@ -254,8 +274,12 @@ class Policy:
             raise NodeError("this node's holder does not allow this request")
         if asked.cohort is not None:
             limits = Limits.of(config.aggregation, asked.cohort, config.federation.minimum_cohort)
-            if min(asked.cohort, limits.fewest) < node.minimum_cohort:
-                raise NodeError("the sum is over fewer clients than this node's holder demands")
+            fewest = min(asked.cohort, limits.fewest)
+            if fewest < node.minimum_cohort:
+                raise NodeError(
+                    f"the sum may be opened with {fewest} clients, and this node's holder demands at least "
+                    f"{node.minimum_cohort}"
+                )
 
 
 def _node(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -150,6 +150,11 @@ class KeyHolder:
         if self.host.cards is not None:
             checked(lambda: contract.trusted(config).check(config.federation.clients))
         refuse(policy.threat is not None, f"its policy demands aggregation.threat: {policy.threat}, not fhe's")
+        theta, gone, most = config.aggregation.corrupted, config.aggregation.dropout, policy.dropout
+        least = policy.corrupted
+        refuse(theta < least, f"aggregation.corrupted is {theta:g}, and its policy demands at least {least:g}")
+        if most is not None:
+            refuse(gone > most, f"aggregation.dropout is {gone:g}, and its policy allows at most {most:g}")
         if contract.store:
             holders, minimum = holders_of(config), config.federation.minimum_cohort
             fewest, least = Limits.of(config.aggregation, holders, minimum).fewest, policy.minimum_clients

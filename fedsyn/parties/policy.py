@@ -46,6 +46,9 @@ class Policy(Node):
         mechanisms: that may be run; their code is this party's own copy of fedsyn.
         configurations: hashes (`RunConfig.sha256`) of the configurations that may be run; null: any of the above.
         minimum_clients: that must have dealt before anything is chosen or opened; the larger one of this and the run's.
+        corrupted: of a crypto party: least aggregation.corrupted of a run. With 0 it counts on nobody who knows its own
+            share of the noise.
+        dropout: of a crypto party: largest aggregation.dropout of a run; null: any.
         threat: 'malicious': refuse runs whose computation is not protected against a deviating party; null: either.
         limits: see there.
     """
@@ -56,6 +59,8 @@ class Policy(Node):
     mechanisms: tuple[str, ...] = Field(min_length=1)
     configurations: tuple[str, ...] | None = None
     minimum_clients: int = Field(default=2, ge=1)
+    corrupted: float = Field(default=0.05, ge=0, lt=1)
+    dropout: float | None = Field(default=None, ge=0, lt=1)
     threat: Literal["malicious"] | None = None
     limits: LimitsNode = Field(default_factory=LimitsNode)
 
@@ -84,6 +89,7 @@ class Policy(Node):
         """Anything that a configuration can ask for: a simulation's parties protect nobody."""
         limits = LimitsNode(entries=2 * 10**8, cells=2 * 10**8, candidates=10**7, clients=10**6)
         facts: dict[str, Any] = {"epsilon_per_run": 1e6, "epsilon_total": 1e6, "delta": 0.5, "minimum_clients": 1}
+        facts["corrupted"] = 0.0
         return cls(mechanisms=(mechanism,), limits=limits, **facts)
 
 

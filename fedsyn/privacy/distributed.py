@@ -64,7 +64,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedsyn.errors import ConfigError
-from fedsyn.privacy.release import CLIENTS, GAUSSIAN, PARTIES, ROLES, TWICE, UNKNOWN_SAMPLER, Release
+from fedsyn.privacy.release import CLIENTS, GAUSSIAN, PARTIES, ROLES, TWICE, UNKNOWN_SAMPLER, Release, Shares
 
 #: r: the part of the noise, in units of 1/gamma, that pays for its being discrete.
 ROUNDING = 2.0
@@ -199,6 +199,11 @@ class DistributedNoise:
     def honest(self) -> int:
         """H, the number of shares that together are at least the planned noise."""
         return self.fewest - self.corrupted
+
+    @property
+    def shares(self) -> Shares:
+        """What a server's entry says of who makes the noise (`fedsyn.privacy.against`)."""
+        return Shares(self.asked, self.fewest, self.honest)
 
     @property
     def is_local(self) -> bool:

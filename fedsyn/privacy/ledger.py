@@ -24,6 +24,7 @@ from fedsyn.domain import Clique
 from fedsyn.errors import BudgetExceeded
 from fedsyn.privacy import _noise
 from fedsyn.privacy.accountant import REREADING_ROOM, Accountant, ZcdpAccountant, accountant_from_dict, affordable
+from fedsyn.privacy.against import against, faced
 from fedsyn.privacy.budget import PrivacyBudget
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.privacy.release import (
@@ -142,6 +143,24 @@ class Ledger:
         pairs = zip(self._releases, self._costs, strict=True)
         exchanged = of_the_worst(self._releases, [self.accountant.exchanged(r, cost) for r, cost in pairs])
         return self.accountant.epsilon_replaced(self.spent, exchanged, self.budget.delta)
+
+    def epsilon_faced(self, known: int, alone: bool = False) -> float:
+        """The ε that so many holders face who pool their shares of the noise (`fedsyn.privacy.against`).
+
+        Args:
+            known: holders whose shares are known, none of them the one whose row is at stake.
+            alone: whether that one's vector can be read by itself.
+        """
+        costs = [self.accountant.cost(faced(release, known, alone)) for release in self._releases]
+        return self.accountant.epsilon(of_the_worst(self._releases, costs), self.budget.delta)
+
+    def _against(self) -> dict[str, Any]:
+        """What ledger.json says of who faces what; nothing where it is not known how many holders a run has."""
+        holders, reads = (self.assumptions.get(name) for name in ("holders", "server_reads"))
+        if not isinstance(holders, int):
+            return {}
+        shares = [*dict.fromkeys(r.shares for r in self._releases if r.shares is not None)]
+        return {"against": against(self.epsilon_faced, shares, holders, reads)}  # type: ignore[arg-type]
 
     def can_afford(self, *releases: Release) -> bool:
         """Whether all of these together would be accepted now; each states what one row moves and pays."""
@@ -639,6 +658,7 @@ class Ledger:
             "epsilon": self.epsilon(),
             "epsilon_replace_one": self.epsilon_replace_one,
             "delta": self.budget.delta,
+            **self._against(),
             "releases": [release.to_dict() for release in self._releases],
         }
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedsyn.domain import Clique
 from fedsyn.privacy.budget import exponential_rho, gaussian_rho
@@ -24,6 +24,25 @@ ROLES = "server and crypto party, a share each"
 TWICE = 2.0
 #: Where every row adds a non-negative vector of norm S: two of them are at most sqrt(2) S apart.
 COUNTS = math.sqrt(2.0)
+
+
+class Shares(NamedTuple):
+    """How the noise of a sum is made of its clients' shares.
+
+    Attributes:
+        asked: n, clients that are asked.
+        fewest: m, contributors below which the sum is not opened.
+        honest: H, shares that together are the noise that is charged for.
+    """
+
+    asked: int
+    fewest: int
+    honest: int
+
+    @property
+    def tolerated(self) -> int:
+        """Most clients that may pool their shares: as many others as there are, where one share is the whole noise."""
+        return self.asked - 1 if self.honest == 1 else self.fewest - self.honest
 
 
 @dataclass(frozen=True)
@@ -52,6 +71,7 @@ class Release:
             removed: 2 in general, sqrt(2) for counts, 0 for row counts.
         clients: on a server's ledger, partition ids of those whose rows alone the release can concern; empty:
             anybody's. Which they are must not depend on rows.
+        shares: on a server's ledger, of noise that the clients of a sum draw together; None: of every other noise.
         until: last round of an entry that stands for several rounds (`Ledger.to_dict(compact=True)`).
     """
 
@@ -71,6 +91,7 @@ class Release:
     replaced: float = TWICE
     rate: float | None = None
     clients: tuple[int, ...] = ()
+    shares: Shares | None = None
 
     def __post_init__(self) -> None:
         _positive("sensitivity", self.sensitivity)
@@ -129,6 +150,7 @@ class Release:
             "clients": list(self.clients) or None,
             "rho": self.rho,
             "noise_by": self.noise_by,
+            "shares": None if self.shares is None else self.shares._asdict(),
             "sampler": self.sampler,
             "cliques": [list(clique) for clique in self.cliques] or None,
             "argument": self.argument or None,
@@ -142,6 +164,8 @@ class Release:
             known["cliques"] = tuple(tuple(clique) for clique in known["cliques"])
         if "clients" in known:
             known["clients"] = tuple(known["clients"])
+        if "shares" in known:
+            known["shares"] = Shares(**{name: int(known["shares"][name]) for name in Shares._fields})
         return _read(**known)
 
 

@@ -368,6 +368,7 @@ class Contract:
                 **self.unit.to_dict(),
                 "amplification_by_sampling": self.accountant == "renyi",
                 "seeded": randomness.seeded,
+                "holders": 1 if self.central else self.config.federation.clients,
                 **self._bounded,
                 **aggregation.assumptions(),
             },

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fedsyn.aggregation import Aggregation, Limits
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.output import plain
 from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, sigma_for_rho
+from fedsyn.privacy.against import against, in_words, left, times_of
+from fedsyn.privacy.release import Shares
 from fedsyn.protocol.client import Join, Rows, Sizes, TableClient
 from fedsyn.protocol.common import Cap, Judge, RowCounts
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.finding import requests_of
 from fedsyn.schema import Schema
+from fedsyn.store import Store
 from fedsyn.wire.requests import Request
 
 #: Kind of a request -> what it means for a data holder.
@@ -66,6 +70,10 @@ class Explanation:
         sha256: the configuration's hash, which a holder can pin.
         statement: title -> text of the privacy statement under this configuration.
         neighbours: which federations the guarantee cannot tell apart.
+        limits: how many holders must take part in what comes out, and how many may pool what they know, with the
+            values of the configuration that say so.
+        against: the most that somebody outside, other holders, and the server with them could face, if the whole budget
+            is spent; as `fedsyn.privacy.against` gives it.
         budget: epsilon and delta, and the same in the accountant's unit.
         parties: name, address and fingerprint of each computing party; none where there are none.
         requests: everything that a server may ask; a client refuses anything else.
@@ -78,6 +86,8 @@ class Explanation:
     sha256: str
     statement: dict[str, str]
     neighbours: str
+    limits: str
+    against: dict[str, Any]
     budget: dict[str, float | str]
     parties: tuple[str, ...]
     requests: tuple[Asked, ...]
@@ -101,6 +111,10 @@ class Explanation:
         for title, text in self.statement.items():
             add(f"{title}: {text}")
         add(f"Neighbours: {self.neighbours}")
+        add(f"Who takes part: {self.limits}")
+        said = in_words(self.against, float(self.budget["epsilon"]))
+        if said:
+            add(f"Against whom, at delta = {self.budget['delta']:g}, if all of the budget is spent: {' '.join(said)}")
         for party in self.parties:
             add(f"Party: {party}")
         lines.append("")
@@ -152,12 +166,16 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     own += [Judge] if config.evaluation.federated else []
     own += [r for r in contract.store if r not in own]  # of the store, which no client answers
     node = config.aggregation
+    whole = accountant.capacity
+    limits, found = _against(contract, aggregation, own, lambda part: accountant.epsilon(part * whole, budget.delta))
     cards = [*(node.parties or ()), *([node.crypto] if node.crypto is not None else [])]
     return Explanation(
         config.mechanism.name,
         config.sha256,
         statement.titled(),
         ledger.report()["adjacency"],
+        limits,
+        found,
         {
             "epsilon": budget.epsilon,
             "delta": budget.delta,
@@ -171,6 +189,69 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
         sigma_for_rho(ledger.remaining_rho),
         contract.finds_cap,
     )
+
+
+def _against(
+    contract: Contract, trusted: Aggregation | Store, own: Sequence[type[Request]], epsilon: Callable[[float], float]
+) -> tuple[str, dict[str, Any]]:
+    """`Explanation.limits` and `Explanation.against`.
+
+    The noise of sums is in shares, and what else is charged carries a whole noise of its own: row counts, at most
+    `size_share` of the budget, and what clients, or a store, choose, of which there may be any part. With a factor f
+    for sums whose shares are known in part, costs are at most f times the budget where f is above 1, and f times what
+    sums are sure to have, with the rest as it is, where f is below.
+
+    Args:
+        contract: of the run.
+        trusted: how clients' numbers come together.
+        own: the mechanism's requests.
+        epsilon: of a part of the budget.
+    """
+    config, holders = contract.config, 1 if contract.central else contract.config.federation.clients
+    asked = range(max(1, config.federation.minimum_cohort), holders + 1)
+    if holders == 1 or contract.store or config.federation.participation == 1.0:
+        asked = range(holders, holders + 1)
+    node = config.aggregation
+    in_shares = node.noise == "distributed" and (not contract.store or node.protocol == "fhe")
+    limits = [Limits.of(node, n, config.federation.minimum_cohort) for n in asked]
+    shares = [*dict.fromkeys(Shares(n.asked, n.fewest, n.fewest - n.corrupted) for n in limits if in_shares)]
+    others = any(r.kind in ("ask", "choose") and not r.costs.startswith("nothing") for r in own)
+    rest = 1.0 if others else config.privacy.size_share if config.privacy.client_sizes == "private" else 0.0
+
+    def faced(known: int, alone: bool) -> float:
+        factor = max((times_of(one, left(one, known, alone)) for one in shares), default=1.0)
+        return epsilon(factor if factor >= 1.0 else rest + (1.0 - rest) * factor)
+
+    return _limits(contract, limits, in_shares), against(faced, shares, holders, trusted.reads)
+
+
+def _limits(contract: Contract, limits: Sequence[Limits], in_shares: bool) -> str:
+    """How many holders must take part, and how many are reckoned to pool what they know, with the keys that say so."""
+    config, most = contract.config, limits[-1]
+    node, minimum = config.aggregation, config.federation.minimum_cohort
+    if most.asked == 1:
+        return "one holder"
+    text, keys = f"{config.federation.clients:,} holders", f"federation.minimum_cohort {minimum}"
+    masked = node.protocol == "secagg"
+    if not (in_shares or masked):
+        return f"{text}; nothing comes out with fewer than {minimum:,} of them ({keys})"
+    keys, corrupted = f"aggregation.dropout {node.dropout:g}, {keys}", f"aggregation.corrupted {node.corrupted:g}"
+    for one in dict.fromkeys((most, limits[0])):
+        what = "the store" if contract.store else f"a sum over {one.asked:,} of them"
+        text += f"; {what} is opened with {one.fewest:,} contributors or more ({keys})"
+        sized = []
+        if in_shares and one.fewest - one.corrupted == 1:
+            sized.append("each of them adds the whole noise")
+        elif in_shares:
+            sized.append(f"its noise reckons with {_many(one.corrupted, 'known share')}")
+        if masked:
+            sized.append(f"its masks reckon with {_many(one.colluding, 'holder')} on the server's side")
+        text += f"; {', '.join(sized)} ({corrupted})"
+    return text
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def statements_page(contracts: Mapping[str, type[Contract]]) -> str:

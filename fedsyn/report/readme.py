@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedsyn.report.run_page import RunFacts, first_sentence, odds
+from fedsyn.report.run_page import RunFacts, first_sentence, odds, who_faces_what
 from fedsyn.report.statement_page import rows
 
 _FILES = {
@@ -22,6 +22,7 @@ def readme(facts: RunFacts) -> str:
     private = bool(facts.ledger["private"])
     lines = [f"# Synthetic table: {facts.source} by {facts.mechanism}", "", first_sentence(told), ""]
     lines += [odds(told), ""] if private else ["**Do not release this table: the run is not private.**", ""]
+    lines += [faced, ""] if (faced := who_faces_what(told)) else []
     lines += ["## How good it is", "", *_quality(facts), ""]
     lines += ["## How to use it", ""]
     lines += [

@@ -12,6 +12,7 @@ from typing import Any
 from fedsyn.evaluation import all_metrics, verdicts
 from fedsyn.evaluation.quality import Quality
 from fedsyn.privacy import unit_from_dict
+from fedsyn.privacy.against import in_words
 from fedsyn.report.charts import Links, Marginal, associations, budget, by_round, graph, marginals
 from fedsyn.report.html import Page, listed, settings
 from fedsyn.report.judged_page import judged_section
@@ -163,6 +164,15 @@ def odds(facts: RunFacts) -> str:
     return text
 
 
+def who_faces_what(facts: RunFacts) -> str:
+    """Epsilon against somebody outside, against other holders, and against those with the server; empty for one holder,
+    where nothing is private, and of a ledger that does not say it."""
+    ledger = facts.ledger
+    if not ledger["private"] or "against" not in ledger:
+        return ""
+    return " ".join(in_words(ledger["against"], float(ledger["epsilon"])))
+
+
 def _warnings(facts: RunFacts) -> str:
     found = []
     ledger = facts.ledger
@@ -306,7 +316,8 @@ def _privacy(page: Page, facts: RunFacts) -> None:
         paragraph(
             f"Spent: rho = {ledger['rho']:.6g}, which is epsilon = {ledger['epsilon']:.6g} at "
             f"delta = {ledger['delta']:g} (budget: epsilon = {ledger['budget']['epsilon']:g})."
-        )
+        ),
+        paragraph(faced) if (faced := who_faces_what(facts)) else "",
     )
     releases, whole = ledger["releases"], max(float(ledger["rho"]), 1e-300)
     if releases:

@@ -19,6 +19,7 @@ from fedsyn.config import RunConfig
 from fedsyn.counting.stored import StoredLayout, StoreFacts
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
+from fedsyn.privacy.against import Reads
 from fedsyn.privacy.release import COUNTS, PARTIES
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.selection.terms import Terms
@@ -145,10 +146,11 @@ class Store(ABC):
             )
 
     noises: ClassVar[str] = "server, distributed"
+    reads: ClassVar[Reads] = "releases"  # what of the clients' contributions the server reads
 
     def assumptions(self) -> dict[str, str | int | float]:
         """What the guarantee rests on."""
-        return {"aggregation": self.node.protocol, "noise": self.node.noise}
+        return {"aggregation": self.node.protocol, "noise": self.node.noise, "server_reads": self.reads}
 
     @abstractmethod
     def answer(self, part: ClientDeal) -> Arrays:

@@ -14,7 +14,6 @@ for the parties that draw): neither knows all of it, and the two do not collude.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,10 +82,9 @@ class FheStore(Store):
             )
         limits = self.limits
         if self.federation.columns is not None and self.fhe.compute != "client" and limits.corrupted < 1:
-            least = math.ceil(1000 / clients) / 1000
             raise ConfigError(
-                "aggregation.corrupted: holders of different columns must not rely on each other's share of the noise: "
-                f"at least one of the {clients} counts as corrupted, set it to {least:g} or more"
+                "aggregation.corrupted: 0 counts on nobody, and holders of different columns must not rely on each "
+                "other's share of the noise; allowed: any share above 0"
             )
         if self.federation.participation < 1.0 and limits.fewest > self.federation.participation * clients:
             raise ConfigError(
@@ -165,8 +163,8 @@ class FheStore(Store):
         }
         return {
             "trust": "server and crypto party to follow the protocol, and not to collude: the server has ciphertexts, "
-            "the crypto party their key; no more than the share aggregation.corrupted of the clients may collude with "
-            f"either{split}{played}{seen[self.fhe.selector]}",
+            "the crypto party their key; no more than the share aggregation.corrupted of the clients (one at least, "
+            f"unless that is 0) may collude with either{split}{played}{seen[self.fhe.selector]}",
             "server": "ciphertexts, which it cannot read; of what was dealt, only what the crypto party opens"
             + (" (all noisy scores, too)" if self.fhe.selector == "gaussian" else ""),
             "noise": "the clients (marginals: a share each, encrypted) and server and crypto party (choices: a whole "

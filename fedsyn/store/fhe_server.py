@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -243,7 +244,8 @@ class FheServer(StoreServer):
             length=length,
             most=min(MOST_FACTOR, most_of(self.parameters) // (2 * self._most_rows)),
         )
-        self._promise(noise.release(asked.request.name, round, replaced=COUNTS))
+        entry = noise.release(asked.request.name, round, replaced=COUNTS)
+        self._promise(replace(entry, shares=noise.shares))
         return noise
 
     def close(self) -> None:

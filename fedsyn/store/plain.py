@@ -30,6 +30,7 @@ class PlainStore(Store):
     """`aggregation.protocol: plain`."""
 
     name = "plain"
+    reads = "exact numbers"
 
     def check(self, clients: int) -> None:
         super().check(clients)

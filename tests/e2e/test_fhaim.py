@@ -381,7 +381,7 @@ def test_ray_gives_the_serial_result(tmp_path: Path) -> None:
         (
             {
                 "federation": {"clients": 2, "columns": [["a"], ["b"]]},
-                "aggregation": {**FHE, "fhe": {"compute": "packed"}},
+                "aggregation": {**FHE, "corrupted": 0.0, "fhe": {"compute": "packed"}},
             },
             "must not rely on each other's share",
         ),

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fedsyn.aggregation import Limits
 from fedsyn.privacy import DistributedNoise, Ledger, PrivacyBudget
 from fedsyn.privacy._discrete import TABLE_VARIANCE, discrete_gaussian, split
 from fedsyn.privacy.distributed import FINEST, SMALLEST_SHARE, share_of
@@ -33,6 +34,30 @@ def test_a_plan_is_never_below_what_was_asked_for(sigma: float, fewest: int, cor
     assert plan.sigma_of(fewest) <= plan.sigma_of(5000)
     # Charged, and negligible: the shares' own term is below that of the rounding by far, or of its order.
     assert 2e-31 * length < plan.extra_rho < 1e-29 * length
+
+
+@given(
+    asked=st.integers(2, 2000),
+    corrupted=st.floats(1e-6, 0.999),
+    dropout=st.floats(0.0, 0.999),
+    minimum=st.integers(1, 2000),
+    sigma=sigmas,
+)
+def test_another_holder_leaves_at_least_the_noise_that_is_charged(
+    asked: int, corrupted: float, dropout: float, minimum: int, sigma: float
+) -> None:
+    """It takes its own share off the noise of the fewest contributors; the row's own holder always contributes."""
+    limits = Limits.of_shares(corrupted, dropout, asked, min(minimum, asked))
+    assume(limits.corrupted < limits.fewest)  # else the plan is refused
+    plan = DistributedNoise.of(
+        sigma, sensitivity=1.0, count=1, length=10, asked=asked, fewest=limits.fewest, corrupted=limits.corrupted
+    )
+    charged = (plan.resolution * Fraction(sigma)) ** 2 + 4
+    assert max(1, limits.fewest - 1) * Fraction(plan.share) ** 2 >= charged
+    # So do as many as the run counts on, and with whole noises any number of them.
+    assert max(1, limits.fewest - plan.shares.tolerated) * Fraction(plan.share) ** 2 >= charged
+    # Masks and noise count the same clients wherever masks can hide a row among two others.
+    assert limits.colluding == limits.corrupted or limits.fewest <= 2
 
 
 @given(sigma=st.floats(0.1, 1e6), rows=st.floats(0.0, 1e18), asked=st.integers(1, 5000), length=st.integers(1, 10**6))

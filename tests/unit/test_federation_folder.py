@@ -16,6 +16,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from fedsyn import yamlio
+from fedsyn.aggregation import Limits
 from fedsyn.aggregation.committee.size import derive
 from fedsyn.aggregation.identities import load_identities
 from fedsyn.deploy.authority import new_authority, new_link
@@ -23,7 +25,7 @@ from fedsyn.deploy.changes import add, remove, renew_link, rotate_keys, rotate_p
 from fedsyn.deploy.federation import place_of
 from fedsyn.deploy.init import Made, init
 from fedsyn.deploy.link import _require_pair
-from fedsyn.deploy.plan import Plan, share
+from fedsyn.deploy.plan import Plan
 from fedsyn.errors import BudgetExceeded, ConfigError, InputError, NodeError, SchemaError
 from fedsyn.loading import load_config
 from fedsyn.node.book import NodeBook
@@ -44,6 +46,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.runs.orders import load_operator_key, signed_order
 from fedsyn.schema import Schema
+from fedsyn.settings import AggregationNode
 
 SCHEMA = (
     "columns:\n  age: {kind: numeric, lower: 0, upper: 9, bins: 2}\n  sex: {kind: categorical, categories: [f, m]}\n"
@@ -115,9 +118,39 @@ def test_a_secure_sum_can_be_planned_for_any_number_of_holders(count: int) -> No
     """The shares in run.yaml mean the numbers of holders that they are meant to, and such a sum may be asked."""
     plan = Plan("study", tuple(f"h{k}" for k in range(count)))
     colluding, missing = plan.tolerated
-    assert int(share(colluding, count) * count) == colluding and int(share(missing, count) * count) == missing
-    assert derive(count, colluding, missing, 40, malicious=True).protects(malicious=True)
-    assert count - colluding - missing >= 2  # honest contributors
+    node = AggregationNode.model_validate(yamlio.loads(plan.run_config(), "run.yaml")["aggregation"])
+    limits = Limits.of(node, count, plan.minimum_cohort)
+    assert (limits.corrupted, limits.dropouts) == (colluding, missing)
+    assert colluding == max(1, count // 20) and limits.colluding == (colluding if count > 2 else 0)
+    assert derive(count, limits.colluding, missing, 40, malicious=True).protects(malicious=True)
+    assert count - limits.colluding - missing >= 2  # honest contributors
+
+
+def test_a_run_that_counts_on_nobody_is_refused_by_every_node(tmp_path: Path) -> None:
+    """The operator's own keys, and `--set aggregation.corrupted=0.0`: policies as init wrote them, but for approval."""
+    federation = made(tmp_path, approval="always").federation
+    root = tmp_path / "study"
+    changes = {
+        "aggregation.corrupted=0.0": "aggregation.corrupted is 0, and this node's holder demands at least 0.05",
+        "aggregation.dropout=0.4": "aggregation.dropout is 0.4, and this node's holder allows at most 0.25",
+        "federation.minimum_cohort=1": "federation.minimum_cohort is 1, and this node's holder demands at least 3",
+    }
+    key = load_operator_key(root / "operator" / "operator.key")
+    for name in NAMES:
+        (root / "holders" / name / "rows.csv").write_text("age,sex\n1,f\n", encoding="utf-8")
+        file = load_node_file(root / "holders" / name / "node.yaml")
+        policy, before = Policy(file), file.ledger_file.read_bytes()
+        for change, sentence in {"": "", **changes}.items():
+            config = load_config(root / "operator" / "run.yaml", [change] if change else [])
+            asked = Asked(config, "a-run")
+            asked = replace(asked, order=signed_order(key, policy.subject(asked)))
+            if not change:
+                assert policy.check(asked) is None and policy.operator(asked) == federation.operator
+                continue
+            with pytest.raises(NodeError) as refused:
+                policy.check(asked)
+            assert sentence in str(refused.value)
+        assert file.ledger_file.read_bytes() == before
 
 
 def test_the_certificate_is_the_superlinks_and_only_that(tmp_path: Path) -> None:
@@ -203,7 +236,7 @@ def test_who_was_removed_is_out_for_good(tmp_path: Path) -> None:
     roster = (place.handed_out / "lake" / "roster.yaml").read_text(encoding="utf-8")
     assert str(changed.holder.identity) not in roster
     config = load_config(place.operator / "run.yaml")
-    assert (config.federation.clients, config.federation.minimum_cohort, config.aggregation.corrupted) == (3, 3, 0.334)
+    assert (config.federation.clients, config.federation.minimum_cohort, config.aggregation.corrupted) == (3, 3, 0.05)
     assert "# 1 of the 3 holders may collude" in (place.operator / "run.yaml").read_text(encoding="utf-8")
     assert changed.run == config.sha256
     with pytest.raises(ConfigError, match="was removed already, on 2026-01-02"):
@@ -322,7 +355,7 @@ def test_a_late_joiner_gets_a_folder_without_keys_and_everybody_a_line(tmp_path:
     assert changed.holder.partition == 3 and changed.federation == place.load()
     config = load_config(place.operator / "run.yaml")
     assert (config.federation.clients, config.federation.minimum_cohort) == (4, 3)  # as `deploy init` has it for four
-    assert (config.aggregation.corrupted, config.aggregation.dropout) == (0.25, 0.25)
+    assert (config.aggregation.corrupted, config.aggregation.dropout) == (0.05, 0.25)
     folder = root / "holders" / "west"
     assert not list(folder.rglob("*.key")) and (folder / "state" / "ledger.jsonl").is_file()
     for path in folder.iterdir():  # west puts its keys beside
@@ -354,7 +387,7 @@ def test_what_somebody_wrote_into_the_run_stays_when_a_holder_comes(tmp_path: Pa
     made(tmp_path)
     place = place_of(tmp_path / "study")
     run = place.operator / "run.yaml"
-    run.write_text(run.read_text("utf-8").replace("corrupted: 0.334", "corrupted: 0.35"), encoding="utf-8")
+    run.write_text(run.read_text("utf-8").replace("corrupted: 0.05", "corrupted: 0.35"), encoding="utf-8")
     (tmp_path / "card.yaml").write_text(new_keys("west").card.dumps(), encoding="utf-8")
     add(place, "west", tmp_path / "card.yaml")
     assert load_config(run).aggregation.corrupted == 0.35 and load_config(run).federation.clients == 4

@@ -119,9 +119,24 @@ def a_weaker_threat_model(hospital: Hospital, task: Task) -> Task:
     return of_config(hospital, task, aggregation={"threat": "semi_honest"})
 
 
-@attack("sizes", "minimum_cohort is smaller")
+@attack("sizes", "minimum_cohort is 2, and this node's holder demands at least 3")
 def a_smaller_cohort(hospital: Hospital, task: Task) -> Task:
     return of_config(hospital, task, federation={"minimum_cohort": 2})
+
+
+@attack("sizes", "aggregation.corrupted is 0, and this node's holder demands at least 0.25")
+def shares_that_count_on_nobody(hospital: Hospital, task: Task) -> Task:
+    return of_config(hospital, task, aggregation={"corrupted": 0.0})
+
+
+@attack("one-way/masked", "aggregation.corrupted is 0.2, and this node's holder demands at least 0.25")
+def fewer_that_collude_than_agreed(hospital: Hospital, task: Task) -> Task:
+    return of_config(hospital, task, aggregation={"corrupted": 0.2})
+
+
+@attack("sizes", "aggregation.dropout is 0.5, and this node's holder allows at most 0.25")
+def more_that_are_missing_than_agreed(hospital: Hospital, task: Task) -> Task:
+    return of_config(hospital, task, aggregation={"dropout": 0.5})
 
 
 @attack("sizes", "does not publish its row count")
@@ -268,12 +283,12 @@ def another_layout(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"shapes": [[5], [4], [4]]})
 
 
-@attack("one-way/masked", "fewer clients than this node's holder demands")
+@attack("one-way/masked", "opened with 1 clients, and this node's holder demands at least 3")
 def a_sum_over_one_client(hospital: Hospital, task: Task) -> Task:
     return changed(without(task, "stage"), sum={"asked": 1})
 
 
-@attack("one-way/masked", "fewer clients than this node's holder demands")
+@attack("one-way/masked", "opened with 2 clients, and this node's holder demands at least 3")
 def a_sum_over_two_clients(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"asked": 2})
 

@@ -397,7 +397,7 @@ def test_what_is_no_compressed_cohort_is_refused(array: np.ndarray) -> None:
     [
         (100, 1, 0.1, 0.05, (90, 5)),
         (30, 1, 0.1, 0.1, (27, 3)),  # 0.1 * 30 is a little more than 3 in floating point
-        (9, 1, 0.1, 0.1, (9, 0)),
+        (9, 1, 0.1, 0.1, (9, 1)),  # one that knows its own share
         (10, 10, 0.5, 0.0, (10, 0)),
         (10, 20, 0.5, 0.0, (20, 0)),
         (1, 1, 0.9, 0.9, (1, 0)),

@@ -1,0 +1,167 @@
+"""Against whom a guarantee holds: the epsilon that a coalition of holders faces, which knows its shares of the noise.
+
+A ledger charges for the noise of H honest shares (`fedsyn.privacy.distributed`). What is left of a sum's noise depends
+on who looks. Of at least m contributors, k pool what they know; the holder whose row is at stake has contributed, and
+is none of them. So at least max(1, m - k) shares are unknown to them. Somebody outside is k = 0, another holder alone
+k = 1. The server adds what it reads (`Reads`): with secure sums nothing, as long as masks hide one holder from so many
+others, which they do up to k = m - H. Beyond that, and where it reads single vectors, a row is protected by its own
+holder's share alone. Epsilon is then that of the same entries with the noise that is left.
+
+An entry whose noise is not in shares of the clients counts as it stands: the server's own noise, a whole noise that
+each client put on what it sent, the shares of a store's parties, of which the entry leaves one out already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from fedsyn.privacy.distributed import FINEST, ROUNDING
+from fedsyn.privacy.release import Release, Shares
+
+#: What a server reads of what the clients contribute: nothing but what is released; each vector, with a share of the
+#: noise; or exact numbers, for which it has to be trusted.
+Reads = Literal["releases", "vectors", "exact numbers"]
+
+
+def left(shares: Shares, known: int, alone: bool = False) -> int:
+    """Shares that make up the noise which is left when `known` clients pool theirs.
+
+    Args:
+        shares: of the sum.
+        known: k, of others than the one whose row is at stake.
+        alone: whether that one's vector can be read by itself.
+    """
+    return 1 if alone else max(1, shares.fewest - known)
+
+
+def times_of(shares: Shares, remaining: int) -> float:
+    """By how much a Gaussian release costs more, in rho or mu², with so many shares than with the H that are charged.
+
+    H s² is at least (γσ)² + r² (`fedsyn.privacy.distributed`). So j shares are a Gaussian noise of variance
+
+        (j s² - r²)/γ² >= σ² (j/H - (1 - j/H) (r/γσ)²) for j < H, and γσ is at least `FINEST`; >= σ² j/H for j >= H.
+    """
+    part = remaining / shares.honest
+    return 1.0 / (part - max(0.0, 1.0 - part) * (ROUNDING / FINEST) ** 2)
+
+
+def faced(release: Release, known: int, alone: bool) -> Release:
+    """The entry as it would stand with the noise that is left.
+
+    `extra` is 1000 L (t + u) for H shares, where each further one adds a term to t that is below u (s is at least 3),
+    so j times as much is enough for j of them.
+    """
+    if release.shares is None or release.sigma is None:
+        return release
+    remaining = left(release.shares, known, alone)
+    if remaining == release.shares.honest:
+        return release
+    sigma = release.sigma / math.sqrt(times_of(release.shares, remaining))
+    return replace(release, sigma=sigma, extra=release.extra * remaining)
+
+
+def tolerated(shares: Iterable[Shares], holders: int, reads: Reads) -> int | None:
+    """Most holders that may pool what they know with the server without facing more than what is charged.
+
+    None where the server alone faces more, or reads exact numbers.
+    """
+    some = [*shares]
+    if reads == "exact numbers" or (reads == "vectors" and any(one.honest > 1 for one in some)):
+        return None
+    return max(0, min([holders - 1, *(one.tolerated for one in some if one.honest > 1)]))
+
+
+def against(
+    epsilon: Callable[[int, bool], float], shares: Sequence[Shares], holders: int, reads: Reads
+) -> dict[str, Any]:
+    """What `ledger.json` and `fedsyn explain` say of who faces what, as JSON values.
+
+    Args:
+        epsilon: of a coalition of so many holders, which can read the vector of one other by itself, or not.
+        shares: of the sums whose noise the clients draw.
+        holders: n, of the run.
+        reads: what the server does.
+
+    Returns:
+        `holders`, `server_reads`, `may_collude` (see `tolerated`), and `faces`: for nobody, one, the tolerated and all
+        other holders, without and with the server, the epsilon that they face; None where they read exact numbers.
+    """
+    most = tolerated(shares, holders, reads)
+    masked = min([holders - 1, *(one.fewest - one.honest for one in shares if one.honest > 1)])
+    numbers = sorted({0, min(1, holders - 1), most or 0, holders - 1})
+    faces: list[dict[str, Any]] = []
+    for server in (False, True):
+        for k in numbers:
+            alone = server and (reads == "vectors" or k > masked)
+            found = None if server and reads == "exact numbers" else epsilon(k, alone)
+            faces.append({"holders": k, "server": server, "epsilon": found})
+    return {"holders": holders, "server_reads": reads, "may_collude": most, "faces": faces}
+
+
+def in_words(found: dict[str, Any], budget: float) -> list[str]:
+    """The same in sentences; none where there is one holder.
+
+    Args:
+        found: as `against` gives it.
+        budget: epsilon as it is charged.
+    """
+    holders = found["holders"]
+    if holders < 2:
+        return []
+    by = {(one["holders"], one["server"]): one["epsilon"] for one in found["faces"]}
+    others = holders - 1
+    everybody = "the other holder" if others == 1 else f"all {others:,} other holders together"
+    outside, one, all_others = by[0, False], by[1, False], by[others, False]
+    said = [_with_the_server(found, by)]
+    if math.isclose(outside, all_others, rel_tol=1e-9):
+        said.append(
+            f"No holder knows noise that protects another one's rows: epsilon is at most {at_most(outside)} against "
+            f"somebody outside, against another holder and against {everybody}."
+        )
+        return said
+    told = [f"{at_most(outside)} against somebody outside, who knows what is released"]
+    told.append(f"{at_most(one)} against another holder alone, which knows its own share of the noise")
+    if others > 1:
+        told.append(f"{at_most(all_others)} against {everybody}")
+    said.append(f"Epsilon is at most {'; '.join(told)}.")
+    if one > budget * (1.0 + 1e-9):
+        said.append(
+            "aggregation.corrupted: 0 counts on nobody, so another holder faces more than the epsilon that is charged."
+        )
+    return said
+
+
+def _with_the_server(found: dict[str, Any], by: dict[tuple[int, bool], float | None]) -> str:
+    holders, most = found["holders"], found["may_collude"]
+    if found["server_reads"] == "exact numbers":
+        return "The server is trusted with exact numbers: no epsilon holds against it, or against whoever it tells."
+    if most is None:
+        return (
+            "The server is trusted: it reads each holder's vector, with a share of the noise on it, and faces an "
+            f"epsilon of up to {at_most(by[0, True])}."
+        )
+    if most == 0:
+        return (
+            f"None of the {holders:,} holders may pool what it knows with the server: one that does faces, with it, an "
+            f"epsilon of up to {at_most(by[1, True])}."
+        )
+    pool = "what it knows" if most == 1 else "what they know"
+    return (
+        f"Up to {most:,} of the {holders:,} holders may pool {pool} with the server; against them, too, epsilon is at "
+        f"most {at_most(by[most, True])}."
+    )
+
+
+def at_most(value: float | None) -> str:
+    """A number rounded up to four digits, but for what rounding put on it.
+
+    >>> at_most(1.0), at_most(1.24512), at_most(0.7961)
+    ('1', '1.246', '0.7961')
+    """
+    if value is None or not 0.0 < value < math.inf:
+        return "0" if value == 0.0 else "infinity"
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(value / unit * (1.0 - 1e-9)) * unit:.4g}"
