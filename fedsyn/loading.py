@@ -73,6 +73,23 @@ def parse_config(document: Any, where: str = "config", folder: Path | None = Non
     return config
 
 
+def released_config(document: Any, where: str) -> RunConfig:
+    """The configuration of a run that is over, from the mapping that it left, without a look at its plug-ins.
+
+    The mechanism's name may be the path of any module: none is imported, and its options are not checked.
+
+    Raises:
+        ConfigError: names every other problem.
+    """
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise ConfigError(f"{where}: expected a mapping of keys")
+    check_format(document, where)
+    try:
+        return RunConfig.model_validate({key: value for key, value in document.items() if key != "format"})
+    except ValidationError as error:
+        raise ConfigError(explain(error, RunConfig, where)) from None
+
+
 def check_config(config: RunConfig) -> None:
     """Checks what the models of `fedsyn.config` cannot know: names, options of plug-ins, combinations."""
     contract = contract_class(config.mechanism.name)

@@ -2,7 +2,8 @@
 
 A mechanism from outside this repository is found in one of three ways: a Python entry point of the group
 `fedsyn.mechanisms` whose object is its server half; `mechanism: {name: package.module:Strategy}`; or `register` in this
-process. Partitioners and metrics have the groups `fedsyn.partitioners` and `fedsyn.metrics`.
+process. A command that only reads imports nothing of the second kind (`installed_only`). Partitioners and metrics have
+the groups `fedsyn.partitioners` and `fedsyn.metrics`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from fedsyn.errors import ConfigError, nearest
+
+_installed_only: ContextVar[bool] = ContextVar("installed_only", default=False)
 
 
 @dataclass(frozen=True)
@@ -198,6 +204,7 @@ def partitioner(name: str, **options: Any) -> Any:
     Raises:
         ConfigError: an unknown name or option (with the nearest valid one), or a value that is not allowed.
     """
+    _require_importable(name, "federation.partition.name")
     known = partitioners()
     if name not in known and ":" not in name:
         raise ConfigError(
@@ -207,7 +214,26 @@ def partitioner(name: str, **options: Any) -> Any:
     return load(known.get(name, name), "federation.partition.name").with_options(name, options)
 
 
+@contextmanager
+def installed_only() -> Iterator[None]:
+    """In here a plug-in is one that is installed: what a file names as `module:class` is refused, not imported."""
+    before = _installed_only.set(True)
+    try:
+        yield
+    finally:
+        _installed_only.reset(before)
+
+
+def _require_importable(name: str, where: str) -> None:
+    if ":" in name and _installed_only.get():
+        raise ConfigError(
+            f"{where}: '{name}' is the path of a module, and a command that only reads imports no module that a file "
+            "names; a plug-in with a name of its own, of an installed package, is known here, too"
+        )
+
+
 def _entry(name: str) -> Entry:
+    _require_importable(name, "mechanism.name")
     if ":" in name:
         return Entry(name)
     known = mechanisms()

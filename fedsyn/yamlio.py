@@ -5,54 +5,63 @@ PyYAML follows YAML 1.1, where `yes` and `no` are booleans, `12:30` is the numbe
 `no` is a category of somebody's table), and a key given twice is an error.
 
 Everything that a person writes is read here: configurations and `--set`, sweeps, schemas, rosters, the registry. So the
-module stands beside `errors`, below all of them, and imports nothing else of fedsyn.
+module stands below all of them. Much of it comes from others, so a document is bounded while it is read: its bytes, its
+depth, its values, an alias counted as all that it stands for. Merge keys (`<<`) are refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from fedsyn.errors import ConfigError
+from fedsyn.bounded import MOST_BYTES, read_bytes
+from fedsyn.errors import ConfigError, DataError
 
 # Levels of a document. A configuration has five, a schema a few more.
 _DEEPEST = 100
-_MERGE = "tag:yaml.org,2002:merge"
+#: Values of a document, of which a schema of many categories has most.
+MOST_VALUES = 500_000
+_CORE = "tag:yaml.org,2002:"
+# What plain text looks like, and with which characters that may begin.
 _SCALARS = (
-    ("tag:yaml.org,2002:bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
-    ("tag:yaml.org,2002:null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
-    # A number with a leading 0 stays text: PyYAML's constructor would read it as octal.
-    ("tag:yaml.org,2002:int", r"^[-+]?(?:0|[1-9][0-9]*)$", "-+0123456789"),
+    ("bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), ("t", "T", "f", "F")),
+    ("null", re.compile(r"^(?:~|null|Null|NULL|)$"), ("~", "n", "N", "")),
+    # A number with a leading 0 stays text: PyYAML would read it as octal.
+    ("int", re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$"), tuple("-+0123456789")),
     (
-        "tag:yaml.org,2002:float",
-        r"^(?:[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
-        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$",
-        "-+0123456789.",
+        "float",
+        re.compile(
+            r"^(?:[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+        ),
+        tuple("-+0123456789."),
     ),
-    # Merge keys are YAML 1.1 too, but harmless and useful.
-    (_MERGE, r"^<<$", "<"),
 )
+_Events = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # as a parser of events alone
 
 
 def read_mapping(path: Path | str) -> dict[str, Any]:
     """Reads a YAML file whose document is a mapping of keys.
 
     Raises:
-        ConfigError: no such file, or what it holds is not UTF-8, YAML, or a mapping, or has a key twice; one sentence
-            with the file's name and, where there is one, the line.
+        ConfigError: no such file, no regular file or one that is too long, or what `loads` refuses, or no mapping; one
+            sentence with the file's name and, where there is one, the line.
     """
     try:
-        document = loads(Path(path).read_text(encoding="utf-8"), str(path))
+        document = loads(read_bytes(path).decode("utf-8"), str(path))
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not valid YAML: not text in UTF-8") from None
+    except DataError as error:
+        raise ConfigError(str(error)) from None
     if not isinstance(document, dict):
         found = "nothing: it is empty" if document is None else "a list" if isinstance(document, list) else "one value"
         raise ConfigError(f"{path}: expected a mapping of keys (key: value), found {found}")
@@ -67,39 +76,26 @@ def loads(text: str, where: str) -> Any:
         where: what to call it in an error message.
 
     Raises:
-        ConfigError: the text is not YAML, or a mapping has a key twice.
+        ConfigError: the text is not YAML, or a mapping has a key twice, or it is larger than documents are: nested too
+            deeply, or of too many values, those counted that an alias stands for.
     """
+    if len(text) > MOST_BYTES:
+        raise ConfigError(f"{where}: longer than {MOST_BYTES:,} characters, which is the most that is read")
+    reader = _Reader(yaml.parse(text, Loader=_Events))
     try:
-        if _is_deep(text):
-            raise ConfigError(f"{where}: nested more than {_DEEPEST} levels deep")
-        return yaml.load(text, Loader=_Loader)
-    except _DoubledKey as error:
+        return reader.document()
+    except _Refused as error:
         raise ConfigError(f"{where}: {error}") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an explicit tag, as in `!!int x`
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a number of more digits than Python reads
         mark = getattr(error, "problem_mark", None)
-        raise ConfigError(f"{where}: not valid YAML{_at(text, mark) if mark else ''}") from None
-    except RecursionError:
-        raise ConfigError(f"{where}: not valid YAML: brackets stand too deep in one another") from None
+        raise ConfigError(f"{where}: not valid YAML{_at(text, mark.line) if mark else ''}") from None
 
 
-def _at(text: str, mark: yaml.Mark) -> str:
+def _at(text: str, number: int) -> str:
     lines = text.splitlines()
-    line = lines[mark.line] if mark.line < len(lines) else ""
+    line = lines[number] if number < len(lines) else ""
     tab = "\t" in line[: len(line) - len(line.lstrip())]
-    return f" at line {mark.line + 1}" + (": a tab stands there, and YAML indents with spaces" if tab else "")
-
-
-def _is_deep(text: str) -> bool:
-    """Whether a document is nested so deeply that reading it would overflow the stack, which ends the process."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _DEEPEST:
-                return True
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-    return False
+    return f" at line {number + 1}" + (": a tab stands there, and YAML indents with spaces" if tab else "")
 
 
 def dumps(data: Any) -> str:
@@ -107,37 +103,136 @@ def dumps(data: Any) -> str:
     return yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
-class _DoubledKey(Exception):
-    """A mapping has a key twice; the text names key and lines."""
+class _Refused(Exception):
+    """A document that is YAML and is not read; the text says why."""
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML's own class attribute)
+@dataclass
+class _Anchored:
+    """What an anchor names.
 
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self._seen: set[yaml.MappingNode] = set()
+    Attributes:
+        value: of it; not there while it is being read.
+        size: how many values it has, itself counted.
+    """
 
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        # PyYAML calls this before it reads a mapping, to put what a merge key brings in into it. A merged key may be
-        # given again, so each mapping is looked at once, as it was written.
-        if node not in self._seen:
-            self._seen.add(node)
-            self._refuse_doubled_keys(node)
-        super().flatten_mapping(node)
+    value: Any = None
+    size: int = 0
+    done: bool = False
 
-    def _refuse_doubled_keys(self, node: yaml.MappingNode) -> None:
+
+class _Reader:
+    """Makes the document of a parser's events, and counts what it makes before it makes it.
+
+    PyYAML's own composer and constructor do the same with nodes in between: they unfold merge keys before anything can
+    be counted, and go as deep as a document says.
+    """
+
+    def __init__(self, events: Iterator[Any]) -> None:
+        self._events, self._count, self._anchors = events, 0, dict[str, _Anchored]()
+
+    def document(self) -> Any:
+        """The one document; None of an empty text."""
+        next(self._events)  # of the stream
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return None
+        found = self._value(next(self._events), 0)
+        next(self._events)  # of the document
+        last = next(self._events)
+        if not isinstance(last, yaml.StreamEndEvent):
+            raise yaml.MarkedYAMLError(problem="a second document", problem_mark=last.start_mark)
+        return found
+
+    def _value(self, event: Any, depth: int) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            return self._aliased(event)
+        anchored = _Anchored()
+        if event.anchor is not None:
+            if event.anchor in self._anchors:
+                raise _bad(event, "an anchor is given twice")
+            self._anchors[event.anchor] = anchored
+        before = self._count
+        self._more(1)
+        if isinstance(event, yaml.ScalarEvent):
+            anchored.value = _scalar(event)
+        else:
+            if depth >= _DEEPEST:
+                raise _Refused(f"nested more than {_DEEPEST} levels deep")
+            is_list = isinstance(event, yaml.SequenceStartEvent)
+            if event.tag not in (None, "!", f"{_CORE}seq" if is_list else f"{_CORE}map"):
+                raise _bad(event, "a tag")
+            anchored.value = self._list(depth + 1) if is_list else self._mapping(depth + 1)
+        anchored.size, anchored.done = self._count - before, True
+        return anchored.value
+
+    def _aliased(self, event: Any) -> Any:
+        anchored = self._anchors.get(event.anchor)
+        if anchored is None or not anchored.done:  # unknown, or it would hold itself
+            raise _bad(event, "an alias of nothing")
+        self._more(anchored.size)
+        return anchored.value
+
+    def _more(self, values: int) -> None:
+        self._count += values
+        if self._count > MOST_VALUES:
+            raise _Refused(f"it unfolds to more than {MOST_VALUES:,} values")
+
+    def _list(self, depth: int) -> list[Any]:
+        found = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            found.append(self._value(event, depth))
+        return found
+
+    def _mapping(self, depth: int) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
         lines: dict[Any, int] = {}
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                line = key.start_mark.line + 1
-                # As written and as read: 1 and '1' look the same to a person, true and True to Python.
-                names = {key.value} if key.tag == _MERGE else {key.value, self.construct_object(key)}
-                for name in names & lines.keys():
-                    first = lines[name]
-                    at = f"line {line}" if line == first else f"lines {first} and {line}"
-                    raise _DoubledKey(f"the key '{key.value}' is given twice, in {at}")
-                lines |= dict.fromkeys(names, line)
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            line = event.start_mark.line + 1
+            if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and event.value == "<<":
+                raise _Refused(f"a merge key (<<) stands in line {line}: write the keys out, merge keys are not read")
+            key = self._value(event, depth)
+            if isinstance(key, list | dict):
+                raise _bad(event, "a key that is no scalar")
+            # As written and as read: 1 and '1' look the same to a person, true and True to Python.
+            names = {key, event.value} if isinstance(event, yaml.ScalarEvent) else {key}
+            for name in names & lines.keys():
+                at = f"line {line}" if line == lines[name] else f"lines {lines[name]} and {line}"
+                raise _Refused(f"the key '{getattr(event, 'value', key)}' is given twice, in {at}")
+            lines |= dict.fromkeys(names, line)
+            found[key] = self._value(next(self._events), depth)
+        return found
+
+
+def _bad(event: Any, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+def _scalar(event: Any) -> Any:
+    """The value of a scalar: text in quotes is text, plain text what it looks like, a tag what it says."""
+    text: str = event.value
+    if event.tag is None or event.tag == "!":
+        kind = "str" if event.tag == "!" or not event.implicit[0] else _kind(text)
+    else:
+        kind = event.tag.removeprefix(_CORE)
+        if kind != "str" and kind != _kind(text):
+            raise _bad(event, "a tag that does not fit")
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() == "true"
+    if kind == "int":
+        return int(text)
+    if kind == "float":
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return text
+
+
+def _kind(text: str) -> str:
+    """What plain text looks like."""
+    for kind, pattern, first in _SCALARS:
+        if text[:1] in first and pattern.match(text):
+            return kind
+    return "str"
 
 
 class Dumper(yaml.SafeDumper):
@@ -146,9 +241,10 @@ class Dumper(yaml.SafeDumper):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML's own class attribute)
 
 
-for _tag, _pattern, _first in _SCALARS:
-    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
-    Dumper.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
+for _kind_, _pattern, _first in _SCALARS:
+    Dumper.add_implicit_resolver(f"{_CORE}{_kind_}", _pattern, list(_first))
+# Written between quotes: plain, it would be a merge key, which is refused.
+Dumper.add_implicit_resolver(f"{_CORE}merge", re.compile("^<<$"), ["<"])
 
 
 def _represent_list(dumper: yaml.SafeDumper, items: Sequence[Any]) -> yaml.Node:

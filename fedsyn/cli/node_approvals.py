@@ -161,19 +161,19 @@ def _explained(entry: Entry, node: NodeFile) -> str:
     """What `fedsyn explain` prints of the run, on this holder's own schema."""
     from fedsyn.loading import parse_config
     from fedsyn.protocol.explain import explain
-    from fedsyn.registry import client_class
+    from fedsyn.registry import client_class, installed_only
     from fedsyn.schema import Schema
 
-    config = parse_config(entry.config, f"run '{entry.subject.run}'")
+    with installed_only():
+        config = parse_config(entry.config, f"run '{entry.subject.run}'")
+        client = client_class(config.mechanism.name)
     schema = Schema.load(node.schema_file).adjusted(config.data.bins, config.data.label)
     if (config.sha256, schema.sha256) != (entry.subject.config, entry.subject.schema):
         raise ConfigError(
             f"run '{entry.subject.run}' was asked for under another schema of this node, or another version of fedsyn: "
             "let its operator start it anew"
         )
-    return explain(config, schema.domain, client_class(config.mechanism.name), schema).render(
-        min(out_console.width, 100)
-    )
+    return explain(config, schema.domain, client, schema).render(min(out_console.width, 100))
 
 
 def _facts(entry: Entry) -> str:

@@ -123,17 +123,18 @@ def explain(
     set_: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: the same as JSON.")] = False,
 ) -> None:
-    """Print what a run may ever ask of a data holder, and what that may cost. Reads no row."""
+    """Print what a run may ever ask of a data holder, and what that may cost. Reads no row, imports no module."""
     import json
 
     from fedsyn.loading import load_config
     from fedsyn.protocol.explain import explain as explained
-    from fedsyn.registry import client_class
+    from fedsyn.registry import client_class, installed_only
     from fedsyn.runs.prepare import public_schema
 
-    loaded = load_config(config, set_ or ())
-    schema = public_schema(loaded)
-    meaning = explained(loaded, schema.domain, client_class(loaded.mechanism.name), schema)
+    with installed_only():
+        loaded = load_config(config, set_ or ())
+        schema = public_schema(loaded)
+        meaning = explained(loaded, schema.domain, client_class(loaded.mechanism.name), schema)
     text = json.dumps(meaning.to_dict(), indent=1) + "\n" if as_json else meaning.render(min(out_console.width, 100))
     sys.stdout.write(text)
 

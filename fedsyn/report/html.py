@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from fedsyn.bounded import MOST_ROUND_BYTES, json_lines, json_of, read_bytes
 from fedsyn.config import check_format
 from fedsyn.errors import DataError
 from fedsyn.report.figures import INSTALL, Figure, drawable, figure_html, save_figures, scripts
@@ -76,10 +76,7 @@ class Page:
 
 def read_facts(path: Path) -> dict[str, Any]:
     """A JSON file of a run; DataError if it is damaged, or of a later format."""
-    try:
-        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise DataError(f"{path} is damaged: it is not JSON") from None
+    facts = json_of(read_bytes(path), str(path))
     if not isinstance(facts, dict):
         raise DataError(f"{path} is damaged: expected a mapping of keys")
     check_format(facts, str(path))
@@ -89,16 +86,15 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 def read_rounds(out: Path, *, measured: bool = True) -> list[dict[str, Any]]:
     """The rounds of a run: what was released of each, and what was measured where that is wanted and at hand."""
-    lines = (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    costs: list[str] = []
+    rounds, costs = _lines(out / "rounds.jsonl"), list[dict[str, Any]]()
     if measured and (out / "measured.jsonl").is_file():
-        costs = (out / "measured.jsonl").read_text(encoding="utf-8").splitlines()
-    try:
-        return [
-            {**json.loads(line), **(json.loads(costs[i]) if i < len(costs) else {})} for i, line in enumerate(lines)
-        ]
-    except (ValueError, TypeError):
-        raise DataError(f"{out} holds a damaged rounds.jsonl or measured.jsonl") from None
+        costs = _lines(out / "measured.jsonl")
+    costs += [{}] * (len(rounds) - len(costs))
+    return [{**line, **cost} for line, cost in zip(rounds, costs, strict=False)]
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return json_lines(read_bytes(path, MOST_ROUND_BYTES), str(path))
 
 
 def settings(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,10 +14,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fedsyn.bounded import Arrays, json_of, open_file
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.domain import Domain
-from fedsyn.errors import FedsynError, InputError, RunError
-from fedsyn.inference import AnyModel, Evidence, read_model
+from fedsyn.errors import DataError, FedsynError, InputError, RunError
+from fedsyn.inference import AnyModel, Evidence, model_size, read_model
 from fedsyn.protocol.record import Waiting
 from fedsyn.report.html import read_facts
 
@@ -52,6 +54,13 @@ RESULTS = (
     README_FILE,
 )
 
+
+#: Largest model that is unfolded: cells of its junction tree, and bytes of its arrays.
+MOST_CELLS, MOST_MODEL_BYTES = 1 << 27, 1 << 30
+_MOST_CLIQUES = 100_000
+_MOST_TEXT = 1 << 25  # bytes that describe a model
+_MODEL_ARRAYS = ("domain", "model", "potentials", "codes", "probabilities", "weights")
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 
 # Of those, and of what `fedsyn report` adds, the files that are computed from a simulation's real rows without noise.
 _OF_REAL_ROWS = (COMPARISON_FILE, "metrics.json", "metrics.csv", "metrics.tex", "measured.jsonl")
@@ -125,18 +134,89 @@ def save_evidence(path: Path | BinaryIO, evidence: Evidence) -> None:
 
 
 def load_evidence(path: Path | str, domain: Domain) -> Evidence:
-    """Inverse of `save_evidence`."""
-    with np.load(path, allow_pickle=False) as file:
-        return Evidence.from_arrays(domain, {name: file[name] for name in file.files})
+    """Inverse of `save_evidence`; as `read_evidence`."""
+    with _opened(path) as file:
+        return read_evidence(file, domain, str(path))
 
 
 def load_model(path: Path | str) -> AnyModel:
-    """Inverse of `save_model`."""
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    facts = json.loads(arrays.pop("domain").tobytes().decode())
-    check_format(facts, str(path))
-    return read_model(Domain.described(facts), arrays)
+    """Inverse of `save_model`; as `read_released_model`."""
+    with _opened(path) as file:
+        return read_released_model(file, str(path))
+
+
+def _opened(path: Path | str) -> BinaryIO:
+    try:
+        return open_file(path)
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+
+
+def read_released_model(file: BinaryIO, where: str, domain: Domain | None = None) -> AnyModel:
+    """A model from the bytes that `save_model` wrote; a stranger's, too: sizes are checked before they are unpacked.
+
+    Args:
+        file: seekable.
+        where: what to call it.
+        domain: that it must have.
+
+    Raises:
+        DataError: it is damaged, larger than a model may be, or of another domain.
+    """
+    try:
+        arrays = Arrays(file, _MODEL_ARRAYS, where)
+        own = Domain.described(_json(arrays, "domain"))
+        if domain is not None and (own.attributes, own.shape) != (domain.attributes, domain.shape):
+            raise DataError(f"{where}: the model and the schema describe different tables")
+        head = _json(arrays, "model")
+        cliques = [tuple(clique) for key in ("cliques", "structural_cliques") for clique in head.get(key, ())]
+        cells = _cells(own, cliques) if len(cliques) <= _MOST_CLIQUES else math.inf
+        if cells > MOST_CELLS:
+            raise DataError(f"{where}: its model would unfold to more than {MOST_CELLS:,} cells")
+        tables = sum(own.size(tuple(clique)) for clique in head.get("cliques", ()))
+        most = {"potentials": 8 * tables, "codes": MOST_MODEL_BYTES, "probabilities": MOST_MODEL_BYTES}
+        most |= {"weights": MOST_MODEL_BYTES}
+        found = {name: arrays.read(name, size) for name, size in most.items() if name in arrays}
+        return read_model(own, {"model": arrays.read("model", _MOST_TEXT), **found})
+    except FedsynError as error:
+        raise DataError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
+    except _MALFORMED:
+        raise DataError(f"{where} is damaged") from None
+
+
+def read_evidence(file: BinaryIO, domain: Domain, where: str) -> Evidence:
+    """Measurements from the bytes that `save_evidence` wrote; as `read_released_model`."""
+    try:
+        arrays = Arrays(file, ("evidence", "values", "groups"), where)
+        head = _json(arrays, "evidence")
+        cliques = [tuple(map(str, one["clique"])) for one in head["measurements"]]
+        values = sum(domain.size(clique) for clique in cliques)
+        grouped = sum(sum(domain.shape_of(clique)) for clique in cliques)
+        most = {"values": 8 * values, "groups": 4 * grouped}
+        found = {name: arrays.read(name, min(size, MOST_MODEL_BYTES)) for name, size in most.items()}
+        return Evidence.from_arrays(domain, {"evidence": arrays.read("evidence", _MOST_TEXT), **found})
+    except FedsynError as error:
+        raise DataError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
+    except _MALFORMED:
+        raise DataError(f"{where} is damaged") from None
+
+
+def _json(arrays: Arrays, name: str) -> dict[str, Any]:
+    """What describes the other arrays."""
+    facts = json_of(arrays.read(name, _MOST_TEXT).tobytes(), f"{arrays.where}: {name}")
+    if not isinstance(facts, dict):
+        raise DataError(f"{arrays.where} is damaged")
+    if name == "domain":
+        check_format(facts, arrays.where)
+    return facts
+
+
+def _cells(domain: Domain, cliques: list[tuple[str, ...]]) -> float:
+    """Cells of the junction tree; the sum over the cliques alone where that is too much already."""
+    apart = sum(domain.size(clique) for clique in cliques)
+    return apart if apart > MOST_CELLS else model_size(domain, cliques)
 
 
 def append_line(path: Path, value: Mapping[str, Any]) -> None:

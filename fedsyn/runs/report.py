@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn import yamlio
+from fedsyn.bounded import read_bytes
 from fedsyn.config import FORMAT, RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import FedsynError, InputError
@@ -19,7 +20,7 @@ from fedsyn.evaluation.labels import axis_labels
 from fedsyn.evaluation.quality import Quality, quality
 from fedsyn.evaluation.scores import Grouping, association, shares
 from fedsyn.inference import AnyModel, Model
-from fedsyn.loading import load_config
+from fedsyn.loading import released_config
 from fedsyn.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.report.html import read_facts, read_rounds
 from fedsyn.report.readme import readme
@@ -89,7 +90,7 @@ def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = 
     Returns:
         The paths.
     """
-    config = load_config(out / "config.yaml")
+    config = _config(out)
     note = ""
     read_facts(out / "ledger.json")  # a damaged one is said before anything is written
     if real and config.runtime.engine != "deployment" and not (out / COMPARISON_FILE).is_file():
@@ -126,7 +127,7 @@ def write_run_page(
         note: a sentence that the page shows.
         formats: of figures that are written as files.
     """
-    config = config or load_config(out / "config.yaml")
+    config = config or _config(out)
     notes = [note] if note else []
     found = None if public else load_quality(out)
     try:
@@ -205,6 +206,10 @@ def _measure(config: RunConfig, out: Path) -> str:
     return ""
 
 
+def _config(out: Path) -> RunConfig:
+    return released_config(yamlio.read_mapping(out / "config.yaml"), str(out / "config.yaml"))
+
+
 def _schema(config: RunConfig, out: Path) -> Schema:
     kept = out / "schema.yaml"
     return Schema.load(kept) if kept.is_file() else public_schema(config)
@@ -220,7 +225,7 @@ def _shown_config(config: RunConfig, out: Path, public: bool) -> str:
     """The configuration as it stands; for publication without the folders and machines of whoever ran it."""
     if public:
         return yamlio.dumps({"format": FORMAT, **published_config(config)})
-    return (out / "config.yaml").read_text(encoding="utf-8")
+    return read_bytes(out / "config.yaml").decode("utf-8")
 
 
 def _first_rows(file: Path, schema: Schema) -> Codes:

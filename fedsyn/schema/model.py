@@ -13,8 +13,9 @@ import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from fedsyn import yamlio
+from fedsyn.bounded import read_bytes
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, SchemaError, nearest
+from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.schema.aside import ASIDE, Aside
 from fedsyn.schema.base import REMARKS, ColumnBase
 from fedsyn.schema.binned import BinnedColumn
@@ -153,10 +154,13 @@ class Schema(EditedSchema):
         """Reads a schema from a YAML file.
 
         Raises:
-            SchemaError: no such file, not UTF-8 text, not YAML, or see `from_dict`.
+            SchemaError: no such file, a pipe, a device or a longer file than is read, not UTF-8 text, not YAML, or see
+                `from_dict`.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_bytes(path).decode("utf-8")
+        except DataError as error:
+            raise SchemaError(str(error)) from None
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise SchemaError(f"cannot read the schema {path}: {reason}") from None

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsyn.bounded import json_of, read_bytes
 from fedsyn.errors import DataError
 from fedsyn.evaluation import all_metrics
 
@@ -138,8 +139,8 @@ def load_results(out: Path | str) -> Results:
     """
     out = Path(out)
     try:
-        record = json.loads((out / SWEEP_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        record = json_of(read_bytes(out / SWEEP_FILE), str(out / SWEEP_FILE))
+    except (OSError, DataError):
         raise DataError(f"{out} holds no sweep: {SWEEP_FILE} is absent or cannot be read") from None
     rows = []
     for cell in record["cells"]:
@@ -154,8 +155,8 @@ def load_results(out: Path | str) -> Results:
 def read_cell(folder: Path) -> Facts | None:
     """cell.json of a run directory; None where it is absent or not whole."""
     try:
-        facts = json.loads((folder / CELL_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        facts = json_of(read_bytes(folder / CELL_FILE), str(folder / CELL_FILE))
+    except (OSError, DataError):
         return None
     return facts if isinstance(facts, dict) and "status" in facts else None
 

@@ -72,13 +72,6 @@ def test_the_mechanism_of_the_page_runs(folder: Path) -> None:
     assert ledger["spent"] <= ledger["capacity"] * (1 + 1e-9)
 
 
-def test_the_contract_of_the_page_is_explained_to_a_holder(folder: Path) -> None:
-    (explain,) = (line for line in COMMANDS if line.startswith("fedsyn explain"))
-    told = " ".join(typed(explain, folder).split())
-    assert "vote (each client by itself): One eligible clique, by the exponential mechanism." in told
-    assert "elected ones at 1/(2 sigma^2) each; noise drawn by the contributing clients, a share each" in told
-
-
 def test_an_installed_package_gives_its_mechanism_a_short_name(folder: Path) -> None:
     """What an installer makes of the page's pyproject.toml: a folder of metadata beside the package."""
     (folder / "short.yaml").write_text(FILES["run.yaml"].replace("vote.strategy:Vote", "vote"), encoding="utf-8")
@@ -94,5 +87,9 @@ def test_an_installed_package_gives_its_mechanism_a_short_name(folder: Path) -> 
     )
     (installed / "entry_points.txt").write_text("\n".join(groups), encoding="utf-8")
     assert "from the package vote" in typed("fedsyn mechanisms", folder)
+    assert "imports no module that a file names" in typed("fedsyn explain run.yaml", folder, fails=True)
+    told = " ".join(typed("fedsyn explain short.yaml", folder).split())
+    assert "vote (each client by itself): One eligible clique, by the exponential mechanism." in told
+    assert "elected ones at 1/(2 sigma^2) each; noise drawn by the contributing clients, a share each" in told
     typed("fedsyn run short.yaml --out short", folder)
     assert (folder / "short" / "synthetic.csv").is_file()

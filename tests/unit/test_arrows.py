@@ -39,6 +39,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.schema",),
     ("fedsyn.config", "fedsyn.domain", "fedsyn.mpc", "fedsyn.randomness", "fedsyn.registry"),
     ("fedsyn.settings", "fedsyn.yamlio", "fedsyn.pages"),
+    ("fedsyn.bounded",),
     ("fedsyn.durable", "fedsyn.errors"),
     ("fedsyn.output", "fedsyn.version", "fedsyn.plugins"),
 )

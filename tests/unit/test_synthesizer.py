@@ -388,12 +388,12 @@ BOMB = "\n".join(
 
 HOSTILE: list[tuple[dict[str, bytes | None], str]] = [
     ({"model.npz": None}, "lacks model.npz"),
-    ({"schema.yaml": None}, "schema"),
-    ({"../../evil.py": b"x"}, "it holds other files"),
+    ({"schema.yaml": None}, "lacks schema.yaml"),
+    ({"../../evil.py": b"x"}, "holds other files than fedsyn saves"),
     ({"model.npz": b"PK nonsense"}, "model.npz is damaged"),
     ({"model.npz": npz(domain=np.array([Exploit()], dtype=object))}, "model.npz is damaged"),
-    ({"model.npz": npz(evil=np.zeros(3))}, "other arrays than a model has"),
-    ({"model.npz": npz(domain=np.zeros(3), model=np.zeros(3))}, "model.npz is damaged"),
+    ({"model.npz": npz(evil=np.zeros(3))}, "holds other files than fedsyn saves"),
+    ({"model.npz": npz(domain=np.zeros(3), model=np.zeros(3))}, "model.npz: domain is damaged"),
     ({"ledger.json": b"{"}, "ledger.json is damaged"),
     ({"ledger.json": b"[" * 100_000}, "ledger.json is damaged"),
     ({"ledger.json": b"\xff"}, "ledger.json is not text"),
@@ -403,7 +403,7 @@ HOSTILE: list[tuple[dict[str, bytes | None], str]] = [
     ({"schema.yaml": b"columns: {age: {kind: boolean}}"}, "describe different tables"),
     ({"ledger.json": b'{"epsilon": 1}'}, "ledger.json is damaged: it has no usable 'delta'"),
     ({"ledger.json": b"[]"}, "ledger.json is damaged"),
-    ({"config.yaml": BOMB}, "config.yaml unfolds to more than"),
+    ({"config.yaml": BOMB}, "config.yaml: it unfolds to more than"),
     ({"schema.yaml": b"columns: " + BOMB}, "schema.yaml"),
     ({"schema.yaml": b"[" * 50_000}, "schema.yaml"),
     ({"schema.yaml": b"columns: !!python/object/apply:os.getcwd []"}, "not valid YAML"),
@@ -436,7 +436,7 @@ def test_a_file_is_not_unpacked_beyond_its_limits(
     # A clique of everything, said to be there for speed: no potential, and a junction tree of 100 million cells.
     head["structural_cliques"] = [head["attributes"]]
     kept["model"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
-    monkeypatch.setattr("fedsyn.front.archive.MOST_CELLS", 10_000)
+    monkeypatch.setattr("fedsyn.runs.directory.MOST_CELLS", 10_000)
     with pytest.raises(DataError, match="would unfold to more than 10,000 cells"):
         fedsyn.load(hostile(path, {"model.npz": npz(**kept)}))
     lies = io.BytesIO()

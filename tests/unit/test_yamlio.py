@@ -78,13 +78,36 @@ def test_a_roster_with_a_holder_twice_is_refused_without_its_content(tmp_path: P
         assert "one line for each data holder" in told and "4711" not in told
 
 
-def test_keys_of_different_mappings_and_merged_ones_are_not_doubled() -> None:
-    text = "one: {x: 1}\ntwo: &two\n  x: &deep {y: 1, <<: &base {y: 0, z: 0}}\nthree: {<<: *deep, y: 3}\n"
+def test_keys_of_different_mappings_are_not_doubled_and_an_alias_is_what_it_names() -> None:
+    text = "one: {x: 1}\ntwo: &two\n  x: &deep {y: 1}\nthree: {a: *deep, b: *two, c: [*deep]}\n"
+    two = {"x": {"y": 1}}
     assert yamlio.loads(text, "here") == {
         "one": {"x": 1},
-        "two": {"x": {"y": 1, "z": 0}},
-        "three": {"y": 3, "z": 0},
+        "two": two,
+        "three": {"a": {"y": 1}, "b": two, "c": [{"y": 1}]},
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: &a {x: 1}\nb:\n  <<: *a\n", "here: a merge key (<<) stands in line 3: write the keys out"),
+        ("a: &a [*a]", "not valid YAML at line 1"),
+        ("a: *b", "not valid YAML at line 1"),
+        ("a: &a 1\nb: &a 2\n", "not valid YAML at line 2"),
+        ("a: 1\n---\nb: 2\n", "not valid YAML at line 2"),
+        ("a: !!binary aGk=", "not valid YAML at line 1"),
+        ("a: !!set {x, y}", "not valid YAML at line 1"),
+        (f"a: {'9' * 5000}", "not valid YAML"),
+    ],
+)
+def test_what_no_file_of_ours_needs_is_refused(text: str, told: str) -> None:
+    assert told in message(lambda: yamlio.loads(text, "here"))
+
+
+def test_a_tag_that_says_what_is_there_is_read() -> None:
+    text = "[!!str 1, !!int 1, ! 2, !!float 1e3, !!null ~, !!bool true]"
+    assert yamlio.loads(text, "") == ["1", 1, "2", 1e3, None, True]
 
 
 # What scalars mean -------------------------------------------------------------------------------------------------

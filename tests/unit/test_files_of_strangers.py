@@ -1,0 +1,359 @@
+"""Files of strangers: bounded in memory and time before anything is parsed, and nothing that they name is imported.
+
+Each hostile file is read in a process of its own, with so much memory beyond what it has after its imports, and so many
+seconds of a processor: a reader that follows the file is ended there, one that counts first says one sentence.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsyn
+from fedsyn import yamlio
+from fedsyn.bounded import MOST_LINES, json_lines, json_of, read_bytes
+from fedsyn.errors import ConfigError, DataError, InputError, SchemaError
+from fedsyn.schema import Schema
+from fedsyn.sweep.report import report_folder
+
+MEGABYTES, SECONDS = 500, 20
+SCHEMA = """\
+columns:
+  age: {kind: numeric, lower: 18, upper: 90, bins: 8, dtype: integer}
+  job: {kind: categorical, categories: [clerk, driver, nurse]}
+"""
+
+
+def said(read: Callable[[Path], object], path: Path) -> str:
+    """The one sentence with which a bounded process refuses a file."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        told, status = "", 1
+        try:
+            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+            most = pages * resource.getpagesize() + MEGABYTES * 2**20
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
+            seconds = int(time.process_time()) + SECONDS
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+            read(path)
+            told = "it was read"
+        except InputError as error:
+            told, status = str(error), 0
+        except BaseException as error:
+            told = type(error).__name__
+        finally:
+            os.write(writing, told.encode()[:4000])
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as answer:
+        told = answer.read()
+    status = os.waitpid(child, 0)[1]
+    assert status == 0, f"{told or 'ended by a limit'}: {status}"
+    assert told and told.isprintable()
+    return told
+
+
+def _load(path: Path) -> object:
+    return fedsyn.load(path)
+
+
+def _report(path: Path) -> object:
+    return report_folder(path, real=False)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model in one file."""
+    source = np.random.default_rng(0)
+    rows = pd.DataFrame({"age": source.integers(18, 90, 300), "job": source.choice(["clerk", "driver"], 300)})
+    made = fedsyn.Synthesizer(epsilon=3, delta=1e-5, schema=yamlio.loads(SCHEMA, "schema"), rounds=1).fit(rows)
+    return made.save(tmp_path_factory.mktemp("saved") / "model.fedsyn")
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished simulation's directory."""
+    config = {
+        "mechanism": {"name": "sketch_aim", "rounds": 1},
+        "data": {"source": "synthfs", "options": {"rows": 300, "features": 3}},
+        "federation": {"clients": 2, "minimum_cohort": 1},
+        "privacy": {"epsilon": 1.0, "delta": 1e-6},
+        "aggregation": {"protocol": "plain"},
+        "evaluation": [],
+    }
+    out = tmp_path_factory.mktemp("run") / "out"
+    fedsyn.run(config, out=out)
+    return out
+
+
+def with_members(saved: Path, target: Path, **members: bytes | None) -> Path:
+    """A copy of a saved model with other members; None: left out. Names have '_' in place of '.'."""
+    changes = {name.replace("_", "."): content for name, content in members.items()}
+    with zipfile.ZipFile(saved) as own, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as other:
+        for name in own.namelist():
+            content = changes.get(name, own.read(name))
+            if content is not None:
+                other.writestr(name, content)
+    return target
+
+
+# YAML ----------------------------------------------------------------------------------------------------------------
+
+
+def _merged(levels: int) -> str:
+    lines = ["a0: &a0 {" + ", ".join(f"k{i}: 1" for i in range(10)) + "}"]
+    for level in range(1, levels):
+        lines.append(f"a{level}: &a{level}\n  <<: [{', '.join([f'*a{level - 1}'] * 10)}]")
+    return "\n".join(lines) + "\n"
+
+
+def _aliased(levels: int) -> str:
+    lines = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, levels)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (lambda: _merged(9), "merge key"),
+        (lambda: _aliased(30), "unfolds to more than"),
+        (lambda: "a: [" + "x, " * (yamlio.MOST_VALUES + 2) + "]\n", "unfolds to more than"),
+        (lambda: "a: &a " + "[" * 90 + "]" * 90 + "\nb: " + "[" * 200 + "\n", "nested more than"),
+        (lambda: "a: |\n  " + "x" * (1 << 26) + "\n", "larger than"),
+    ],
+    ids=["merge", "aliases", "values", "deep", "long"],
+)
+def test_a_yaml_bomb_is_refused_in_a_sentence(tmp_path: Path, text: Callable[[], str], why: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text(), encoding="utf-8")
+    assert why in said(yamlio.read_mapping, path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "run.yaml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    assert "a pipe or a device" in said(yamlio.read_mapping, path)
+    with pytest.raises(SchemaError, match="a pipe or a device"):
+        Schema.load(path)
+    with pytest.raises(DataError, match="a pipe or a device"):
+        read_bytes(path)
+
+
+def test_all_yaml_is_read_by_one_reader() -> None:
+    """`yaml.load` and its kin appear in `yamlio` alone."""
+    from test_arrows import sources
+
+    found = {path for path, text in sources().items() if "import yaml" in text.replace("import yamlio", "")}
+    assert found == {"fedsyn/yamlio.py", "fedsyn/schema/review.py"}
+    assert "yaml.load" not in sources()["fedsyn/schema/review.py"], "it writes"
+
+
+# Archives ------------------------------------------------------------------------------------------------------------
+
+
+def _npz(**arrays: np.ndarray[Any, Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _model_of_zeros(saved: Path) -> bytes:
+    """The model with a gigabyte of zeros for its potentials: a few kilobytes once packed twice."""
+    with zipfile.ZipFile(saved) as own, np.load(io.BytesIO(own.read("model.npz"))) as arrays:
+        kept = dict(arrays)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed:
+        for name in ("domain", "model"):
+            piece = io.BytesIO()
+            np.save(piece, kept[name])
+            packed.writestr(f"{name}.npy", piece.getvalue())
+        head = io.BytesIO()
+        np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (2**27 - 16,)})
+        with packed.open("potentials.npy", "w", force_zip64=True) as member:
+            member.write(head.getvalue())
+            for _ in range(127):
+                member.write(bytes(2**23))
+            member.write(bytes(2**23 - 128))
+    return buffer.getvalue()
+
+
+BOMBS: dict[str, tuple[Callable[[Path], dict[str, bytes | None]], str]] = {
+    "lines": (lambda _: {"rounds_jsonl": b"{}\n" * 16_000_000}, f"more than {MOST_LINES:,} lines"),
+    "values": (lambda _: {"ledger_json": b'{"releases": [' + b"[]," * 10_000_000 + b"[]]}"}, "values"),
+    "deep": (lambda _: {"ledger_json": b"[" * 1_000_000}, "is not JSON"),
+    "values of a line": (lambda _: {"rounds_jsonl": b'{"a": [' + b"{}," * 10_000_000 + b"{}]}"}, "values"),
+    "zeros": (lambda saved: {"model_npz": _model_of_zeros(saved)}, "its 'potentials' has 1,073,7"),
+    "zeros of a member": (lambda _: {"quality_json": bytes(1 << 27)}, "more than a model needs"),
+    "zeros of a packed member": (lambda _: {"model_npz": bytes(1 << 28)}, "more than a model needs"),
+    "merge": (lambda _: {"schema_yaml": _merged(9).encode()}, "merge key"),
+    "no schema": (lambda _: {"schema_yaml": None}, "lacks schema.yaml"),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_saved_model_of_a_stranger_is_bounded(saved: Path, tmp_path: Path, name: str) -> None:
+    make, why = BOMBS[name]
+    path = with_members(saved, tmp_path / "bomb.fedsyn", **make(saved))
+    assert path.stat().st_size < 8_000_000
+    assert why in said(_load, path)
+
+
+def test_an_archive_without_a_schema_opens_no_file_that_its_configuration_names(saved: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(saved) as own:
+        config = yamlio.loads(own.read("config.yaml").decode(), "config.yaml")
+    (tmp_path / "mine.yaml").write_text("secret-key: 1\n", encoding="utf-8")
+    config["data"]["schema"] = str(tmp_path / "mine.yaml")
+    changed = with_members(saved, tmp_path / "m.fedsyn", schema_yaml=None, config_yaml=yamlio.dumps(config).encode())
+    with pytest.raises(DataError, match=r"lacks schema\.yaml") as caught:
+        fedsyn.load(changed)
+    assert "secret-key" not in str(caught.value)
+
+
+def test_the_list_of_an_archives_members_is_short(tmp_path: Path) -> None:
+    """Half a million members without content: a list of 25 MB."""
+    entry = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0)
+    listed = b"".join(entry + f"{number:05x}".encode() for number in range(500_000))
+    for count in (65535, 1):  # what the end says of their number is a word
+        end = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, count, count, len(listed), 0, 0)
+        path = tmp_path / "many.fedsyn"
+        path.write_bytes(listed + end)
+        assert "not a model that fedsyn saved" in said(_load, path)
+
+
+def test_json_within_the_bounds_is_read() -> None:
+    assert json_of(b'{"a": [1, {"b": null}]}', "x") == {"a": [1, {"b": None}]}
+    assert json_lines(b'{"a": 1}\n{}\n', "x") == [{"a": 1}, {}]
+    assert len(json_lines(b"{}\n" * MOST_LINES, "x")) == MOST_LINES
+    with pytest.raises(DataError, match="expected a mapping"):
+        json_lines(b"[]\n", "x")
+
+
+# Run directories -----------------------------------------------------------------------------------------------------
+
+
+def _copied(run_directory: Path, tmp_path: Path) -> Path:
+    copy = tmp_path / "evil"
+    shutil.copytree(run_directory, copy)
+    return copy
+
+
+def _schema_is(folder: Path, target: str) -> None:
+    (folder / "schema.yaml").unlink()
+    config = yamlio.read_mapping(folder / "config.yaml")
+    config["data"]["schema"] = target
+    (folder / "config.yaml").write_text(yamlio.dumps(config), encoding="utf-8")
+
+
+def _pipe(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    _schema_is(folder, str(folder / "pipe"))
+
+
+FOLDERS: dict[str, tuple[Callable[[Path], object], Callable[[Path], object], str]] = {
+    "device": (lambda folder: _schema_is(folder, "/dev/zero"), _load, "a pipe or a device"),
+    "pipe": (_pipe, _load, "a pipe or a device"),
+    "rounds": (lambda folder: (folder / "rounds.jsonl").write_bytes(b"{}\n" * 16_000_000), _report, "lines"),
+    "ledger": (lambda folder: (folder / "ledger.json").write_bytes(b"[" + b"[]," * 10_000_000), _report, "values"),
+    "config": (lambda folder: (folder / "config.yaml").write_text(_aliased(30)), _report, "unfolds to more"),
+    "model": (
+        lambda folder: (folder / "model.npz").write_bytes(_npz(domain=np.zeros(2**26), model=np.zeros(3))),
+        _report,
+        "its 'domain' has 536,870,912 bytes",
+    ),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_run_directory_of_a_stranger_is_bounded(run_directory: Path, tmp_path: Path, name: str) -> None:
+    change, code, why = FOLDERS[name]
+    folder = _copied(run_directory, tmp_path)
+    change(folder)
+    assert why in said(code, folder)
+
+
+# Names of modules ----------------------------------------------------------------------------------------------------
+
+
+def _named(folder: Path, **nodes: Any) -> None:
+    """Puts a module's path into the configuration of a run directory."""
+    config = yamlio.read_mapping(folder / "config.yaml")
+    for node, keys in nodes.items():
+        config[node] = {**config[node], **keys}
+    (folder / "config.yaml").write_text(yamlio.dumps(config), encoding="utf-8")
+
+
+@pytest.mark.thorough
+def test_no_reading_command_imports_what_a_file_names(run_directory: Path, saved: Path, tmp_path: Path) -> None:
+    """A module that leaves a file when it is imported, named by a copied run directory and by a saved model."""
+    folder, mark = _copied(run_directory, tmp_path), tmp_path / "imported"
+    (tmp_path / "evil_plugin.py").write_text(f"open({str(mark)!r}, 'w').close()\nFoo = 1\n", encoding="utf-8")
+    partition = {"federation": {"partition": {"name": "evil_plugin:Foo"}}}
+    _named(folder, **partition)
+    shutil.copy(folder / "config.yaml", tmp_path / "partition.yaml")
+    _named(folder, mechanism={"name": "evil_plugin:Foo"})
+    with zipfile.ZipFile(saved) as own:
+        config = yamlio.loads(own.read("config.yaml").decode(), "config.yaml")
+    config |= {"mechanism": {"name": "evil_plugin:Foo"}, **partition}
+    model = with_members(saved, tmp_path / "evil.fedsyn", config_yaml=yamlio.dumps(config).encode())
+    table = folder / "synthetic.csv"
+    commands = [
+        ["report", folder],
+        ["report", folder, "--no-real"],
+        ["explain", folder / "config.yaml"],
+        ["explain", tmp_path / "partition.yaml", "--json"],
+        ["sample", folder, "--rows", "3"],
+        ["sample", model, "--rows", "3"],
+        ["sample", folder, "--tables", "2", "--out", tmp_path / "tables"],
+        ["compare", folder, run_directory],
+        ["evaluate", folder, "--real", table],
+        ["ledger", "show", folder / "ledger.json"],
+        ["schema", "show", folder / "schema.yaml"],
+    ]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    code = "import sys\nfrom fedsyn.cli import app\nfor words in {}:\n    try: app(words, standalone_mode=False)\n"
+    code += "    except (SystemExit, Exception) as error: print('ended:', error)\n"
+    code += "import fedsyn\nmodel = fedsyn.load({!r})\nmodel.report()\nmodel.save({!r})\nfedsyn.load({!r})\n"
+    whole = code.format([list(map(str, each)) for each in commands], str(model), str(tmp_path / "2"), str(folder))
+    done = subprocess.run([sys.executable, "-c", whole], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert not mark.exists(), "a file of others had a module imported"
+    assert done.stdout.count("imports no module that a file names") == 2, "explain says so, of either"
+    assert (folder / "report.html").stat().st_size > 1000 and "ended: evil" not in done.stdout
+    ours = subprocess.run(
+        [sys.executable, "-m", "fedsyn.cli", "run", str(folder / "config.yaml"), "--out", str(tmp_path / "own")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert mark.exists() and ours.returncode != 0, "one's own configuration may name one's own module"
+
+
+def test_a_card_or_roster_of_others_is_read_within_bounds(tmp_path: Path) -> None:
+    from fedsyn.aggregation.identities import load_identities, new_identity
+
+    new_identity(tmp_path / "key")
+    (tmp_path / "roster.yaml").write_text(_merged(9), encoding="utf-8")
+    with pytest.raises(ConfigError):
+        load_identities(str(tmp_path / "key"), str(tmp_path / "roster.yaml"))
