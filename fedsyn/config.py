@@ -145,6 +145,10 @@ class EvaluationNode(Node):
         return self
 
 
+#: What can name a run: a file's name anywhere, and nothing that a terminal or a path would read otherwise.
+RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+
+
 class RuntimeNode(Node):
     """Where the run happens; nothing here changes its result.
 
@@ -161,6 +165,9 @@ class RuntimeNode(Node):
         operator_key: file of the key that signs a deployment's order (`fedsyn operator-key`), for holders whose nodes
             obey signed orders only; null: nobody signs.
         ray: which Ray cluster, and what a task needs; null: Ray is started on this machine.
+        run: the run's own name, the same at operator, holders and parties; `fedsyn run` writes it.
+        nodes: Flower's numbers of the nodes that a deployment asks, each with its holder's partition; `fedsyn deploy
+            run` writes them. null: whichever nodes are connected.
     """
 
     engine: Literal["inprocess", "ray", "deployment"] = "inprocess"
@@ -173,6 +180,8 @@ class RuntimeNode(Node):
     operator: str | None = None
     operator_key: str | None = None
     ray: RayNode | None = None
+    run: str | None = Field(default=None, pattern=RUN_NAME)
+    nodes: dict[int, int] | None = None
 
     @model_validator(mode="after")
     def _no_seeded_deployment(self) -> RuntimeNode:
@@ -257,7 +266,7 @@ class RunConfig(Node):
             "aggregation": ("parties", "crypto", "fhe", "setup"),
             "federation": ("columns", "participations", "patience", "on_loss"),
             "privacy": ("schema_share", "unit", "rows_per_client", "largest_cap", "cap_share"),
-            "runtime": ("operator", "operator_key", "patience", "ray"),
+            "runtime": ("operator", "operator_key", "patience", "ray", "run", "nodes"),
             "inference": ("until_noise", "shrinkage", "smoothing"),
             "synthesis": ("format",),
         }

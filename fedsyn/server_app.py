@@ -47,9 +47,15 @@ def main(grid: Grid, context: Context) -> None:
         told.out = out = told.made(config)
         with _prepared(config, run_config, out) as prepared, _journal(config, prepared, run_config, out) as journal:
             if run_config.get("table"):
-                ask(config, prepared, patient(grid), out, received(str(run_config["table"]), prepared.schema.domain))
+                ask(
+                    config,
+                    prepared,
+                    patient(grid, config.runtime.nodes),
+                    out,
+                    received(str(run_config["table"]), prepared.schema.domain),
+                )
                 return
-            strategy = serve(config, prepared, patient(grid), out, None, journal=journal)
+            strategy = serve(config, prepared, patient(grid, config.runtime.nodes), out, None, journal=journal)
             with told_what_was_spent(lambda: strategy.ledger, out):
                 metrics = finish(config, prepared, strategy, out, started)
             if journal is not None:

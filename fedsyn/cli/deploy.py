@@ -121,13 +121,14 @@ def run(
 ) -> None:
     """Order a run, wait for it, and leave the synthetic table, the model and the ledger in a directory."""
     from fedsyn.deploy.federation import place_of
-    from fedsyn.deploy.ordering import configuration, connected, missing, require_link
+    from fedsyn.deploy.ordering import addressed, configuration, connected, missing, require_link
 
     place = place_of(folder)
     federation = place.load()
     loaded = configuration(place, federation, config, set_ or ())
     require_link(place, federation)
-    absent = missing(place, federation)
+    loaded = addressed(loaded, place, federation)
+    absent = missing(place, federation, loaded.federation.clients)
     if absent:
         err_console.print(f"not online: {', '.join(absent)}; waiting for them", highlight=False)
     with connected(place, federation):
@@ -153,9 +154,26 @@ def status(
 
 
 @app.command()
+def log(
+    run_name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run, or how it begins.")],
+    folder: FolderArgument = HERE,
+) -> None:
+    """Print what a run's server said, until the run has finished."""
+    from fedsyn.deploy.federation import place_of
+    from fedsyn.deploy.ordering import connected
+    from fedsyn.deploy.status import follow_log
+
+    place = place_of(folder)
+    with connected(place, place.load()):
+        follow_log(place, run_name, _say)
+
+
+@app.command()
 def stop(
     folder: FolderArgument = HERE,
-    run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="Stop this run, not the SuperLink.")] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="Stop this run, not the SuperLink: its name's beginning.")
+    ] = None,
 ) -> None:
     """Stop the SuperLink; or, with --run, a run. What was released stays charged."""
     from fedsyn.deploy.federation import place_of
@@ -163,8 +181,7 @@ def stop(
 
     place = place_of(folder)
     if run_id is not None:
-        stop_run(place, run_id)
-        _say(f"run {run_id} is stopped; what holders released stays charged")
+        _say(f"run {stop_run(place, run_id)} is stopped; what holders released stays charged")
         return
     stop_link(place)
     _say("the SuperLink is stopped; a run that it was in can go on: fedsyn deploy link, then deploy run --resume")
@@ -351,7 +368,7 @@ def _show_status(found: Status) -> None:
         runs = Table("run", "status", "since", "rounds", "directory", box=None, pad_edge=False)
         for each in found.runs:
             rounds = "" if each.rounds is None else str(each.rounds)
-            runs.add_row(each.id, each.status, _ago(each.since), rounds, each.out)
+            runs.add_row(each.name or each.id, each.status, _ago(each.since), rounds, each.out)
         out_console.print(runs, highlight=False)
     names = {holder.partition: holder.name for holder in found.holders}
     for each in found.runs:

@@ -119,7 +119,7 @@ def ledger(file: FileArgument) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedsyn.parties.book import read_book
+    from fedsyn.parties.book import called, read_book
     from fedsyn.parties.policy import load_party_file
     from fedsyn.privacy import zcdp_epsilon
 
@@ -127,7 +127,12 @@ def ledger(file: FileArgument) -> None:
     reading, budget = read_book(Path(loaded.ledger)), loaded.policy.total_budget
     table = Table("run", "announced rho", "spent rho", "epsilon")
     for run, (announced, spent) in reading.runs.items():
-        table.add_row(run[:16], f"{announced:.6g}", f"{spent:.6g}", f"{zcdp_epsilon(spent, budget.delta):.4g}")
+        table.add_row(
+            called(run, reading.names.get(run)),
+            f"{announced:.6g}",
+            f"{spent:.6g}",
+            f"{zcdp_epsilon(spent, budget.delta):.4g}",
+        )
     Console().print(table)
     spent = reading.spent + (reading.worst if reading.torn else 0.0)
     _say(

@@ -171,14 +171,14 @@ def _federation(named: Path, assignments: Sequence[str]) -> Iterator[RunConfig]:
         yield load_config(named, assignments)
         return
     from fedsyn.deploy.federation import place_of
-    from fedsyn.deploy.ordering import configuration, connected, require_link
+    from fedsyn.deploy.ordering import addressed, configuration, connected, require_link
 
     place = place_of(named)
     federation = place.load()
     config = configuration(place, federation, None, assignments)
     require_link(place, federation)
     with connected(place, federation):
-        yield config
+        yield addressed(config, place, federation)
 
 
 def _several(

@@ -13,8 +13,9 @@ from fedsyn.config import RunConfig
 from fedsyn.deploy.federation import FederationFile, Place
 from fedsyn.deploy.link import control_of, link_pid
 from fedsyn.errors import ConfigError, RunError
-from fedsyn.flower.control import ONLINE
+from fedsyn.flower.control import ONLINE, UNREGISTERED
 from fedsyn.loading import load_config
+from fedsyn.runs.deployment import FOLDER
 
 
 def configuration(place: Place, federation: FederationFile, file: Path | None, sets: Sequence[str]) -> RunConfig:
@@ -60,13 +61,38 @@ def require_link(place: Place, federation: FederationFile, patience: float = 60.
         time.sleep(0.5)
 
 
-def missing(place: Place, federation: FederationFile) -> list[str]:
-    """Names of the holders whose nodes are not online."""
+def addressed(config: RunConfig, place: Place, federation: FederationFile, patience: float = 30.0) -> RunConfig:
+    """The configuration with the nodes that are asked: of the first `clients` holders of federation.yaml.
+
+    Whoever else is registered and online takes no part, and is waited for by nobody. Without authentication nobody
+    knows which node is whose, and all are asked.
+
+    Raises:
+        RunError: the SuperLink does not know one of them within `patience` seconds, or does not answer.
+    """
+    if federation.superlink.insecure:
+        return config
+    asked, deadline = federation.present[: config.federation.clients], time.monotonic() + patience
+    while True:
+        with control_of(place, federation) as control:
+            known = {node.key: node.id for node in control.nodes() if node.status != UNREGISTERED}
+        unknown = [holder.name for holder in asked if holder.node not in known]
+        if not unknown:
+            break
+        if time.monotonic() > deadline:
+            raise RunError(f"the SuperLink does not know {', '.join(unknown)}: see what 'fedsyn deploy link' says")
+        time.sleep(0.5)  # a link that has just been started registers them
+    nodes = {known[holder.node]: holder.partition for holder in asked}
+    return config.model_copy(update={"runtime": config.runtime.model_copy(update={"nodes": nodes})})
+
+
+def missing(place: Place, federation: FederationFile, clients: int) -> list[str]:
+    """Names of the holders, of the first `clients`, whose nodes are not online."""
     if federation.superlink.insecure:
         return []
     with control_of(place, federation) as control:
         online = {node.key for node in control.nodes() if node.status == ONLINE}
-    return [holder.name for holder in federation.present if holder.node not in online]
+    return [holder.name for holder in federation.present[:clients] if holder.node not in online]
 
 
 @contextmanager
@@ -75,17 +101,19 @@ def connected(place: Place, federation: FederationFile) -> Iterator[None]:
     link = federation.superlink
     lines = [f"[superlink.{json.dumps(federation.name)}]", f"address = {json.dumps(link.local)}"]
     lines += ["insecure = true"] if link.insecure else [f"root-certificates = {json.dumps(str(place.ca))}"]
-    before = os.environ.get("FLWR_HOME")
+    wanted = {"FLWR_HOME": str(place.flower), FOLDER: str(place.operator)}
     try:
         place.flower.mkdir(mode=0o700, parents=True, exist_ok=True)
         (place.flower / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:
         raise RunError(f"cannot write Flower's connection: {error.filename}: {error.strerror}") from None
-    os.environ["FLWR_HOME"] = str(place.flower)
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["FLWR_HOME"]
-        else:
-            os.environ["FLWR_HOME"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

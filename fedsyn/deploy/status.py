@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedsyn.deploy.authority import days_left
 from fedsyn.deploy.federation import FederationFile, Place
 from fedsyn.deploy.link import control_of, link_facts, link_pid
+from fedsyn.deploy.stopping import found_run, name_of
 from fedsyn.errors import RunError
 from fedsyn.flower.control import ONLINE, UNREGISTERED, NodeFacts, RunFacts
+from fedsyn.flower.watching import SuperLink, Unreachable
 from fedsyn.protocol.record import Waiting
 from fedsyn.runs.directory import load_waiting
 from fedsyn.runs.orders import is_run_name
+from fedsyn.runs.returned import is_sealed
 from fedsyn.runs.submitted import runs_folder
 
 
@@ -108,6 +112,33 @@ def status(place: Place) -> Status:
         tuple(_holders(federation, nodes)),
         tuple(map(_run, runs)),
     )
+
+
+def follow_log(place: Place, run: str, said: Callable[[str], None]) -> None:
+    """Hands over, line by line, what a run's ServerApp has printed, until the run has finished; inside `connected`.
+
+    Without the lines in which files come back: they are sealed, and long.
+
+    Raises:
+        ConfigError: no such run, or several.
+        RunError: the SuperLink does not answer.
+    """
+    federation, rest = place.load(), ""
+    with control_of(place, federation) as control:
+        found = found_run(control, run)
+
+    def take(text: str) -> None:
+        nonlocal rest
+        *lines, rest = (rest + text).split("\n")
+        for line in lines:
+            if not is_sealed(line):
+                said(line)
+
+    try:
+        SuperLink(federation.name).follow(str(found.id), take)
+    except Unreachable as error:
+        raise RunError(f"the log of run {name_of(found)} cannot be read: {error}") from None
+    take("\n" if rest else "")
 
 
 def _holders(federation: FederationFile, nodes: list[NodeFacts] | None) -> list[HolderStatus]:

@@ -1,4 +1,4 @@
-"""`fedsyn deploy stop`: the SuperLink, or a run of it."""
+"""`fedsyn deploy stop`: the SuperLink, or a run of it; and which run a name means."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from fedsyn.deploy.federation import Place
 from fedsyn.deploy.link import control_of, link_pid
 from fedsyn.errors import ConfigError, RunError
+from fedsyn.flower.control import Control, RunFacts
 
 
 def stop_link(place: Place, patience: float = 30.0) -> None:
@@ -29,16 +30,38 @@ def stop_link(place: Place, patience: float = 30.0) -> None:
         time.sleep(0.1)
 
 
-def stop_run(place: Place, run: str) -> None:
-    """Stops a run by the SuperLink's number of it, or by its own name.
+def stop_run(place: Place, run: str) -> str:
+    """Stops a run; its name.
 
     Raises:
-        ConfigError: no such run.
+        ConfigError: no such run, or several.
         RunError: the SuperLink does not answer, or refuses.
     """
     with control_of(place, place.load()) as control:
-        runs = control.runs(100)
-        found = [each for each in runs if run in (str(each.id), each.settings.get("run"))]
-        if not found:
-            raise ConfigError(f"--run: no run '{run}' among the last {len(runs)}; fedsyn deploy status lists them")
-        control.stop(found[0].id)
+        found = found_run(control, run)
+        control.stop(found.id)
+        return name_of(found)
+
+
+def found_run(control: Control, run: str) -> RunFacts:
+    """The run of this name, or the one whose name begins so; Flower's number is taken, too.
+
+    Raises:
+        ConfigError: no such run, or several.
+        RunError: the SuperLink does not answer.
+    """
+    runs = control.runs(100)
+    found = [each for each in runs if run in (str(each.id), each.settings.get("run"))]
+    if not found and run:
+        found = [each for each in runs if str(each.settings.get("run", "")).startswith(run)]
+    names = sorted({name_of(each) for each in found})
+    if len(names) > 1:
+        raise ConfigError(f"--run: several runs begin with '{run}': {', '.join(names)}")
+    if not found:
+        raise ConfigError(f"--run: no run '{run}' among the last {len(runs)}; fedsyn deploy status lists them")
+    return found[0]  # the newest of a run that was resumed
+
+
+def name_of(run: RunFacts) -> str:
+    """A run's own name; Flower's number of one that has none."""
+    return run.settings.get("run") or str(run.id)

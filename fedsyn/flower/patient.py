@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,9 +39,14 @@ _OBJECT = 5.0  # seconds from one object of a reply to the next
 _GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 
 
-def patient(grid: Grid) -> Grid:
-    """The Grid itself, or, where it is that of a deployment, one that is patient with its nodes."""
-    return PatientGrid(grid) if isinstance(grid, HttpGrid) else grid
+def patient(grid: Grid, nodes: Mapping[int, int] | None = None) -> Grid:
+    """The Grid itself, or, where it is that of a deployment, one that is patient with its nodes.
+
+    Args:
+        grid: Flower's.
+        nodes: those that the run is for, each with its holder's partition (`runtime.nodes`); None: any.
+    """
+    return PatientGrid(grid, nodes) if isinstance(grid, HttpGrid) else grid
 
 
 @dataclass
@@ -91,10 +96,16 @@ class _Arriving:
 
 
 class PatientGrid(Grid):
-    """Flower's HTTP Grid, which it wraps."""
+    """Flower's HTTP Grid, which it wraps.
 
-    def __init__(self, grid: HttpGrid) -> None:
+    Attributes:
+        partitions: the nodes that the run is for, with their holders' partitions; None: any. Another node that is
+            registered and online is not seen: it is asked nothing, and waited for by nobody.
+    """
+
+    def __init__(self, grid: HttpGrid, nodes: Mapping[int, int] | None = None) -> None:
         self._grid = grid
+        self.partitions = nodes
         self._again: set[int] = set()
         self._activated: dict[int, str] = {}
         self._offline: set[int] = set()  # missed in an earlier request, and not seen since
@@ -128,9 +139,9 @@ class PatientGrid(Grid):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> list[int]:
-        """The nodes that are connected."""
+        """The nodes of this run that are connected."""
         self._look()
-        return list(self._activated)
+        return [node for node in self._activated if self.partitions is None or node in self.partitions]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         return list(self._grid.push_messages(messages))

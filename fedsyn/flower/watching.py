@@ -73,12 +73,24 @@ class SuperLink:
 
     def log(self, run: str) -> str:
         """Everything that a finished run has logged; empty where there is no such run."""
+        parts = list[str]()
+        self.follow(run, parts.append)
+        return "".join(parts)
+
+    def follow(self, run: str, said: Callable[[str], None]) -> None:
+        """Hands over what a run has logged, piece by piece, until it has finished.
+
+        Raises:
+            Unreachable: the SuperLink does not answer, or not any more.
+            RunError: it refuses.
+        """
         from flwr.proto.control_pb2 import StreamLogsRequest
 
-        def read(client: Any) -> str:
-            return "".join(part.log_output for part in client.StreamLogs(StreamLogsRequest(run_id=int(run))))
+        def read(client: Any) -> None:
+            for part in client.StreamLogs(StreamLogsRequest(run_id=int(run))):
+                said(part.log_output)
 
-        return self._call(read) or ""
+        self._call(read)
 
     def _call(self, ask: Callable[[Any], T]) -> T | None:
         import httpx

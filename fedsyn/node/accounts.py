@@ -279,6 +279,7 @@ def _party_runs(opened: Opened) -> list[dict[str, Any]]:
     return [
         {
             "run": run,
+            "name": lines.names.get(run) or None,
             "begun": _when(begun[run]["time"]) if run in begun else None,
             "mechanism": begun.get(run, {}).get("mechanism"),
             "configuration": begun.get(run, {}).get("configuration"),

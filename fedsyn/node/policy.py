@@ -159,6 +159,8 @@ class Policy:
         self._check_run(asked.config)
         if not is_run_name(asked.run):
             raise NodeError("the run has no name that this node takes: 1 to 64 letters, digits, '.', '_' and '-'")
+        if asked.config.runtime.run not in (None, asked.run):
+            raise NodeError("the run has two names: that of its order, and another one in its runtime.run")
         self._check_agreed(asked.config)
         self._check_app(asked)
         self.operator(asked)

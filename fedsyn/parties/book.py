@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded
 from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
 from fedsyn.privacy.accountant import affordable
@@ -33,9 +34,11 @@ class Reading(Lines):
 
     Attributes:
         runs: run id -> [announced rho, spent rho].
+        names: run id -> the run's own name, where the server told one.
         open: id of the last run that was begun, None after its end.
     """
 
+    names: dict[str, str] = field(default_factory=dict)
     runs: dict[str, list[float]] = field(default_factory=dict)
     open: str | None = None
 
@@ -60,12 +63,24 @@ class Reading(Lines):
             raise ValueError
         if kind == "begin" and run not in self.runs:
             self.runs[run], self.open = [rho, 0.0], run
+            self.names[run] = str(entry.get("name") or "")
         elif kind in ("release", TORN) and (run in self.runs or kind == TORN):
             self.runs.setdefault(run, [0.0, 0.0])[1] += rho
         elif kind == "end" and run in self.runs:
             self.open = None
         else:
             raise ValueError
+
+
+def facts_of(config: RunConfig) -> dict[str, str]:
+    """What a run's first line says of it. Its own name is the server's word, and binds nothing: the id does."""
+    facts = {"mechanism": config.mechanism.name, "configuration": config.sha256}
+    return facts | ({"name": config.runtime.run} if config.runtime.run else {})
+
+
+def called(run: str, name: str | None) -> str:
+    """How to speak of a run: by its own name, with the parties' id of it behind."""
+    return f"{name} ({run[:16]})" if name else run[:16]
 
 
 def read_book(path: Path) -> Reading:

@@ -41,6 +41,7 @@ from fedsyn.fhe.parameters import MOST_FACTOR, most_answers
 from fedsyn.fhe.plan import holders_of, layout_of, parameters_of, reader_of
 from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import PublicKeys, SecretKeys
+from fedsyn.parties.book import facts_of
 from fedsyn.parties.checks import (
     Host,
     Orders,
@@ -170,8 +171,7 @@ class KeyHolder:
         signature = self._sign(signed(run, announcement, keys)) if self._sign is not None else b""
         begun = _Run(run, announcement, contract, facts, ledger, secret)
         if self.host.book is not None:
-            named = {"mechanism": config.mechanism.name, "configuration": config.sha256}
-            self.host.book.begin(run.hex(), announcement.rho, **named)
+            self.host.book.begin(run.hex(), announcement.rho, **facts_of(config))
         self._begun = begun  # what is in the book gets its end from here on
         return Begun(run, keys, signature)
 

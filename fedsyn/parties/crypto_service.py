@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.parties import messages
+from fedsyn.parties.book import called
 from fedsyn.parties.checks import Host
 from fedsyn.parties.crypto import KeyHolder
 from fedsyn.parties.interface import ChooseOrder, OpenOrder, TotalOrder
@@ -66,7 +67,7 @@ class CryptoService(Serving[KeyHolder]):
             begun = self.computed(current, lambda: current.party.begin(announcement))
         _log.info(
             "run %s begins: %s, up to %.4g rho",
-            begun.run.hex()[:16],
+            called(begun.run.hex(), announcement.config.runtime.run),
             announcement.config.mechanism.name,
             announcement.rho,
         )

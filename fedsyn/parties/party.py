@@ -28,6 +28,7 @@ from fedsyn.mpc.dealing import KEY, ServerShare
 from fedsyn.mpc.network import Cheating, Network
 from fedsyn.mpc.session import Session
 from fedsyn.mpc.shared import PARTIES, Shared, Words, concatenate
+from fedsyn.parties.book import facts_of
 from fedsyn.parties.checks import Host, Orders, check_announcement, ledger_of, plan_choice, plan_opening
 from fedsyn.parties.dealt import Deals
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, PartyCost, run_id, sealed_for
@@ -98,7 +99,7 @@ class Party:
         session = Session(self.index, (own, key), self._lines, malicious)
         if self.host.book is not None:
             config = announcement.config
-            facts = {"mechanism": config.mechanism.name, "configuration": config.sha256}
+            facts = facts_of(config)
             self.host.book.begin(run.hex(), announcement.rho, **facts)
         self._begun = _Run(run, announcement, contract, ledger, session)
         return run

@@ -16,6 +16,7 @@ import grpc
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.mpc.network import PartyGone
 from fedsyn.parties import messages
+from fedsyn.parties.book import called
 from fedsyn.parties.checks import Host
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder
 from fedsyn.parties.keys import certificate_of, load_party
@@ -78,7 +79,10 @@ class Service(Serving[Party]):
         with current.lock:
             run = self.computed(current, lambda: current.party.begin(announcement))
         _log.info(
-            "run %s begins: %s, up to %.4g rho", run.hex()[:16], announcement.config.mechanism.name, announcement.rho
+            "run %s begins: %s, up to %.4g rho",
+            called(run.hex(), announcement.config.runtime.run),
+            announcement.config.mechanism.name,
+            announcement.rho,
         )
         return self.answer(current, {"run": run.hex()})
 

@@ -7,6 +7,7 @@ stays spent, and stands in its journal (`fedsyn.runs.journal`) and ledger.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from fedsyn.runs.returned import unpacked
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.submitted import Submitted, can_resume, forget
 
+#: Set for as long as a run is ordered from there: an operator's folder, which sentences name.
+FOLDER = "FEDSYN_OPERATOR_FOLDER"
 Progress = Callable[[RoundRecord], None]
 
 
@@ -74,6 +77,7 @@ def run_elsewhere(
     """
     given = "" if table is None else sent(table)
     kept = resumed or Submitted.new(config, prepared.schema, superlink.name)
+    config = named(config, kept.run)
     watch = _Watch(out / "rounds.jsonl", progress)
     try:
         if resumed is None or not _ends_well(kept, superlink, watch, config.runtime.patience):
@@ -98,6 +102,11 @@ def run_elsewhere(
     journal.remove(out)  # also where the ServerApp was killed between its result and this
     forget(out)
     return load_metrics(out)
+
+
+def named(config: RunConfig, run: str) -> RunConfig:
+    """The configuration of a run that has a name, by which all who take part speak of it."""
+    return config.model_copy(update={"runtime": config.runtime.model_copy(update={"run": run})})
 
 
 def _ends_well(kept: Submitted, superlink: SuperLink, watch: _Watch, patience: float) -> bool:
@@ -138,7 +147,8 @@ def _brought_home(superlink: SuperLink, kept: Submitted, out: Path) -> None:
 
 def _ended(state: RunState, kept: Submitted, superlink: SuperLink) -> str:
     """How a run without a result has ended."""
-    log = f"flwr log {kept.flower_run} {superlink.name}"
+    folder = os.environ.get(FOLDER)  # of `fedsyn deploy`: its connection is nobody else's
+    log = f"flwr log {kept.flower_run} {superlink.name}" if folder is None else f"fedsyn deploy log {kept.run} {folder}"
     if state.outcome == STOPPED:
         return f"the run was stopped ({state.details})" if state.details else "the run was stopped"
     if state.outcome == COMPLETED:

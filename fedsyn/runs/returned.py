@@ -67,6 +67,11 @@ def _zipped(files: Sequence[Path], texts: dict[str, str] | None = None) -> bytes
     return buffer.getvalue()
 
 
+def is_sealed(line: str) -> bool:
+    """Whether a line of a log is a piece of files on their way back."""
+    return line.startswith(f"{_MARK} ")
+
+
 def lines_of(data: bytes, run: str, public: bytes) -> list[str]:
     """Lines of a log that only the owner of a public key can read.
 

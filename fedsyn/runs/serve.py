@@ -76,7 +76,7 @@ def serve(
         with told_what_was_spent(lambda: driver.ledger, out):
             if strategy is None:
                 found = opening.find(grid)
-                write_json(out / "ledger.json", driver.ledger.report())  # whatever becomes of this process
+                write_json(out / "ledger.json", _report(config, driver.ledger))  # whatever becomes of this process
                 prepared = prepared.close(found)
                 prepared.schema.save(out / "schema.yaml")
                 strategy = made(config, prepared.schema.domain, schema.sha256, after=opening, **drawn)
@@ -84,8 +84,14 @@ def serve(
                 strategy.afterwards = Judging(config, prepared, strategy, randomness, out)
             strategy.start(grid)
     finally:
-        write_json(out / "ledger.json", driver.ledger.report())
+        write_json(out / "ledger.json", _report(config, driver.ledger))
     return strategy
+
+
+def _report(config: RunConfig, ledger: Ledger) -> dict[str, Any]:
+    """What ledger.json holds; of a deployment with the run's own name."""
+    named = {} if config.runtime.run is None else {"run": config.runtime.run}
+    return named | ledger.report()
 
 
 def _journaled(journal: RunJournal | None) -> dict[str, Any]:

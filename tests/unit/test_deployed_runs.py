@@ -97,7 +97,8 @@ def test_a_run_that_was_stopped_says_so_and_how_to_go_on(
         submitted.append(dict(run_config))
         return str(40 + len(submitted))
 
-    states = {"1": None, "41": RunState("finished", "stopped"), "42": RunState("finished", "failed", "No heartbeat.")}
+    failed = RunState("finished", "failed", "No heartbeat.")
+    states = {"1": None, "41": RunState("finished", "stopped"), "42": failed, "43": failed}
     monkeypatch.setattr(SuperLink, "state", lambda self, run: states[run])
     monkeypatch.setattr(SuperLink, "log", lambda self, run: "")
     monkeypatch.setattr(deployment, "submit", submit)
@@ -110,7 +111,11 @@ def test_a_run_that_was_stopped_says_so_and_how_to_go_on(
     assert stat.S_IMODE((out / FILE).stat().st_mode) == 0o600
     with pytest.raises(RunError, match=r"without a result: No heartbeat\.; its log: flwr log 42 north.*--resume"):
         engines.run(config, out, resume=True)
-    first, second = submitted
+    monkeypatch.setenv(deployment.FOLDER, "/srv/study/operator")  # whose connection is nobody else's
+    with pytest.raises(RunError, match=rf"its log: fedsyn deploy log {kept.run} /srv/study/operator\."):
+        engines.run(config, out, resume=True)
+    first, second, _ = submitted
+    assert len(kept.run) == 10 and json.loads(first["resolved"])["runtime"]["run"] == kept.run
     assert first["run"] == second["run"] == kept.run and first["reply"] == second["reply"]
     assert (first["resume"], second["resume"]) == ("", "yes")
     assert kept.secret not in str(submitted)
@@ -119,7 +124,7 @@ def test_a_run_that_was_stopped_says_so_and_how_to_go_on(
     (tmp_path / "schema.yaml").write_text(SCHEMA.replace("9", "8"), encoding="utf-8")
     with pytest.raises(ConfigError, match="the schema is not the one"):
         engines.run(config, out, resume=True)
-    assert len(submitted) == 2
+    assert len(submitted) == 3
 
 
 def test_bad_input_that_the_server_found_leaves_nothing_to_resume(

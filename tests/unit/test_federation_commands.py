@@ -144,7 +144,7 @@ def test_the_status_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypa
         HolderStatus(f"hospital-{k}", k, status, 3600.0 * k, "2546-a06b-054e-a312-b477")
         for k, status in enumerate(("online", "offline", "never seen", "not registered", "revoked"))
     )
-    runs = (RunStatus("18446744073709551615", "f" * 32, "finished (completed)", 86400.0, "/srv/fedsyn/first", 10),)
+    runs = (RunStatus("18446744073709551615", "3f9c2a1b7d", "finished (completed)", 86400.0, "/srv/fedsyn/first", 10),)
     _show_status(Status("study", "superlink.example.org:8000", "up", 2, 24.0, holders, runs))
     said = capsys.readouterr().out
     assert all(len(line) <= 80 for line in said.splitlines()), said
@@ -152,7 +152,8 @@ def test_the_status_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypa
         "its certificate ends in 24 days" in said
         and "hospital-4" in said
         and "never seen" in said
-        and "18446744073709551615" in said
+        and "3f9c2a1b7d  " in said
+        and "18446744073709551615" not in said  # Flower's number is for programs: --json
     )
 
 

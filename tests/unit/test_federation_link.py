@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from fedsyn.deploy.federation import FederationFile, HolderEntry, LinkNode, place_of
+from fedsyn.deploy import ordering, status
+from fedsyn.deploy.federation import FederationFile, HolderEntry, LinkNode, Place, place_of
 from fedsyn.deploy.init import init
 from fedsyn.deploy.link import agree, link_pid, only_one
 from fedsyn.deploy.plan import Plan
+from fedsyn.deploy.stopping import found_run, name_of
 from fedsyn.deploy.supervised import SuperLink
 from fedsyn.errors import ConfigError, RunError
-from fedsyn.flower.control import Control, NodeFacts
+from fedsyn.flower.control import Control, NodeFacts, RunFacts
 from fedsyn.flower.guard import GUARDED
 from fedsyn.flower.superlink import Gate, allowed
+from fedsyn.flower.watching import SuperLink as FlowersSuperLink
+from fedsyn.loading import parse_config
 from fedsyn.node.keys import new_keys
 from fedsyn.pages import Pages
+from fedsyn.runs.deployment import FOLDER
+from fedsyn.runs.run_config import run_config_of
 
 EVERYWHERE, HERE = "0.0.0.0", "192.0.2.1"
 PRIVILEGED = (
@@ -175,3 +186,69 @@ def test_one_link_at_a_time(tmp_path: Path) -> None:
     with only_one(place), pytest.raises(ConfigError, match="is running already"), only_one(place):
         pass
     assert link_pid(place) is None
+
+
+def placed(folder: Path, *names: str) -> tuple[Place, FederationFile]:
+    stands = federation(*names)
+    (folder / "federation.yaml").write_text(stands.dumps(), encoding="utf-8")
+    return Place(folder), stands
+
+
+def test_a_run_asks_its_holders_and_no_other_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With three clients a fourth holder, who has just been added, is left out: the others do not know it yet."""
+    place, stands = placed(tmp_path, "north", "south", "lake", "west")
+    registry = Registry()
+    list(agree(cast("Control", registry), stands))
+    monkeypatch.setattr(ordering, "control_of", lambda *_: contextlib.nullcontext(registry))
+    config = parse_config({"data": {"source": "study"}, "epsilon": 1, "delta": 1e-6, "federation": {"clients": 3}})
+    asked = ordering.addressed(config, place, stands)
+    assert asked.runtime.nodes == {1: 0, 2: 1, 3: 2} and asked.sha256 == config.sha256
+    again = parse_config(json.loads(run_config_of(asked)["resolved"]))  # as it arrives at the ServerApp
+    assert again.runtime.nodes == {1: 0, 2: 1, 3: 2}
+    away = stands.replaced(stands.holder("south").model_copy(update={"revoked": "2026-01-01"}))
+    assert ordering.addressed(config, place, away).runtime.nodes == {1: 0, 3: 2, 4: 3}
+    registry.unregister(3)
+    with pytest.raises(RunError, match="the SuperLink does not know lake: see what 'fedsyn deploy link' says"):
+        ordering.addressed(config, place, stands, patience=0.0)
+    assert ordering.missing(place, stands, 2) == ["north", "south"]  # of those that are asked
+
+
+def test_a_run_is_called_by_its_name_or_how_that_begins() -> None:
+    class Runs:
+        def runs(self, limit: int) -> list[RunFacts]:
+            names = ("3f9c2a1b7d", "3f00000000", "3f9c2a1b7d")
+            return [RunFacts(9 - k, "running", "", 1.0, {"run": name}) for k, name in enumerate(names)]
+
+    control = cast("Control", Runs())
+    assert found_run(control, "3f9c").id == found_run(control, "3f9c2a1b7d").id == 9  # resumed: the newest
+    assert found_run(control, "8").id == 8 and name_of(found_run(control, "8")) == "3f00000000"
+    for run, says in {
+        "3f": "several runs begin with '3f': 3f00000000, 3f9c2a1b7d",
+        "a": "no run 'a'",
+        "": "no run ''",
+    }.items():
+        with pytest.raises(ConfigError, match=says):
+            found_run(control, run)
+
+
+def test_the_log_of_a_run_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, stands = placed(tmp_path, "north", "south")
+
+    class Runs:
+        def runs(self, limit: int) -> list[RunFacts]:
+            return [RunFacts(77, "running", "", 1.0, {"run": "3f9c2a1b7d"})]
+
+    class Client:
+        def StreamLogs(self, request: Any) -> Iterator[Any]:
+            assert request.run_id == 77
+            for text in ("one\ntw", "o\nfedsyn-files 3f9c2a1b7d 1/1 AAAA\nthree"):
+                yield SimpleNamespace(log_output=text)
+
+    monkeypatch.setattr(status, "control_of", lambda *_: contextlib.nullcontext(Runs()))
+    monkeypatch.setattr(FlowersSuperLink, "_client", lambda self: contextlib.nullcontext(Client()))
+    said: list[str] = []
+    before = dict(os.environ)
+    with ordering.connected(place, stands):
+        assert os.environ["FLWR_HOME"] == str(place.flower) and os.environ[FOLDER] == str(tmp_path)
+        status.follow_log(place, "3f", said.append)
+    assert said == ["one", "two", "three"] and dict(os.environ) == before

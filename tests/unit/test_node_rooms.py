@@ -20,6 +20,7 @@ from fedsyn.node.limits import BookLimits
 from fedsyn.node.lines import RunFacts
 from fedsyn.node.task import Task
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
+from fedsyn.runs.deployment import named
 from fedsyn.wire.envelope import ANSWER
 from tests.node_folders import header_of, make_node, run_of
 
@@ -38,9 +39,11 @@ def node(folder: Path, **changed: Any) -> NodeFile:
     return load_node_file(make_node(folder / "node", policy=POLICY | changed))
 
 
-def asked(answering: Answering, epsilon: float = 1.0, run: str = "3f9c2a1b7d", **privacy: Any) -> dict[str, Any]:
+def asked(
+    answering: Answering, epsilon: float = 1.0, run: str = "3f9c2a1b7d", config_name: str | None = None, **privacy: Any
+) -> dict[str, Any]:
     """What the node says to `join`."""
-    config = run_of(privacy={"epsilon": epsilon, "delta": 1e-6, **privacy})
+    config = named(run_of(privacy={"epsilon": epsilon, "delta": 1e-6, **privacy}), config_name or run)
     header = header_of(config, "join", run=run)
     task = Task(header["run"], header["run_config"], header["fab_hash"], header["scalars"], [])
     told: dict[str, Any] = json.loads(answering.answer(task).scalars[ANSWER])
@@ -77,6 +80,7 @@ def test_nobody_is_asked_about_a_run_that_policy_or_ledger_refuse(tmp_path: Path
         and "limit for any 30 days" in told["message"]
         and "spent: epsilon = 1;" in told["message"]
     )
+    assert "the run has two names" in asked(answering, config_name="0011223344")["message"]
     assert approvals.entries() == [] and "3f9c2a1b7d" not in answering.book.runs
     fitting = float(told["message"].partition(", and epsilon = ")[2].partition(" would fit")[0])
     told = asked(answering, fitting, "0011223344")

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_parties_runs import Bench, three_hosts
+from test_parties_runs import Bench, mpc_config, three_hosts
 
 from fedsyn.errors import BudgetExceeded, ConfigError, RunError
-from fedsyn.parties.book import Book, read_book
+from fedsyn.parties.book import Book, called, read_book
 from fedsyn.privacy import Ledger, PrivacyBudget, zcdp_epsilon
+from fedsyn.runs.deployment import named
 
 BUDGET = PrivacyBudget(3.0, 1e-5)
 
@@ -57,6 +58,20 @@ def test_lines_are_appended_and_totals_run_over_all_runs(path: Path) -> None:
     book.begin("c", 0.01)
     assert path.read_bytes().startswith(before)
     assert [json.loads(line)["entry"] for line in path.read_bytes().splitlines()][-2:] == ["end", "begin"]
+
+
+def test_a_run_is_called_by_its_own_name_with_the_parties_id_behind(tmp_path: Path) -> None:
+    """Its name is what operator and holders say; which run it was follows from the id alone."""
+    hosts = three_hosts(tmp_path)
+    config = named(mpc_config(), "3f9c2a1b7d")
+    run = Bench(hosts=hosts, config=config).run
+    for host in hosts:
+        assert host.book is not None
+        reading = read_book(host.book.path)
+        assert reading.names == {run.hex(): "3f9c2a1b7d"} and reading.open == run.hex()
+    assert (
+        called(run.hex(), "3f9c2a1b7d") == f"3f9c2a1b7d ({run.hex()[:16]})" and called(run.hex(), "") == run.hex()[:16]
+    )
 
 
 def test_a_line_is_on_the_disk_before_the_call_returns(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

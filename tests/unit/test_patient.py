@@ -19,11 +19,12 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid.http_grid import HttpGrid
 
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import patient as module
 from fedsyn.flower.messages import array_record, read_reply
 from fedsyn.flower.packing import apart, is_together
 from fedsyn.flower.patient import PatientGrid, patient
+from fedsyn.protocol.joining import wait_for_nodes
 
 UNAVAILABLE = 5  # Flower's code for a node that the SuperLink cannot reach
 Nodes = dict[int, Callable[[int], str]]
@@ -231,3 +232,13 @@ def test_a_silent_node_that_answers_again_is_asked_again_seldom(monkeypatch: pyt
     _, replies = ask(link, again=(1,), timeout=5.0)
     assert replies[1].has_content()
     assert len(link.asked[1]) == 3
+
+
+def test_a_node_that_the_run_is_not_for_is_not_seen() -> None:
+    """A fourth one, registered and online, is asked nothing, and a run does not begin because it is there."""
+    link = Link(dict.fromkeys((11, 12, 13, 14), lambda asked: "answer"))
+    assert sorted(patient(link).get_node_ids()) == [11, 12, 13, 14]
+    grid = patient(link, {11: 0, 13: 2, 15: 3})
+    assert sorted(grid.get_node_ids()) == [11, 13]
+    with pytest.raises(RunError, match=r"2 of 3 clients connected within 0\.01 s"):
+        wait_for_nodes(grid, 3, 0.01)
