@@ -1,4 +1,4 @@
-"""Writes the references in docs/reference from the models: configuration, options, schema, commands.
+"""Writes the references in docs/reference from the models: configuration, options, schema, commands, fields.
 
 Names, types, defaults and limits are those of the pydantic models, the texts those of their docstrings ("Attributes:"),
 so nothing of it is written twice. `python docs/site/reference.py` writes the pages, `--check` says which are not
@@ -336,6 +336,42 @@ def _forms(text: str) -> list[str]:
     return [line[4:] for line in text.splitlines() if line.startswith("    ")]
 
 
+def fields() -> str:
+    """Every field of every message, and why its receiver need not trust it."""
+    from fedsyn.registry import client_class, mechanisms
+    from fedsyn.wire.fields import CHAPTERS
+
+    names: dict[str, str] = {}
+    for name in mechanisms():
+        for record in client_class(name).requests.values():
+            names[f"{record.__module__.rpartition('.')[2]}.{record.__name__}"] = record.name
+    lines = [
+        "# Every field of a message",
+        "",
+        "A server may send anything. Each field of what a node, a client, a computing party or a crypto party gets is",
+        "*derived* by its receiver from the configuration that it pinned, and compared; or *bounded*: whatever passes",
+        "the check costs what the receiver's own ledger says; or it is *the sender's word*, and the last column says",
+        "what a lie buys. `tests/unit/test_fields.py` finds the fields in the code, fails on one that is missing here.",
+        "Who colludes with whom is in [privacy](../privacy.md),",
+        "[secure sums](../secure_sums.md), [parties](../parties.md) and [fhe](../fhe.md).",
+        "",
+    ]
+    for title, (about, messages) in CHAPTERS.items():
+        lines += [f"## {title}", "", about, ""]
+        lines += ["| message | field | is | by what | what a lie buys |", "|---|---|---|---|---|"]
+        for message, register in messages.items():
+            shown = f"`{names[message]}` ({message})" if message in names else message
+            if not register:
+                lines += [f"| {shown} | none | - | - | - |"]
+            for line in register:
+                whose = ", ".join(f"`{field}`" for field in line.fields)
+                trust = f"**{line.trust}**" if line.buys else line.trust
+                cells = (shown, whose, trust, line.check, line.buys or "-")
+                lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def commands() -> str:
     """Every command with its arguments and options."""
     from fedsyn.cli import app
@@ -395,7 +431,13 @@ def _option(parameter: Any) -> str:
     return f"| `{parameter.opts[0]}{value}` | {shown} | {_cell(parameter.help or '')} |"
 
 
-PAGES = {"configuration.md": configuration, "options.md": options, "schema.md": schema, "commands.md": commands}
+PAGES = {
+    "configuration.md": configuration,
+    "options.md": options,
+    "schema.md": schema,
+    "commands.md": commands,
+    "fields.md": fields,
+}
 
 
 def written() -> dict[str, str]:

@@ -171,21 +171,22 @@ class ClientSum:
     def checked(self, contribution: Contribution) -> Contribution:
         """Refuses to take part in a sum whose server accounts for less than this client's rows cost; ProtocolError.
 
-        Only public facts are looked at, never the values: a refusal is seen by the server and charged to nobody. So
-        `signed` is not checked here; where a negative value matters, the server is the one that refuses it.
+        Only public facts are looked at, never the values: a refusal is seen by the server and charged to nobody.
         """
         self.check(contribution.layout, contribution.count, self.spec)
         return contribution
 
     @staticmethod
     def check(layout: Layout, count: int, spec: SumSpec) -> None:
-        """ProtocolError if a sum's description accounts for less than what one row moves in so many of its arrays."""
-        if layout.length != spec.length:
+        """ProtocolError if a sum's description is of another sum, or accounts for less than what one row moves."""
+        if layout.shapes != spec.shapes or layout.signed != spec.signed:
             raise ProtocolError("the server lays the sum out for another domain or other cliques")
         if count > spec.count:
             raise ProtocolError(f"one row would touch {count} arrays of the sum, the server accounts for {spec.count}")
         if layout.sensitivity > spec.sensitivity:
             raise ProtocolError("the server accounts for a smaller sensitivity than that of the summed arrays")
+        if layout.magnitude > spec.magnitude:
+            raise ProtocolError("the server makes less room for one row than it takes in the summed arrays")
 
     def promised_to_server(self, contribution: Contribution) -> Contribution:
         """Charges an exact contribution whose noise the server has promised to add."""

@@ -6,6 +6,7 @@ import itertools
 import json
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,7 @@ def test_measurements_that_a_client_fits_itself_are_bounded_like_a_model() -> No
 def test_a_refusal_for_lack_of_room_does_not_tell_how_large_counts_are() -> None:
     """With so little noise 127 rows fit into 64 bits and 128 do not: no answer may depend on that before it is paid."""
     config = config_of("fed_privsyn", 10, {}, aggregation={"protocol": "plain", "noise": "distributed"})
-    spec = SumSpec(((12,),), sigma=2e-10, sensitivity=65536.0, count=1, asked=10)
+    spec = SumSpec(((12,),), sigma=2e-10, sensitivity=65536.0, count=1, magnitude=65536.0, asked=10)
     params = {"pairs": [0], "weights": [65536]}
     for planned, kind in ((True, "protocol"), (False, "budget")):  # also of a mechanism without a plan
         clients = [client_of(config, np.zeros((n, 2), np.uint8)) for n in (127, 128)]
@@ -241,14 +242,34 @@ def test_a_refusal_for_lack_of_room_does_not_tell_how_large_counts_are() -> None
         assert few == many and few["error"] == kind
 
 
-def test_a_refusal_does_not_tell_whether_a_value_is_negative() -> None:
-    """The server says whether it expects negative values; a client that minds says whether it has some."""
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_refusal_does_not_tell_whether_a_value_is_negative(signed: bool) -> None:
+    """What a sum's description says of signs is compared with the layout, and with no value."""
     config = config_of("fed_privsyn", 10, {}, aggregation={"protocol": "plain", "noise": "distributed"})
-    spec = SumSpec(((10,),), sigma=1e6, sensitivity=4.0, count=1, asked=10, signed=False)
+    spec = SumSpec(((10,),), sigma=1e6, sensitivity=4.0, count=1, asked=10, magnitude=2.0, signed=signed)
     for rows in (0, 1):
         client = client_of(config, np.zeros((rows, 2), np.uint8))
         _, answer = asked(client, "project", {"pairs": [0]}, spec)
-        assert answer["ok"] is True and len(client.ledger.releases) == 1
+        assert answer["ok"] is signed and len(client.ledger.releases) == signed
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"shapes": ((2, 5),)}, "another domain"),
+        ({"shapes": ((4,), (6,))}, "another domain"),
+        ({"signed": False}, "another domain"),
+        ({"magnitude": 0.5}, "less room for one row"),
+        ({"sensitivity": 1.0}, "smaller sensitivity"),
+    ],
+)
+def test_the_description_of_a_sum_is_compared_with_the_clients_own(change: dict[str, Any], said: str) -> None:
+    config = config_of("fed_privsyn", 10, {}, aggregation={"protocol": "plain", "noise": "distributed"})
+    honest = SumSpec(((10,),), sigma=1e6, sensitivity=4.0, count=1, asked=10, magnitude=2.0, signed=True)
+    client = client_of(config)
+    sent, answer = asked(client, "project", {"pairs": [0]}, replace(honest, **change))
+    assert answer["ok"] is False and said in answer["message"] and sent == [] and client.ledger.releases == ()
+    assert asked(client, "project", {"pairs": [0]}, honest)[1]["ok"] is True
 
 
 def test_a_refusal_does_not_tell_whether_a_client_has_rows() -> None:

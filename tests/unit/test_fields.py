@@ -1,0 +1,291 @@
+"""No field by trust: the register of `fedsyn.wire.fields` against the fields that are found in the code.
+
+Nothing here lists a message by hand: records of requests are found as subclasses, what nodes and parties get as the
+types of what they are called with, JSON keys in what is written, arrays of secure sums in messages of real runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+import textwrap
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+from test_parties_runs import Bench, announced, mpc_config
+
+import fedsyn.protocol.finding  # noqa: F401 - its records are requests, too
+from fedsyn.aggregation.committee import facts as committee
+from fedsyn.aggregation.secagg import session as secagg
+from fedsyn.flower.fleet_messages import Messages
+from fedsyn.node.answering import Answering
+from fedsyn.parties import messages
+from fedsyn.parties.crypto import KeyHolder
+from fedsyn.parties.crypto_service import CryptoService
+from fedsyn.parties.interface import TotalOrder
+from fedsyn.parties.party import Party
+from fedsyn.parties.sealing import DealFacts, open_deal
+from fedsyn.parties.service import Service
+from fedsyn.protocol.client import TableClient
+from fedsyn.registry import client_class, mechanisms
+from fedsyn.runs.run_config import run_config_of
+from fedsyn.store.crypto import CryptoKey
+from fedsyn.testing.harness import Federation, config_of, execute, finished
+from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.envelope import ENVELOPE, Envelope, Stage, SumSpec
+from fedsyn.wire.fields import REGISTER, WORD
+from fedsyn.wire.requests import Request
+
+ROOT = Path(__file__).resolve().parents[2]
+SENT = ("ask", "sum", "deal")  # kinds of requests that reach a client
+
+
+def registered(message: str) -> list[str]:
+    return [field for line in REGISTER[message] for field in line.fields]
+
+
+# What is found in the code -------------------------------------------------------------------------------------------
+
+
+def below(kind: type) -> Iterator[type]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from below(each)
+
+
+@cache
+def records() -> tuple[type[Request], ...]:
+    """Every record of a request that reaches a client: fedsyn's own, and those of all registered mechanisms."""
+    for name in mechanisms():
+        client_class(name)
+    found = [each for each in below(Request) if hasattr(each, "name") and each.__module__.startswith("fedsyn.")]
+    return tuple(each for each in dict.fromkeys(found) if each.kind in SENT)
+
+
+def called(record: type) -> str:
+    return f"{record.__module__.rpartition('.')[2]}.{record.__name__}"
+
+
+def loads_arrays(source: str) -> bool:
+    """Whether code reads `arrays`, other than to hand them on to a layout."""
+    tree = ast.parse(textwrap.dedent(source))
+    handed = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "layout"
+        for argument in node.args
+        for part in ast.walk(argument)
+    }
+    return any(
+        isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and (node.id if isinstance(node, ast.Name) else node.attr) == "arrays"
+        and id(node) not in handed
+        for node in ast.walk(tree)
+    )
+
+
+@cache
+def brings_arrays(record: type[Request]) -> bool:
+    """Whether the record, or a client's answer to it, reads arrays of the message."""
+    own = [kind for kind in record.__mro__ if kind.__module__.startswith("fedsyn.") and issubclass(kind, Request)]
+    answers = {
+        getattr(client_class(name), method)
+        for name in mechanisms()
+        for request, method in client_class(name)._methods.items()
+        if client_class(name).requests[request] is record
+    }
+    kinds = [kind for kind in own if kind.__module__ != "fedsyn.wire.requests"]
+    return any(loads_arrays(inspect.getsource(each)) for each in (*kinds, *answers))
+
+
+def nested(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Models inside the fields of a model."""
+    for field in model.model_fields.values():
+        for part in parts_of(field.annotation):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield part
+                yield from nested(part)
+
+
+def parts_of(hint: Any) -> Iterator[Any]:
+    yield hint
+    for each in typing.get_args(hint):
+        yield from parts_of(each)
+
+
+def request_fields() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for record in records():
+        found[called(record)] = [*record.model_fields, *(["arrays"] if brings_arrays(record) else [])]
+        for inner in nested(record):
+            found[called(inner)] = list(inner.model_fields)
+    return found
+
+
+def messages_in(function: Any) -> Iterator[type]:
+    """The dataclasses that a function is called with, and those in their fields, but for a run's configuration."""
+    hints = typing.get_type_hints(function, vars(inspect.getmodule(function)) if inspect.getmodule(function) else None)
+    hints.pop("return", None)
+    for hint in hints.values():
+        for part in parts_of(hint):
+            if isinstance(part, type) and dataclasses.is_dataclass(part):
+                yield part
+                for inner in dataclasses.fields(part):
+                    kind = typing.get_type_hints(part).get(inner.name)
+                    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__name__ == "Terms":
+                        yield kind
+
+
+def steps(kind: type) -> list[Any]:
+    """What a party can be called with: the methods that are steps of a run."""
+    return [method for method in vars(kind).values() if hasattr(method, "__wrapped__")]
+
+
+def json_keys(message: bytes) -> set[str]:
+    return set(messages.unpack(message)[0])
+
+
+def dataclass_fields() -> dict[str, list[str]]:
+    """What the link, the worker and the parties get, by the types that they are called with."""
+    incoming = typing.get_type_hints(Messages.receive)["return"]
+    kinds = {incoming, *messages_in(Answering.answer)}
+    for party in (Party, KeyHolder):
+        for step in steps(party):
+            kinds |= set(messages_in(step.__wrapped__))
+    found = {kind.__name__: [field.name for field in dataclasses.fields(kind)] for kind in kinds}
+    found[DealFacts.__name__] = [field.name for field in dataclasses.fields(DealFacts)]
+    assert "facts" in {field.name for field in dataclasses.fields(typing.get_type_hints(open_deal)["return"])}
+    # An announcement travels as JSON, where a domain is two fields.
+    found["Announcement"] = list(announced(mpc_config()).facts)
+    return found
+
+
+def envelope_fields() -> dict[str, list[str]]:
+    whole = Envelope("x", "sum", 1, "0", {}, 1, SumSpec(((1,),), 1.0, 1.0, 1), Stage("masked", 0, "r"))
+    written = json.loads(str(whole.to_scalars()[ENVELOPE]))
+    assert len(written) == len(dataclasses.fields(Envelope))
+    return {"Envelope": list(written), "SumSpec": list(written["sum"]), "Stage": list(written["stage"])}
+
+
+def other_fields() -> dict[str, list[str]]:
+    """What has no type of its own: a submission, a call of a service, what the parties tell each other."""
+    submitted = run_config_of(config_of("distributed_aim", 3))
+    call = {tuple(inspect.signature(getattr(kind, name)).parameters)[1:] for kind, name in services()}
+    assert len(call) == 1
+    talks = [
+        name
+        for name, method in vars(Party).items()
+        if callable(method) and "_lines.exchange" in inspect.getsource(inspect.unwrap(method))
+    ]
+    return {"run configuration": list(submitted), "call": list(*call), "lines between parties": [*talks, "session"]}
+
+
+def services() -> list[tuple[type, str]]:
+    return [(kind, name) for kind in (Service, CryptoService) for name in kind.methods]
+
+
+# The arrays of messages ----------------------------------------------------------------------------------------------
+
+TABLE = awkward_table("missing_values")
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, mechanism: str, clients: int, **nodes: Any) -> list[tuple[Envelope, int]]:
+    """(envelope, number of arrays) of every message that clients get in a run."""
+    seen: list[tuple[Envelope, int]] = []
+    real = TableClient.fit
+
+    def fit(self: TableClient, parameters: list[np.ndarray], config: dict[str, Any]) -> Any:
+        seen.append((Envelope.from_scalars(config), len(parameters)))
+        return real(self, parameters, config)
+
+    monkeypatch.setattr(TableClient, "fit", fit)
+    options = nodes.pop("options", {"rounds": 1})
+    federation = Federation(TABLE, tuple(TABLE.encode()[k::clients] for k in range(clients)))
+    finished(execute(config_of(mechanism, clients, options, **nodes), federation))
+    return seen
+
+
+def stages(setup: str) -> list[str]:
+    run = (committee.ENROL, committee.DEAL, committee.MASKED, committee.UNMASK, committee.RECOVER)
+    one = (secagg.KEYS, secagg.SHARES, secagg.MASKED, secagg.AGREE, secagg.UNMASK)
+    return [f"{stage} (setup: {setup})" for stage in (run if setup == "run" else one)]
+
+
+@pytest.mark.parametrize("setup", ["run", "sum"])
+def test_every_array_of_a_secure_sum_has_a_line(setup: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the malicious model, whose messages have all that the others have, and signatures."""
+    aggregation = {"protocol": "secagg", "noise": "distributed", "threat": "malicious", "setup": setup}
+    seen = recorded(monkeypatch, "fed_naive_bayes", 8, aggregation={**aggregation, "dropout": 0.0})
+    found = {f"{e.stage.name} (setup: {setup})": count - e.stage.skip for e, count in seen if e.stage is not None}
+    assert set(found) >= set(stages(setup)) - {"recover (setup: run)"}
+    for stage, count in found.items():
+        assert len(registered(stage)) == count, stage
+
+
+@pytest.mark.parametrize("mechanism", ["distaim"])
+def test_every_array_of_a_request_to_deal_has_a_line(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = recorded(monkeypatch, mechanism, 3, aggregation={"protocol": "mpc", "noise": "distributed"})
+    assert {count for e, count in seen if e.kind == "deal"} == {len(registered("deal (mpc)"))}
+    assert len(registered("sum (fhe)")) == CryptoKey.invited == len(registered("deal (fhe)")) - 1
+
+
+def test_orders_are_written_with_no_other_keys_than_their_types_have() -> None:
+    bench = Bench()
+    bench.deal()
+    found = dataclass_fields()
+    total = TotalOrder(0, "measure", 1, 4.0, 1.0, 1, 40, 4, 4)
+    for order in (bench.choice(), bench.opening(), total):
+        known = {*found[type(order).__name__], *found["Terms"]}
+        assert json_keys(messages.order_bytes(order)) - {"kind"} <= known
+
+
+# The register --------------------------------------------------------------------------------------------------------
+
+
+def all_fields() -> dict[str, list[str]]:
+    found = {**request_fields(), **dataclass_fields(), **envelope_fields(), **other_fields()}
+    found |= {stage: registered(stage) for setup in ("run", "sum") for stage in stages(setup)}  # counted above
+    return found | {name: registered(name) for name in ("deal (mpc)", "deal (fhe)", "sum (fhe)")}
+
+
+def differences(found: Mapping[str, Sequence[str]]) -> list[str]:
+    """What the code has and the register has not, or the other way round."""
+    names = sorted(set(found) ^ set(REGISTER))
+    both = (name for name in found if name in REGISTER and sorted(registered(name)) != sorted(found[name]))
+    return [*names, *(f"{name}: {sorted(set(found[name]) ^ set(registered(name)))}" for name in both)]
+
+
+def test_every_field_of_every_message_has_one_line() -> None:
+    assert differences(all_fields()) == []
+
+
+def test_a_field_more_or_less_is_found() -> None:
+    found = all_fields()
+    assert differences({**found, "Terms": [*found["Terms"], "more"]}) == ["Terms: ['more']"]
+    assert differences({**found, "SumSpec": found["SumSpec"][1:]}) == [f"SumSpec: {found['SumSpec'][:1]}"]
+    assert differences({**found, "flaim.Another": ["x"]}) == ["flaim.Another"]
+    assert differences({name: own for name, own in found.items() if name != "Asked"}) == ["Asked"]
+
+
+def test_the_finders_find() -> None:
+    assert loads_arrays("def f(self, call):\n    return self.view(call.arrays)")
+    assert not loads_arrays("def f(self, call):\n    return self.marginals(call.request.layout(self, call.arrays))")
+    types = {"Asked", "Sums", "ChooseOrder", "OpenOrder", "TotalOrder", "Terms", "DealPart", "Task", "Incoming"}
+    assert types <= set(dataclass_fields())
+    assert len(records()) > 20 and 8 < sum(map(brings_arrays, records())) < len(records())
+
+
+def test_a_line_says_what_its_kind_has_to_say() -> None:
+    for message, lines in REGISTER.items():
+        for line in lines:
+            assert line.fields and line.check, message
+            assert bool(line.buys) == (line.trust == WORD), (message, line.fields)
