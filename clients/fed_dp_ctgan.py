@@ -223,7 +223,7 @@ class Step(AskRequest):
         if self.attribute >= len(contract.domain):
             raise ProtocolError(f"parameter 'attribute' must be below {len(contract.domain)}")
         if tuple(array.shape for array in arrays) != contract.shapes or any(a.dtype.kind != "f" for a in arrays):
-            raise ProtocolError("the arrays of the request are no discriminator of this run")
+            raise ProtocolError("the request's arrays do not have the shapes of this run's discriminator")
         return arrays
 
 

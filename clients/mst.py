@@ -141,7 +141,7 @@ class FedMstContract(MstContract):
             ProtocolError: there are no pairs, or the groups are malformed.
         """
         if not self.edges:
-            raise ProtocolError("there are no pairs to be sketched")
+            raise ProtocolError("the table has one column, so it has no pairs to sketch")
         return make_sketcher(self.domain, self.pairs, "groups", width, (1,) * len(self.pairs), 0, packed)
 
 
@@ -159,7 +159,7 @@ class Tree(AskRequest):
 
     def releases(self, contract: MstContract) -> tuple[Release, ...]:
         if not contract.edges:
-            raise ProtocolError("there are no pairs to choose from")
+            raise ProtocolError("the table has one column, so it has no pairs to choose from")
         return (
             Release(
                 self.name, 0, EXPONENTIAL, 1.0, epsilon=self.epsilon, count=contract.tree_size, noise_by="each client"

@@ -253,8 +253,8 @@ def load(path: str, where: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
             raise ConfigError(
-                f"{where}: there is no module '{error.name}' for '{path}': install its package, or put its folder on "
-                "PYTHONPATH"
+                f"{where}: module '{error.name}' of '{path}' is not installed: install its package, or put its "
+                "folder on PYTHONPATH"
             ) from None
         raise ConfigError(f"{where}: importing '{module}' failed: it needs the module '{error.name}'") from None
     except ConfigError:  # a sentence already: of an installation that cannot be used
@@ -281,5 +281,5 @@ def _usable(strategy: Any, path: str) -> Any:
     )
     for what, absent in missing:
         if absent:
-            raise ConfigError(f"mechanism.name: '{path}' is no server half of a mechanism: it lacks {what}")
+            raise ConfigError(f"mechanism.name: '{path}' is not the server half of a mechanism: it lacks {what}")
     return strategy

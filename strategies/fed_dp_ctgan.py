@@ -102,7 +102,7 @@ class FedDpCtgan(MechanismStrategy):
             raise ProtocolError(f"the reply is not one vector of {self.contract.length} numbers")
         vector = np.asarray(reply.arrays[0], np.float64)
         if reply.arrays[0].dtype.kind != "f" or not np.isfinite(vector).all():
-            raise ProtocolError("the reply holds what is no finite number")
+            raise ProtocolError("the reply holds a value that is not a finite number")
         return vector
 
     def second_opinion(self, multiplier: float) -> None:

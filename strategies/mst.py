@@ -74,7 +74,7 @@ class Mst(MechanismStrategy):
         tree = indices(reply.params.get("tree"), len(self.candidates), "tree")
         forest, edges, cliques = Forest(), set(self.contract.edges), self.candidates.cliques
         if len(tree) != self.contract.tree_size or not all(i in edges and forest.join(cliques[i]) for i in tree):
-            raise ProtocolError("the reply's pairs are no spanning tree")
+            raise ProtocolError("the reply's pairs do not form a spanning tree")
         return tree
 
     def measure(self, cohort: Sequence[int], tree: Sequence[int], rho: float) -> Steps:

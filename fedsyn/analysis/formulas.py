@@ -219,7 +219,7 @@ def question_of(formula: str, tables: Tables, model: str | Estimator | None = No
     if name not in columns:
         raise ConfigError(_unknown(name, columns))
     if found is not None and found[1] == "mean" and not _is_numeric(tables.frames[0][name]):
-        raise ConfigError(f"'{name}' has no mean, as its values are no numbers; write proportion({name})")
+        raise ConfigError(f"'{name}' has no mean: its values are not numbers; write proportion({name})")
     return OneColumn(name, tables, proportion=found is not None and found[1] == "proportion")
 
 
@@ -267,7 +267,7 @@ def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) 
     """Refuses text with so many values that it cannot be meant as categories, such as dates."""
     for name in columns:
         if not _is_numeric(frames[0][name]) and (found := frames[0][name].nunique()) > _MOST_VALUES:
-            raise ConfigError(f"'{name}' has {found:,} values that are no numbers, too many for categories; bin them")
+            raise ConfigError(f"'{name}' has {found:,} values that are not numbers, too many for categories; bin them")
 
 
 def _unknown(word: str, columns: Sequence[str]) -> str:

@@ -81,7 +81,7 @@ class EncodedTable:
             DataError: no such client.
         """
         if not 0 <= client < self.clients:
-            raise DataError(f"there is no client {client}: the table is split between {self.clients}")
+            raise DataError(f"no client {client}: the table is split between {self.clients}")
         return self._codes[self.offsets[client] : self.offsets[client + 1]]
 
     def pooled(self) -> np.ndarray:

@@ -100,7 +100,7 @@ def require_names(path: Path, header: Sequence[str]) -> None:
     """
     named = [name.strip() for name in header if name.strip()]
     if any(not letter.isprintable() and letter not in "\t\r\n" for name in named for letter in name):
-        raise DataError(f"the first line of {path} holds control characters: that is no table of text")
+        raise DataError(f"the first line of {path} holds control characters, so it is not a text table")
     numbers = [number for name in named if (number := parse_number(name.replace(",", "."))) is not None]
     counted = len(numbers) > 1 and all(a < b and a.is_integer() for a, b in pairwise(numbers))
     if 2 * len(numbers) > len(named) and not counted:

@@ -102,7 +102,7 @@ def require_table(path: str | Path) -> Path:
         raise DataError(f"cannot read {path}: " + (advice or f"its name must end in one of {_ENDINGS}"))
     if not path.is_file():
         if path.exists():
-            raise DataError(f"{path} is no ordinary file: a table is read more than once; write it into a file")
+            raise DataError(f"{path} is not a regular file; a table is read twice, so write it to one first")
         present = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         raise DataError(f"no such file: {path}{nearest(path.name, present)}")
     _require_its_name(path)
@@ -117,9 +117,7 @@ def _require_its_name(path: Path) -> None:
         head = file.read(8)
     for start, ending in _STARTS.items():
         if head.startswith(start):
-            raise DataError(
-                f"{path} is no text, it starts like a {ending} file: rename it, so that it ends in {ending}"
-            )
+            raise DataError(f"{path} starts like a {ending} file; rename it so that it ends in {ending}")
 
 
 def options_for(path: Path, options: Options) -> FileOptions:

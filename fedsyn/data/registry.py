@@ -136,7 +136,7 @@ def describe(name: str) -> DatasetEntry:
     """
     names = dataset_names()
     if name not in names:
-        raise ConfigError(f"there is no dataset '{name}'{nearest(name, names)}; known: {', '.join(names)}")
+        raise ConfigError(f"unknown dataset '{name}'{nearest(name, names)}; known: {', '.join(names)}")
     data = yamlio.read_mapping(_FOLDER / f"{name}.yaml")
     try:
         return DatasetEntry(name=name, schema_data=data.pop("schema"), **data)

@@ -123,7 +123,7 @@ class SealedFile(io.RawIOBase):
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror}") from None
         if not header.startswith(_MAGIC) or len(header) < _HEADER:
-            raise DataError(f"{path} is no sealed file: 'fedsyn node seal' makes one")
+            raise DataError(f"{path} is not a sealed file; 'fedsyn node seal' writes one")
         self._header, self._cipher = header, _cipher(key, header[len(_MAGIC) :])
         self._last, rest = divmod(max(0, size - _HEADER - 1), _BLOCK + _TAG)
         self._place, self._number, self._block = 0, -1, b""

@@ -183,7 +183,7 @@ def quality(
     """
     for name, table in (("real", real), ("synthetic", synthetic)):
         if len(table) == 0:
-            raise DataError(f"there is no {name} row to compare with")
+            raise DataError(f"the {name} table has no rows to compare")
     label = schema.label if label is None else label
     rules = []
     sizes = (len(real), len(synthetic), 0 if holdout is None else len(holdout))

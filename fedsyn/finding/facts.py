@@ -126,7 +126,7 @@ class Finding:
             raise ValueError("must have one list for each column whose categories are private")
         for column, found in zip(self.texts, categories, strict=True):
             if not all(is_word(text, self.schema.missing_text) for text in found):
-                raise ValueError("must be texts without control characters or outer blanks, none of a missing value")
+                raise ValueError("must be texts without control characters or outer blanks that do not mean missing")
             lengths = [len(text.encode("utf-8")) for text in found]
             if len(set(found)) < len(found) or len(found) > column.wanted.most:
                 raise ValueError("must be different, and no more than the schema asks for")

@@ -143,7 +143,7 @@ def read_release(path: str | Path) -> Release:
             with open_file(path) as file:
                 members = _members_of_archive(file, path)
     except FileNotFoundError:
-        raise DataError(f"there is no file or run directory {path}") from None
+        raise DataError(f"no file or run directory {path}") from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or 'it is damaged'}") from None
     return _release(members, str(path))

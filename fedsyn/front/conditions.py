@@ -155,7 +155,7 @@ def _column(schema: Schema, name: Any) -> CategoricalColumn | BinnedColumn:
         raise ConfigError(f"where: '{name}' is set aside in the schema (kind {kind}), so no row is known by it")
     if name in getattr(schema, "derived", ()):
         raise ConfigError(f"where: '{name}' is computed from other columns; ask for values of those")
-    raise ConfigError(f"where: there is no column '{name}'{nearest(str(name), schema.columns)}")
+    raise ConfigError(f"where: unknown column '{name}'{nearest(str(name), schema.columns)}")
 
 
 def _source(schema: Schema, name: Any) -> tuple[Any, Callable[[Any], npt.NDArray[np.bool_]] | None]:
@@ -226,7 +226,7 @@ def _category(name: str, column: CategoricalColumn, value: Any) -> int:
             return codes[form]
     known = [str(value) for value in column.values]
     shown = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")
-    raise ConfigError(f"where: '{wanted}' is no value of '{name}'{nearest(str(wanted), known)}; its values: {shown}")
+    raise ConfigError(f"where: '{wanted}' is not a value of '{name}'{nearest(str(wanted), known)}; its values: {shown}")
 
 
 def _pieces(name: str, column: BinnedColumn, asked: Any) -> list[tuple[float, float]]:
@@ -268,7 +268,7 @@ def _number(name: str, column: BinnedColumn, value: Any) -> float:
     except (ValueError, TypeError, OverflowError):
         number = column.parse(wanted)
     if number is None or math.isnan(number):
-        raise ConfigError(f"where: '{wanted}' is no value of '{name}', which holds {column.expected}")
+        raise ConfigError(f"where: '{wanted}' is not a value of '{name}', which holds {column.expected}")
     return number
 
 

@@ -168,7 +168,7 @@ class NormalEquations:
     def add(self, measurement: HierarchicalMeasurement) -> None:
         tree = measurement.hierarchy
         if tree.size != self.size:
-            raise ValueError(f"the measurement of {measurement.attribute} has another number of cells")
+            raise ValueError(f"the measurement of {measurement.attribute} does not have one cell for each value")
         self.add_cells(measurement.cells, measurement.cell_sigma**-2)
         parts = np.split(measurement.values, np.cumsum(tree.lengths)[:-1])
         for width, weight, values in zip(tree.widths[1:], tree.weights[1:], parts[1:], strict=True):

@@ -57,7 +57,7 @@ class Question:
         Clients of a simulation that share a process share one: found by the hash of its bytes.
         """
         if len(arrays) != 8:
-            raise ProtocolError("the question about the table has another number of arrays")
+            raise ProtocolError("expected 8 arrays in the question about the table, got {len(arrays)}")
         digest = hashlib.sha256(repr((domain.describe(), workload.cliques, label)).encode())
         for array in arrays:
             digest.update(f"{array.dtype.str}{array.shape}".encode())
@@ -79,13 +79,13 @@ class Question:
         """ValueError unless everything fits the domain."""
         table, shape = self.table, self.domain.shape
         if table.dtype.kind not in "u" or table.ndim != 2 or table.shape[1] != len(shape):
-            raise ValueError("the table is no table of codes with a column for each attribute")
+            raise ValueError("expected a table of codes with one column for each attribute")
         if not 1 <= len(table) <= MOST_ROWS:
             raise ValueError(f"the table must have 1 to {MOST_ROWS:,} rows")
         if (table >= np.array(shape)).any():
             raise ValueError("the table has a code that there is not")
         if self.label is not None and not 0 <= self.label < len(shape):
-            raise ValueError("the label is no column")
+            raise ValueError("the label must be one of the table's columns")
         self.boxes.check(shape)
         self.trees.check(shape, self.label)
 

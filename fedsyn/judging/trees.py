@@ -70,9 +70,9 @@ class Trees:
                 raise ValueError("the classifier has trees and no classes")
             return
         if label is None or classes.min() < 0 or classes.max() >= shape[label] or (np.diff(classes) <= 0).any():
-            raise ValueError("the classifier's classes are no label codes")
+            raise ValueError("the classifier's classes must be ascending codes of the label")
         if len(base) != (len(classes) if len(classes) > 2 else 1) or count % len(base):
-            raise ValueError("the classifier has another number of scores than classes")
+            raise ValueError("expected one score for each class of the classifier")
         # Sums of larger ones may overflow, and NumPy would warn of that for some rows and not for others.
         if not (np.abs(values) <= LARGEST).all() or not (np.abs(base) <= LARGEST).all():
             raise ValueError(f"the classifier's values must be finite, and {LARGEST:g} at most")

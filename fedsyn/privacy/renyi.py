@@ -114,5 +114,5 @@ def best_order(epsilon: float, delta: float, rate: float, steps: int) -> int:
         except ValueError:
             continue
     if not best:
-        raise ValueError("no noise is enough for so many steps within this budget")
+        raise ValueError("no amount of noise fits this number of steps into the budget")
     return best

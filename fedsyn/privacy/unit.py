@@ -144,7 +144,7 @@ class UncappedClient(ClientUnit):
 
     @property
     def text(self) -> str:
-        return "one client with all of its rows, of which at most so many take part as is found first"
+        return "one client with all of its rows, of which at most a number take part that the run finds first"
 
     def entered(self, release: Release) -> Release:
         if release.name != ROW_COUNTS:

@@ -99,7 +99,7 @@ def require_formats(formats: Sequence[str]) -> None:
     """
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
-        raise ConfigError(f"figures: '{unknown[0]}' is no format; use svg, pdf or png, or several: svg,pdf")
+        raise ConfigError(f"figures: '{unknown[0]}' is not a format; use svg, pdf or png, or several: svg,pdf")
     if formats and not drawable():
         raise ConfigError(f"figures need altair and vl-convert, which are not installed: {INSTALL}")
 

@@ -160,7 +160,7 @@ class DatetimeColumn(CalendarColumn):
             try:
                 zoneinfo.ZoneInfo(zone)
             except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-                raise ValueError(f"'{zone}' is no time zone; such as UTC or Europe/Berlin") from None
+                raise ValueError(f"'{zone}' is not a time zone; use a name such as UTC or Europe/Berlin") from None
         return zone
 
     @property
@@ -298,7 +298,7 @@ class DurationColumn(TemporalColumn):
         import pandas as pd
 
         if any(isinstance(value, int | float) for value in given.tolist() if value is not None):
-            raise ValueError("a plain number is no span of time")
+            raise ValueError("a plain number is not a span of time")
         spans: np.ndarray = pd.to_timedelta(given, errors="coerce").to_numpy().astype("timedelta64[us]")
         return spans
 

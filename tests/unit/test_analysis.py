@@ -416,7 +416,7 @@ def test_numbers_in_words_of_the_schema_are_numbers_and_codes_are_text(tmp_path:
 
 def test_text_of_many_values_is_no_category(tables: list[pd.DataFrame]) -> None:
     dated = [frame.assign(day=(frame["hours-per-week"] * 1000).astype(int).astype(str)) for frame in tables]
-    with pytest.raises(ConfigError, match=r"'day' has .* values that are no numbers"):
+    with pytest.raises(ConfigError, match=r"'day' has .* values that are not numbers"):
         fedsyn.analyse(dated, "age ~ day")
 
 

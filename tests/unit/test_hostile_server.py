@@ -539,12 +539,12 @@ def leaves_whose_sum_overflows(hospital: Hospital, task: Task) -> Task:
     return question(task, 5, lambda values: np.full_like(values, 1e300))
 
 
-@attack("judge/masked", "the classifier's classes are no label codes")
+@attack("judge/masked", "the classifier's classes must be ascending codes of the label")
 def classes_of_no_label(hospital: Hospital, task: Task) -> Task:
     return question(task, 7, lambda classes: classes + 7)
 
 
-@attack("judge/masked", "the label is no column")
+@attack("judge/masked", "the label must be one of the table's columns")
 def a_label_beyond_the_columns(hospital: Hospital, task: Task) -> Task:
     return changed(task, params={"label": 77})
 

@@ -127,7 +127,7 @@ def test_a_sealed_table_needs_its_key_and_an_open_one_none(tmp_path: Path, key: 
     with pytest.raises(ConfigError, match="cannot read"):
         encode_file(out, SCHEMA, {"key_file": str(tmp_path / "none")})
     plain.rename(tmp_path / "fake.csv.sealed")
-    with pytest.raises(DataError, match="is no sealed file"):
+    with pytest.raises(DataError, match="is not a sealed file"):
         encode_file(tmp_path / "fake.csv.sealed", SCHEMA, {"key_file": str(key)})
 
 

@@ -201,9 +201,9 @@ def test_it_comes_back_from_json_as_it_was() -> None:
 
 def test_tables_without_rows_are_refused() -> None:
     real = linked(10, 3, rng(1))
-    with pytest.raises(DataError, match="no synthetic row"):
+    with pytest.raises(DataError, match="the synthetic table has no rows to compare"):
         quality(schema(), real, real[:0], rng=rng())
-    with pytest.raises(DataError, match="no real row"):
+    with pytest.raises(DataError, match="the real table has no rows to compare"):
         quality(schema(), real[:0], real, rng=rng())
     for rows in (1, 2, 3):  # too few for halves, groups or an attack, but no error
         found = quality(schema(), real[:rows], real, holdout=real[:1], rng=rng())

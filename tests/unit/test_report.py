@@ -257,7 +257,7 @@ def test_figures_are_written_beside_the_page(copy: Path) -> None:
     assert "real" in (copy / "figures" / "marginals.svg").read_text(encoding="utf-8")
     run(RunConfig(**CONFIG), copy)  # a new run leaves nothing of an earlier one
     assert not list((copy / "figures").iterdir())
-    with pytest.raises(ConfigError, match="'gif' is no format; use svg, pdf or png"):
+    with pytest.raises(ConfigError, match="'gif' is not a format; use svg, pdf or png"):
         report_folder(copy, formats=["gif"])
 
 

@@ -55,7 +55,7 @@ def check_run_directory(bench: Bench) -> None:
         assert equal_arrays(loaded, base.arrays), "model.npz does not hold the model"
         frame = pd.read_csv(out / "synthetic.csv", keep_default_na=False, dtype=str)
         assert list(frame.columns) == list(schema.order) and len(frame) == len(base.synthetic), (
-            "synthetic.csv has other columns or another number of rows than the synthetic table"
+            "synthetic.csv must have the synthetic table's columns and number of rows"
         )
         ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
         assert ledger["releases"] == json.loads(json.dumps(base.strategy.ledger.report()["releases"])), (

@@ -86,7 +86,7 @@ def _post_processed(first: Outcome, again: Outcome, what: str) -> None:
     assert not again.tape.problems, f"{what}, with every release held fixed: {again.tape.problems[0]}"
     pairs = (_by_client(first), _by_client(again))
     assert pairs[0].keys() == pairs[1].keys() and all(len(pairs[0][k]) == len(pairs[1][k]) for k in pairs[0]), (
-        f"{what}, with every release held fixed, lead to another number of requests"
+        f"{what}, with every release held fixed, lead to different numbers of requests"
     )
     exact = (
         first.config.aggregation.noise == "server"

@@ -46,7 +46,7 @@ def check_synthetic_table(bench: Bench) -> None:
     model, schema = base.strategy.model, bench.table.schema
     assert model is not None
     shape = np.array(schema.domain.shape)
-    assert base.synthetic.shape == (max(1, round(model.total)), len(shape)), "the model samples another number of rows"
+    assert base.synthetic.shape == (max(1, round(model.total)), len(shape)), "the model samples fewer or more rows"
     assert abs(model.total - bench.federation.rows) <= 0.5, (
         f"row counts are public and sum to {bench.federation.rows}, the model's total is {model.total:g}"
     )
@@ -60,7 +60,7 @@ def check_synthetic_table(bench: Bench) -> None:
     for name in schema.domain:
         marginal = model.project((name,))
         assert np.all(np.isfinite(marginal)) and np.all(marginal >= 0), (
-            f"the model's marginal of '{name}' is no marginal"
+            f"the model's marginal of '{name}' is not a marginal"
         )
         assert np.isclose(marginal.sum(), model.total), f"the model's marginal of '{name}' does not sum to its total"
     more = finished(execute(bench.config(synthesis={"rows": 7}), bench.federation))
