@@ -470,7 +470,7 @@ def test_a_damaged_encoded_table_is_refused(tmp_path):
     table = awkward_table("two_rows")
     write_encoded(tmp_path, table.encode(), table.schema.domain, [np.array([0, 1])])
     for client in (-1, 1):
-        with pytest.raises(DataError, match="no client -?[0-9]+: the table is split"):
+        with pytest.raises(DataError, match=r"no client -?[0-9]+: the table is split"):
             open_client_rows(tmp_path, client)
     np.save(tmp_path / "offsets.npy", np.array([0, 3]))
     with pytest.raises(DataError, match="damaged"):
