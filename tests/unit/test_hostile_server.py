@@ -480,7 +480,7 @@ def a_judgement_of_unit_sensitivity(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"sensitivity": 1.0, "sigma": envelope(task)["sum"]["sigma"]})
 
 
-@attack("judge/masked", "another number of arrays")
+@attack("judge/masked", "expected 8 arrays in the question")
 def a_question_without_trees(hospital: Hospital, task: Task) -> Task:
     facts = envelope(task)
     cut = changed(task, stage={"skip": facts["stage"]["skip"] - 4})
