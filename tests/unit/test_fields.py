@@ -289,3 +289,97 @@ def test_a_line_says_what_its_kind_has_to_say() -> None:
         for line in lines:
             assert line.fields and line.check, message
             assert bool(line.buys) == (line.trust == WORD), (message, line.fields)
+
+
+# An attack on every word ---------------------------------------------------------------------------------------------
+
+OWN, COMMITTEE, SECAGG = "unit/test_senders_word.py", "unit/test_committee_hostile.py", "unit/test_secagg_hostile.py"
+_LABEL = f"{OWN}::test_the_round_of_an_order_is_a_label"
+_AUDIT = f"{OWN}::test_a_superlinks_number_of_a_run_and_hash_of_an_app_are_labels_of_the_audit_log"
+_DISTANCE = f"{OWN}::test_against_whatever_model_a_row_moves_a_distance_by_one"
+_TERMS = (
+    f"{OWN}::test_whatever_model_weights_penalties_and_scale_say_a_row_moves_a_score_as_far_as_the_noise_is_for "
+    "unit/test_parties_orders.py::test_model_and_penalties_of_the_runs_own_norm_tell_no_row"
+)
+_GROUPS = (
+    "unit/test_sketches.py::test_whatever_groups_a_server_names_a_row_moves_the_vector_by_the_sensitivity "
+    "unit/test_sketches.py::test_whatever_groups_a_server_names_an_interaction_moves_by_its_sensitivity"
+)
+_WEIGHED = "property/test_vector_sensitivity.py::test_weighed_marginals_move_as_far_as_their_layout_says"
+_ALIVE = f"{SECAGG}::test_too_small_a_set_of_survivors_is_refused"
+_CAP = f"{OWN}::test_made_up_counts_of_clients_decide_how_many_rows_take_part_as_a_configuration_does"
+_PIECES = "unit/test_opening.py::test_pieces_that_do_not_fit_the_schema_are_refused"
+_JUDGE = "unit/test_judging.py::test_a_row_moves_no_entry_farther_than_is_charged"
+_FITTED = "unit/test_hostile_requests.py::test_measurements_that_a_client_fits_itself_are_bounded_like_a_model"
+_TOTAL = "e2e/test_crypto_service.py::test_totals"
+_COMPUTED = "e2e/test_crypto_service.py::test_choices_and_openings"
+
+#: What shows that a lie buys what its line says and no more: message -> field -> tests.
+ATTACKS: dict[str, dict[str, str]] = {
+    "Incoming": {
+        "run": f"{_AUDIT} unit/test_node_book.py::test_a_run_that_ended_keeps_nothing",
+        "together": "unit/test_packing.py::test_arrays_come_apart_as_they_were",
+    },
+    "Task": {"run": _AUDIT, "fab_hash": _AUDIT},
+    "Envelope": {"round": f"{OWN}::test_a_round_that_stands_still_buys_requests_within_plan_and_budget_alone"},
+    "SumSpec": {
+        "asked": "unit/test_secure_run.py::test_a_server_cannot_claim_a_larger_cohort_than_it_names "
+        "unit/test_hostile_requests.py::test_shares_are_never_sized_for_more_clients_than_are_asked"
+    },
+    "Stage": {"run": f"{COMMITTEE}::test_keys_and_shares_of_another_run_of_the_same_name_are_of_no_use"},
+    "enrol (setup: run)": {"invited": f"{COMMITTEE}::test_every_fact_of_a_setup_enters_what_is_signed"},
+    "deal (setup: run)": {"enrolled": f"{COMMITTEE}::test_members_check_who_enrolled"},
+    "masked (setup: run)": {"cohort": "unit/test_secure_run.py::test_clients_that_do_not_exist_do_not_open_a_sum"},
+    "unmask (setup: run)": {
+        "contributors": f"{COMMITTEE}::test_two_stories_about_the_contributors_open_nothing "
+        f"{COMMITTEE}::test_a_member_opens_no_sum_over_too_few_or_over_strangers"
+    },
+    "keys (setup: sum)": {
+        "cohort": "unit/test_secure_aggregation.py::test_a_server_cannot_claim_a_larger_cohort_than_it_names"
+    },
+    "shares (setup: sum)": {"alive": _ALIVE},
+    "masked (setup: sum)": {"alive": f"{_ALIVE} {SECAGG}::test_clients_do_not_come_back"},
+    "agree (setup: sum)": {"alive": f"{SECAGG}::test_two_views_of_the_survivors_cannot_both_be_opened"},
+    "Announcement": {"nonce": f"{OWN}::test_a_nonce_of_the_server_alone_makes_no_two_runs_the_same"},
+    "ChooseOrder": {"round": _LABEL},
+    "OpenOrder": {"round": _LABEL},
+    "TotalOrder": {"round": _LABEL} | dict.fromkeys(("sensitivity", "count", "contributors"), _TOTAL),
+    "Terms": dict.fromkeys(("weights", "penalties", "model", "scale"), _TERMS)
+    | {
+        "rows": f"{OWN}::test_too_few_rows_wrap_an_l1_score_and_move_it_no_farther "
+        f"{OWN}::test_too_few_rows_make_the_noise_of_a_squared_score_too_small_by_their_factor_and_no_more"
+    },
+    "Asked": dict.fromkeys(("ciphertexts", "offsets"), _COMPUTED),
+    "DealFacts": {"rows": f"{OWN}::test_rows_that_a_client_makes_up_break_a_squared_score_and_no_l1_score"},
+    "lines between parties": {
+        "session": "unit/test_mpc_liars.py::test_a_lie_in_any_message_ends_the_computation_and_nothing_comes_out"
+    },
+    "common.Cap": dict.fromkeys(("sigma", "clients", "arrays"), _CAP),
+    "common.Judge": dict.fromkeys(("total", "even", "arrays"), _JUDGE),
+    "finding.Close": dict.fromkeys(("cells", "cuts", "categories"), _PIECES),
+    "flaim.Select": {
+        "sigma": "unit/test_hostile_requests.py::test_no_penalty_makes_one_row_count_for_many",
+        "measured": _FITTED,
+        "sigmas": _FITTED,
+        "arrays": _DISTANCE,
+    },
+    "distributed_aim.Scores": {"arrays": _DISTANCE},
+    "mst.Tree": {"arrays": _DISTANCE},
+    "sketch_aim.Sketches": {"arrays": _GROUPS},
+    "mst.PairSketches": {"arrays": _GROUPS},
+    "sketch_aim_rounds.Weighed": {"arrays": _WEIGHED},
+    "sketch_aim_rounds.Residues": {"arrays": _WEIGHED},
+    "mst.CoarsePairs": {"arrays": _WEIGHED},
+    "fed_dp_ctgan.Step": {"arrays": "unit/test_fed_dp_ctgan.py::test_no_parameters_make_a_row_move_the_sum_farther"},
+}
+
+
+def test_there_is_an_attack_on_every_word_and_on_nothing_else() -> None:
+    words = {name: {f for line in lines if line.trust == WORD for f in line.fields} for name, lines in REGISTER.items()}
+    assert {name: set(fields) for name, fields in ATTACKS.items()} == {k: v for k, v in words.items() if v}
+    for fields in ATTACKS.values():
+        for tests in fields.values():
+            for test in tests.split():
+                path, _, name = test.partition("::")
+                tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
+                assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, test
