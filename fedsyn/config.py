@@ -168,6 +168,7 @@ class RuntimeNode(Node):
         run: the run's own name, the same at operator, holders and parties; `fedsyn run` writes it.
         nodes: Flower's numbers of the nodes that a deployment asks, each with its holder's partition; `fedsyn deploy
             run` writes them. null: whichever nodes are connected.
+        holders: their names, by partition, for sentences; `fedsyn deploy run` writes them.
     """
 
     engine: Literal["inprocess", "ray", "deployment"] = "inprocess"
@@ -182,6 +183,7 @@ class RuntimeNode(Node):
     ray: RayNode | None = None
     run: str | None = Field(default=None, pattern=RUN_NAME)
     nodes: dict[int, int] | None = None
+    holders: dict[int, str] | None = None
 
     @model_validator(mode="after")
     def _no_seeded_deployment(self) -> RuntimeNode:
@@ -266,7 +268,7 @@ class RunConfig(Node):
             "aggregation": ("parties", "crypto", "fhe", "setup"),
             "federation": ("columns", "participations", "patience", "on_loss"),
             "privacy": ("schema_share", "unit", "rows_per_client", "largest_cap", "cap_share"),
-            "runtime": ("operator", "operator_key", "patience", "ray", "run", "nodes"),
+            "runtime": ("operator", "operator_key", "patience", "ray", "run", "nodes", "holders"),
             "inference": ("until_noise", "shrinkage", "smoothing"),
             "synthesis": ("format",),
         }

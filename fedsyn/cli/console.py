@@ -69,6 +69,12 @@ class _Rounds:
         self._at = f"round {record.round}{selected}"
         self._show(self._at, completed=record.round)
 
+    def called(self, run: str) -> None:
+        """Says how the run is called, at operator, holders and parties alike."""
+        err_console.print(f"run {run}: {self._title}", markup=False, highlight=False, soft_wrap=True)
+        self._title = f"run {run}"
+        self._show(self._at)
+
     def waits(self, waiting: Any) -> None:
         """Shows what the run waits for; None: nothing is missing any more."""
         if waiting is not None or self._waited:

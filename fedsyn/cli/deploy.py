@@ -373,7 +373,7 @@ def _show_status(found: Status) -> None:
     names = {holder.partition: holder.name for holder in found.holders}
     for each in found.runs:
         if each.waits is not None:
-            _say(f"run {each.id} {each.waits.sentence(names)}")
+            _say(f"run {each.name or each.id} {each.waits.sentence(names)}")
 
 
 def _ago(seconds: float | None) -> str:

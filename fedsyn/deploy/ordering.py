@@ -83,7 +83,9 @@ def addressed(config: RunConfig, place: Place, federation: FederationFile, patie
             raise RunError(f"the SuperLink does not know {', '.join(unknown)}: see what 'fedsyn deploy link' says")
         time.sleep(0.5)  # a link that has just been started registers them
     nodes = {known[holder.node]: holder.partition for holder in asked}
-    return config.model_copy(update={"runtime": config.runtime.model_copy(update={"nodes": nodes})})
+    names = {holder.partition: holder.name for holder in asked}
+    runtime = config.runtime.model_copy(update={"nodes": nodes, "holders": names})
+    return config.model_copy(update={"runtime": runtime})
 
 
 def missing(place: Place, federation: FederationFile, clients: int) -> list[str]:

@@ -81,7 +81,7 @@ class Driver(OwnLoop):
         self.records: list[RoundRecord] = [RoundRecord(0)]
         self.costs: list[RoundCosts] = [RoundCosts(0)]
         self._returning: Returning | None = None  # of a run that is resumed
-        self.waits: Told = log_waiting if after is None else after.waits
+        self.waits: Told = partial(log_waiting, names=self.config.runtime.holders) if after is None else after.waits
         if after is None:
             self.recorder = Recorder(journal)
             record = self.recorder.charged if self.recorder.is_on else None
@@ -252,7 +252,9 @@ class Driver(OwnLoop):
             # Where nothing is lost on the way, whoever does not answer once never does.
             needed = federation.minimum_cohort if self.config.runtime.engine == "deployment" else 0
             once = replace(exchange, patience=None)
-            return joining.asked_patiently(once, dropped, federation.connect_timeout, needed)
+            known = self.config.runtime.nodes or {}
+            queue = joining.Queue(federation.patience, federation.connect_timeout, known, self.waits)
+            return joining.asked_patiently(once, dropped, queue, needed)
         return exchange(list(asked.arrays))
 
     def _promise(self, release: Release) -> None:
@@ -387,13 +389,20 @@ class Driver(OwnLoop):
         self.record.cohort = sorted(self.clients)
         replies = self._ask(Ask(list(self.clients), Join(schema_hash=self.schema_hash)), grid, timeout)
         joining.told_again(grid, {k: client.node for k, client in self.clients.items()}, replies)
-        reasons = [reason for _, reason in sorted(self.record.dropped.items(), reverse=True)]  # node by node
+        dropped = sorted(self.record.dropped.items(), reverse=True)  # node by node
+        reasons = [f"{self._holder(self.clients[k].node)}{reason}" for k, reason in dropped]
         self.record.dropped = {}  # under provisional ids
         self.clients, refused = joining.joined(self.clients, replies, public)
         reasons += refused
         self.record.notes += [f"not joined: {reason}" for reason in reasons]
         joining.require_enough(self.clients, len(nodes), federation, reasons)
         self.record.cohort = list(self.clients)
+
+    def _holder(self, node: int) -> str:
+        """`lake: ` of a node whose holder the operator knows; nothing of another one."""
+        runtime = self.config.runtime
+        name = (runtime.holders or {}).get((runtime.nodes or {}).get(node, -1))
+        return "" if name is None else f"{name}: "
 
     def _who(self, grid: Grid, nodes: Mapping[int, int], timeout: float) -> tuple[dict[int, Reply], list[str]]:
         """Who these nodes say they are, and why others say nothing; outside the run's requests, which are numbered."""

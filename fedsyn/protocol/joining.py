@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,8 @@ from fedsyn.errors import ProtocolError, RunError
 from fedsyn.flower import Grid
 from fedsyn.flower.patient import PatientGrid
 from fedsyn.protocol.exchange import Exchange
-from fedsyn.protocol.waiting import NO_REPLY
+from fedsyn.protocol.record import Missing, Waiting
+from fedsyn.protocol.waiting import NO_REPLY, Announcer, Told
 from fedsyn.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
 from fedsyn.wire.holder import MOST_PARTITIONS
 from fedsyn.wire.requests import Summed
@@ -23,7 +23,6 @@ from fedsyn.wire.requests import Summed
 #: Seconds after which a node that waits for its holder is asked again.
 PAUSE = 5.0
 _LOST = (OFFLINE, SLOW, NO_REPLY, BUSY)  # how reasons begin that say nothing of a node but that it was not heard
-_log = logging.getLogger("fedsyn.run")
 #: Parameter of the answer to `join`: true where the node keeps its memory of the run on its own disk, and answers a
 #: request that it has answered already with the same bytes, and is charged once.
 AGAIN = "again"
@@ -70,7 +69,25 @@ def wait_for_nodes(grid: Grid, wanted: int, patience: float) -> list[int]:
         time.sleep(0.5)
 
 
-def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float, needed: int) -> dict[int, Reply]:
+@dataclass(frozen=True)
+class Queue:
+    """How long a run waits for those who have yet to join.
+
+    Attributes:
+        people: seconds for nodes whose holders have yet to approve the run: people have days (federation.patience).
+        nodes: seconds for nodes that were not heard, where the run could begin without them
+            (federation.connect_timeout).
+        partitions: the holders' partitions by node, where the operator knows them.
+        told: called with whom the run waits for, and with None when that is over.
+    """
+
+    people: float
+    nodes: float
+    partitions: Mapping[int, int]
+    told: Told
+
+
+def asked_patiently(exchange: Exchange, dropped: dict[int, str], queue: Queue, needed: int) -> dict[int, Reply]:
     """The replies to `join`; nodes that wait for a person's approval are asked again, with the same message.
 
     While anybody waits, or without them the run would fail, those whose reply was lost are asked again, too: who
@@ -79,31 +96,42 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, str], patience: float
     Args:
         exchange: the request, to every node.
         dropped: why nodes are not among the replies: those that go on waiting in the end stay there.
-        patience: seconds, from now on.
+        queue: how long, from now on.
         needed: replies without which the run would fail.
     """
-    deadline, told, had = time.monotonic() + patience, set[int](), set[int]()
+    began, had, announce = time.monotonic(), set[int](), Announcer(queue.told)
     replies = exchange([])
-    while True:
-        waiting = {k for k in exchange.nodes if dropped.get(k, "").startswith(f"{WAITS}: ")}
-        had |= waiting
-        lost = {k for k in exchange.nodes if dropped.get(k, "").startswith(_LOST)}
-        wanted = lost if waiting or len(replies) < needed else lost & had
-        again, left = sorted(waiting | wanted), deadline - time.monotonic()
-        if not again or left <= 0:
-            return dict(sorted(replies.items()))
-        if waiting and told != waiting:
-            nodes = ", ".join(str(exchange.nodes[k]) for k in sorted(waiting))
-            _log.warning(
-                "%d of %d nodes wait for their holders to approve the run: %s; they are asked again every %g s for "
-                "%.0f s more (federation.connect_timeout)",
-                *(len(waiting), len(exchange.nodes), nodes, PAUSE, left),
-            )
-            told = waiting
-        time.sleep(min(PAUSE, left))
-        for k in again:
-            del dropped[k]
-        replies |= exchange.among(again)([])
+    try:
+        while True:
+            waiting = {k for k in exchange.nodes if dropped.get(k, "").startswith(f"{WAITS}: ")}
+            had |= waiting
+            lost = {k for k in exchange.nodes if dropped.get(k, "").startswith(_LOST)}
+            short = len(replies) < needed
+            again = sorted(waiting | (lost if waiting or short else lost & had))
+            patience = queue.people if waiting or short else queue.nodes
+            left = began + patience - time.monotonic()
+            if not again or left <= 0:
+                return dict(sorted(replies.items()))
+            announce(_waiting(exchange, dropped, again, queue, left))
+            time.sleep(min(PAUSE, left))
+            for k in again:
+                del dropped[k]
+            replies |= exchange.among(again)([])
+    finally:
+        announce(None)
+
+
+def _waiting(
+    exchange: Exchange, dropped: Mapping[int, str], again: Sequence[int], queue: Queue, left: float
+) -> Waiting:
+    """Whom a run waits for: by their partitions where these are known, by their nodes otherwise."""
+    nodes = [(exchange.nodes[k], dropped[k]) for k in again]
+    missing = sorted((Missing(queue.partitions.get(node), node, why) for node, why in nodes), key=_order)
+    return Waiting(exchange.envelope.request, 0, len(exchange.nodes), time.time() + left, tuple(missing))
+
+
+def _order(each: Missing) -> tuple[int, int]:
+    return (-1 if each.partition is None else each.partition, each.node or 0)
 
 
 def provisional(nodes: Sequence[int]) -> dict[int, Participant]:
@@ -142,10 +170,11 @@ def joined(
 def require_enough(
     clients: Mapping[int, Participant], nodes: int, node: FederationNode, reasons: Sequence[str]
 ) -> None:
-    """RunError with the first reason unless enough clients joined."""
+    """RunError with the first reasons unless enough clients joined."""
     minimum = max(1, node.minimum_cohort)
     if len(clients) < minimum:
-        detail = f" ({reasons[0]})" if reasons else ""
+        more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+        detail = f" ({'; '.join(reasons[:3])}{more})" if reasons else ""
         raise RunError(f"only {len(clients)} of {nodes} clients joined, the minimum is {minimum}{detail}")
 
 

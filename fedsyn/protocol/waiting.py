@@ -45,10 +45,10 @@ def at_least(number: int) -> Enough:
     return lambda replied: len(replied) >= number
 
 
-def log_waiting(waiting: Waiting | None) -> None:
-    """Says in the run's log what it waits for; nothing when that is over."""
+def log_waiting(waiting: Waiting | None, names: Mapping[int, str] | None = None) -> None:
+    """Says in the run's log what it waits for; nothing when that is over. `names`: of holders, by partition id."""
     if waiting is not None:
-        _log.warning("the run %s", waiting.sentence())
+        _log.warning("the run %s", waiting.sentence(names))
 
 
 class Announcer:

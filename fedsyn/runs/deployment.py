@@ -78,6 +78,8 @@ def run_elsewhere(
     given = "" if table is None else sent(table)
     kept = resumed or Submitted.new(config, prepared.schema, superlink.name)
     config = named(config, kept.run)
+    if isinstance(progress, Waits):
+        progress.called(kept.run)
     watch = _Watch(out / "rounds.jsonl", progress)
     try:
         if resumed is None or not _ends_well(kept, superlink, watch, config.runtime.patience):
@@ -175,7 +177,10 @@ def _next(config: RunConfig, out: Path) -> str:
 
 @runtime_checkable
 class Waits(Protocol):
-    """A `Progress` that is told, too, what a run waits for."""
+    """A `Progress` that is told, too, how the run is called, and what it waits for."""
+
+    def called(self, run: str) -> None:
+        """Called with the run's own name, before anybody is asked."""
 
     def waits(self, waiting: Waiting | None) -> None:
         """Called when that changes; None: nothing is missing any more."""

@@ -56,7 +56,7 @@ def serve(
             progress(record)
 
     def waits(waiting: Waiting | None) -> None:
-        log_waiting(waiting)
+        log_waiting(waiting, config.runtime.holders)
         write_waiting(out, waiting)
 
     made, schema = make or strategy_class(config.mechanism.name), prepared.schema

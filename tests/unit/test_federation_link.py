@@ -202,6 +202,7 @@ def test_a_run_asks_its_holders_and_no_other_node(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(ordering, "control_of", lambda *_: contextlib.nullcontext(registry))
     config = parse_config({"data": {"source": "study"}, "epsilon": 1, "delta": 1e-6, "federation": {"clients": 3}})
     asked = ordering.addressed(config, place, stands)
+    assert asked.runtime.holders == {0: "north", 1: "south", 2: "lake"}
     assert asked.runtime.nodes == {1: 0, 2: 1, 3: 2} and asked.sha256 == config.sha256
     again = parse_config(json.loads(run_config_of(asked)["resolved"]))  # as it arrives at the ServerApp
     assert again.runtime.nodes == {1: 0, 2: 1, 3: 2}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fedsyn.config import FederationNode
 from fedsyn.errors import NodeError, RunError, WaitsForHolder
 from fedsyn.flower import ClientApp, Context
 from fedsyn.flower.bridge import bridge
@@ -28,9 +29,10 @@ def federated(
 ) -> tuple[Any, InProcessGrid, dict[int, int]]:
     """A server half and a Grid; `decided(partition, how often it was asked)` may raise."""
     federation = federation_of(awkward_table("every_kind"), False)
-    node = {"connect_timeout": patience, "minimum_cohort": minimum}
+    node = {"patience": patience, "minimum_cohort": minimum}
     config = config_of("fed_naive_bayes", len(federation.parts), federation=node)
-    runtime = config.runtime.model_copy(update={"engine": "deployment", "seed": None})
+    names = {"nodes": {k + 1: k for k in range(3)}, "holders": {0: "north", 1: "south", 2: "lake"}}  # and one unknown
+    runtime = config.runtime.model_copy(update={"engine": "deployment", "seed": None, **names})
     config = config.model_copy(update={"runtime": runtime})
     asked: dict[int, int] = {}
 
@@ -66,8 +68,10 @@ def test_nodes_that_wait_are_asked_again_until_their_holders_say_yes(
     rounds = strategy.options.rounds
     assert asked == {0: 1 + rounds, 1: 4 + rounds, 2: 7 + rounds, 3: 1 + rounds}
     assert not any("waits" in note for record in strategy.records for note in record.notes)
-    told = [r.getMessage() for r in caplog.records if "wait for their holders" in r.getMessage()]
-    assert ["2 of 4 nodes" in told[0], "1 of 4 nodes" in told[1], len(told)] == [True, True, 2]  # not each time
+    told = [r.getMessage() for r in caplog.records if "the run waits for" in r.getMessage()]
+    assert len(told) == 2, told  # not each time
+    assert f"2 of 4 holders to answer 'join' of round 0: south (waits: {WAITS}); lake (waits: {WAITS})" in told[0]
+    assert f"1 of 4 holders to answer 'join' of round 0: lake (waits: {WAITS})" in told[1]
 
 
 def test_a_holder_who_says_nothing_is_left_out_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,9 +87,11 @@ def test_a_holder_who_says_nothing_is_left_out_in_the_end(monkeypatch: pytest.Mo
     strategy.start(grid)
     assert sorted(strategy.clients) == [2, 3] and asked[0] > 1 and asked[1] == 1
     notes = strategy.records[0].notes
-    assert f"not joined: waits: {WAITS}" in notes and any("does not want" in note for note in notes)
+    assert f"not joined: north: waits: {WAITS}" in notes and any("does not want" in note for note in notes)
     strategy, grid, _ = federated(decided, direct=True, patience=0.05, minimum=4)
-    with pytest.raises(RunError, match=r"only 2 of 4 clients joined.*waits for its holder"):
+    with pytest.raises(
+        RunError, match=r"only 2 of 4 clients joined.*\(north: waits: this node waits for its holder.*; south: "
+    ):
         strategy.start(grid)
 
 
@@ -119,3 +125,34 @@ def test_a_reply_that_is_lost_is_asked_for_again(waiting: bool, monkeypatch: pyt
     rounds = strategy.options.rounds
     often = {0: 1, 1: 3, 2: 2, 3: 1} if waiting else {0: 1, 1: 1, 2: 3, 3: 1}
     assert asked == {partition: times + rounds for partition, times in often.items()}
+
+
+def test_people_have_a_day_and_nobody_sleeps_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder says yes after 23 hours: `federation.patience` is a day, and the time is the test's own."""
+    clock = [0.0]
+    monkeypatch.setattr(joining.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(joining.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr(joining, "PAUSE", 600.0)
+
+    def decided(partition: int, often: int) -> None:
+        if partition == 1 and clock[0] < 23 * 3600:
+            raise WaitsForHolder(WAITS)
+
+    strategy, grid, asked = federated(decided, direct=True, patience=FederationNode().patience, minimum=4)
+    seen: list[Any] = []
+    strategy.waits = seen.append
+    strategy.start(grid)
+    assert sorted(strategy.clients) == [0, 1, 2, 3] and asked[1] == 6 * 23 + 1 + strategy.options.rounds
+    assert [each and each.missing[0].partition for each in seen] == [1, None]  # told once, and when it was over
+    assert clock[0] < FederationNode().patience == 24 * 3600
+
+    clock[0] = 0.0
+    strategy, grid, _ = federated(lambda k, _: decided(k, 0) or never(k), direct=True, minimum=4, patience=86400.0)
+    with pytest.raises(RunError, match=r"only 3 of 4 clients joined.*south: waits"):
+        strategy.start(grid)
+    assert clock[0] >= 86400.0
+
+
+def never(partition: int) -> None:
+    if partition == 1:
+        raise WaitsForHolder(WAITS)
