@@ -608,6 +608,20 @@ def test_a_run_of_fewer_clients_than_the_party_wants(fresh: Callable[..., Crypto
     assert services.book.entries == []
 
 
+def test_a_run_whose_noise_rests_on_more_than_the_party_wants(fresh: Callable[..., CryptoServices]) -> None:
+    """By default a party refuses what counts on nobody who knows its own share."""
+    services = fresh(policy={"dropout": 0.05})
+    asked = {
+        "aggregation.corrupted is 0, and its policy demands at least 0.05": {"corrupted": 0.0},
+        "aggregation.dropout is 0.1, and its policy allows at most 0.05": {},
+    }
+    for said, aggregation in asked.items():
+        with pytest.raises(RunError) as caught:
+            Driven(services, mechanism="sketch_aim", aggregation=aggregation)
+        one_sentence(caught, at(services), said)
+    assert services.book.entries == []
+
+
 def test_an_order_of_another_kind_of_run(services: CryptoServices) -> None:
     store = Driven(services)
     order, asked = store.opening()

@@ -136,6 +136,25 @@ def test_the_page_says_what_was_spent_is_asked_and_is_left(tmp_path: Path, capsy
     assert "what a server may ask of a data holder" in out and out.splitlines()[-1].startswith("approved: 3f9c2a1b7d;")
 
 
+@pytest.mark.parametrize("corrupted", [0.05, 0.0])
+def test_the_page_says_who_faces_what(tmp_path: Path, capsys: pytest.CaptureFixture[str], corrupted: float) -> None:
+    """The operator's choice of `corrupted`, `dropout` and `minimum_cohort` stands there, and what it comes to."""
+    open_to_all = {"protocols": ["secagg"], "noise": ["distributed"], "corrupted": 0.0}
+    file, where = node(tmp_path, **open_to_all), str(tmp_path / "node" / "node.yaml")
+    aggregation = {"protocol": "secagg", "noise": "distributed", "corrupted": corrupted, "dropout": 0.2}
+    config = run_of(federation={"clients": 3, "minimum_cohort": 2}, aggregation=aggregation)
+    header = header_of(named(config, "3f9c2a1b7d"), "join", run="3f9c2a1b7d")
+    Answering(file).answer(Task(header["run"], header["run_config"], header["fab_hash"], header["scalars"], []))
+    code, out, err = typed(capsys, "node", "approve", "3f9c2a1b7d", where, "--yes")
+    page = " ".join(out.split())
+    assert code == 0, err
+    assert f"aggregation.corrupted {corrupted:g}" in page
+    assert "a sum over 3 of them is opened with 3 contributors or more (aggregation.dropout 0.2, " in page
+    assert "federation.minimum_cohort 2)" in page
+    found = "1 against another holder alone" if corrupted else "1.245 against another holder alone"
+    assert found in page and ("Up to 1 of the 3 holders" in page) == (corrupted > 0)
+
+
 def test_a_run_that_would_be_refused_by_now_is_not_approved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Somebody spent the budget, or changed the policy, while the question waited."""
     file, path = node(tmp_path), tmp_path / "node" / "node.yaml"
