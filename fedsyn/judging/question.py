@@ -57,7 +57,7 @@ class Question:
         Clients of a simulation that share a process share one: found by the hash of its bytes.
         """
         if len(arrays) != 8:
-            raise ProtocolError("expected 8 arrays in the question about the table, got {len(arrays)}")
+            raise ProtocolError(f"expected 8 arrays in the question about the table, got {len(arrays)}")
         digest = hashlib.sha256(repr((domain.describe(), workload.cliques, label)).encode())
         for array in arrays:
             digest.update(f"{array.dtype.str}{array.shape}".encode())
