@@ -25,6 +25,7 @@ from fedsyn.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
 from fedsyn.pages import PROMETHEUS, Metrics, Page, Pages, exposition
 
 _LOCK, _FACTS = "link.lock", "link.json"
+_AWAITED = 300.0  # seconds for which who is not online yet is looked for each second, and not each five
 Say = Callable[[str], None]
 
 
@@ -48,6 +49,7 @@ class Link:
         self.agreed = False
         self._changed, self._looked = place.file.stat().st_mtime_ns, 0.0
         self._online: dict[str, bool] = {}
+        self._moved = time.monotonic()  # when somebody last came or went
         self._told: str | None = None
         self._control = control_of(place, self.federation)
 
@@ -74,7 +76,8 @@ class Link:
         if not self.superlink.healthy:
             return
         self._reread()
-        often = 1.0 if not all(self._online.get(holder.name) for holder in self.federation.present) else 5.0
+        awaited = not all(self._online.get(holder.name) for holder in self.federation.present)
+        often = 1.0 if awaited and time.monotonic() - self._moved < _AWAITED else 5.0
         if not self.agreed or time.monotonic() - self._looked > often:
             try:
                 if not self.agreed and not self.federation.superlink.insecure:
@@ -169,6 +172,7 @@ class Link:
         self._told = None
         for name, there in self.online().items():
             if there != self._online.get(name, False):
+                self._moved = time.monotonic()
                 self.say(f"{name} is {'online' if there else 'offline'}")
             self._online[name] = there
 

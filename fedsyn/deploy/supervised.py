@@ -21,6 +21,8 @@ from fedsyn.flower.superlink import HEADER
 FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0
 #: Seconds that a SuperLink may be silent before it is started again.
 SILENCE = 30.0
+#: Seconds between two questions for its health while it has answered the last one.
+ASK = 5.0
 #: How often the SuperLink's helper looks for a ServerApp to start, in seconds; Flower's default is 1. Each look costs
 #: the SuperLink some milliseconds, and a run starts once.
 _TASK_POLL = "0.5"
@@ -62,6 +64,8 @@ class SuperLink:
         code = self._process.poll()
         if code is not None:
             return self._gone(f"the SuperLink ended with code {code}", now)
+        if self.healthy and now - self._answered < ASK:
+            return None
         was, self.healthy = self.healthy, self._answers()
         if self.healthy:
             self._answered = now

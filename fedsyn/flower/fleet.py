@@ -4,7 +4,8 @@
 seconds between polls and half a second before it sends a reply. This loop neither unpacks nor runs an app: it takes a
 request's records and hands them to `answer`, which runs the fedsyn that is installed here.
 
-* It polls often while a run goes on, and less often when nothing has come for a while (`pause`).
+* Its look for messages is held by our gate until there is one (`fedsyn.flower.waiting`). A SuperLink without the gate
+  is polled, often while a run goes on, and less often when nothing has come for a while (`pause`).
 * Its node number is kept by who uses it, so that a node that was killed deactivates its old self: Flower would count
   that as online for another minute, and refuse the new one.
 * A SuperLink that goes away is waited for; one that forgot this node is told of it again.
@@ -41,7 +42,7 @@ from fedsyn.flower.fleet_client import INTERVAL, Contact, Place, connect, load_k
 from fedsyn.flower.fleet_messages import Incoming, Messages, Outgoing, reply_to
 
 _log = logging.getLogger("fedsyn.node")
-_BEAT = 5.0  # seconds between heartbeats
+_BEAT = 10.0  # seconds between heartbeats
 _LONGEST = 5.0  # seconds between two tries to connect
 _NOT_RUNNING = httpx.codes.FORBIDDEN
 
@@ -85,6 +86,14 @@ class Fleet:
     def stop(self) -> None:
         """Has `serve` say goodbye to the SuperLink and return; also from a signal's handler."""
         self._stop.set()
+        if self.contact.connected:  # the SuperLink's gate may hold a look, and lets it go when the node leaves
+            threading.Thread(target=self._leave, daemon=True).start()
+
+    def _leave(self) -> None:
+        try:
+            self._deactivate(self._node)
+        except Exception as error:
+            _log.debug("no goodbye: %s", error)
 
     def serve(self, answer: Answer) -> None:
         """Answers requests until `stop`."""
@@ -129,20 +138,23 @@ class Fleet:
         return True
 
     def _poll(self, answer: Answer) -> None:
-        last = time.monotonic() - 60.0
+        last, self.contact.idle = time.monotonic() - 60.0, False
         for unsent in self._unsent[:]:
             self._deliver(unsent)
         while not self._stop.is_set():
             if self._lost.is_set():
                 raise _LostNode
+            begun = time.monotonic()
             got = self._client.PullMessages(PullMessagesRequest(node=Node(node_id=self._node)))
             self.contact.polls += 1
+            self.contact.idle = not got.messages_list
             self._available()
             for message, tree in zip(got.messages_list, got.message_object_trees, strict=False):
                 self._handle(message, tree, answer)
                 last = time.monotonic()
             if not got.messages_list:
-                self._stop.wait(pause(time.monotonic() - last))
+                now = time.monotonic()
+                self._stop.wait(pause(now - last) - (now - begun))  # the gate may have held it for longer
 
     @property
     def _node(self) -> int:
@@ -256,6 +268,8 @@ class Fleet:
             self.contact.connected, self.contact.problem = True, ""
 
     def _unavailable(self, problem: str) -> None:
+        if self._stop.is_set():
+            return
         if problem != self.contact.problem:
             _log.warning("%s; trying again", problem)
         self.contact.connected, self.contact.problem = False, problem

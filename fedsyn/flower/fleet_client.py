@@ -21,6 +21,8 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from fedsyn.errors import ConfigError
 from fedsyn.wire.envelope import MOST_MESSAGE
 
+#: Header of a look for messages after one that found none: our gate holds it until there is one.
+WAITS = "x-fedsyn-waits"
 #: Seconds for which the SuperLink is told to expect a heartbeat: it takes a silent node for offline after twice that.
 INTERVAL = 15.0
 _TIMEOUT = 30.0  # of one call
@@ -58,6 +60,7 @@ class Contact:
         last: time of the last answer of the SuperLink, seconds since 1970; 0 if there was none.
         problem: why it is not connected, a sentence.
         polls: how often it asked for messages.
+        idle: whether the last time there were none.
         seconds: wall time of each step of all requests.
     """
 
@@ -66,6 +69,7 @@ class Contact:
     last: float = 0.0
     problem: str = "not connected yet"
     polls: int = 0
+    idle: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -110,6 +114,8 @@ class _Bounded:
 
     def intercept(self, context: Any, call_next: Any) -> httpx.Response:
         asked = context.request
+        if self._contact.idle and asked.url.path.endswith("/pull-messages"):
+            asked.headers[WAITS] = "1"
         asked.extensions["timeout"] = self._client.timeout.as_dict()
         response = self._client.send(asked, stream=True)
         try:

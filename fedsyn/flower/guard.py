@@ -229,7 +229,9 @@ def server(app: Any, limits: Limits, **named: Any) -> uvicorn.Server:
     """A uvicorn server whose connections come through a `Door`."""
     named = {key: value for key, value in named.items() if key not in ("reload", "workers")}
     # Of asyncio, as uvloop reads on after `pause_reading` in `connection_made`, and a ClientHello would be lost.
-    config = uvicorn.Config(app, **{"ws": "none", "loop": "asyncio", "timeout_keep_alive": 30, **named})
+    config = uvicorn.Config(
+        app, **{"ws": "none", "loop": "asyncio", "timeout_keep_alive": 30, "timeout_graceful_shutdown": 2, **named}
+    )
     config.load()
     context, config.ssl = config.ssl, None  # TLS begins after the connection was counted
     keeper = Doorkeeper(limits)
@@ -334,22 +336,31 @@ def known_node(scope: Scope) -> bool:
     """Whether a request carries the signature of a node that the SuperLink knows, by Flower's own rule."""
     from base64 import b64decode
 
-    from fastapi import HTTPException, Request
+    from fastapi import Request
     from flwr.proto.fleet_pb2 import PullMessagesRequest
     from flwr.proto.node_pb2 import Node
     from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
     from flwr.superlink.dependencies.linkstate import get_linkstate
+
+    request = Request(dict(scope))
+    try:
+        key = b64decode(request.headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
+    except (KeyError, ValueError):
+        return False
+    node = get_linkstate(request).get_node_id_by_public_key(key)
+    # Flower asks whether the key is that of the node in the body, which nobody has read yet.
+    return node is not None and signed_by_node(scope, PullMessagesRequest(node=Node(node_id=node)))
+
+
+def signed_by_node(scope: Scope, message: Any) -> bool:
+    """Whether a message of the Fleet API is signed by the node that it names, by Flower's own rule."""
+    from fastapi import HTTPException, Request
     from flwr.superlink.routers.fleet.node_auth import authenticate_node
 
     request = Request({**scope, "state": {}})
+    request.state.protobuf_request = message
     try:
-        key = b64decode(request.headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
-        node = get_linkstate(request).get_node_id_by_public_key(key)
-        if node is None:
-            return False
-        # Flower asks whether the key is that of the node in the body, which nobody has read yet.
-        request.state.protobuf_request = PullMessagesRequest(node=Node(node_id=node))
         authenticate_node(request)
-    except (KeyError, ValueError, HTTPException):
+    except HTTPException:
         return False
     return True

@@ -22,8 +22,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from types import SimpleNamespace
 from typing import Any
 
-from fedsyn.flower.guard import GUARDED, Bodies, Limits, Receive, Refused, Scope, address_of, known_node
+from fedsyn.flower.guard import GUARDED, Bodies, Limits, Receive, Refused, Scope, address_of, known_node, signed_by_node
 from fedsyn.flower.guard import run as guarded_run
+from fedsyn.flower.waiting import Waiting
 from fedsyn.output import no_tracebacks
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -56,6 +57,7 @@ class Gate:
     ) -> None:
         self.app, self.listen = app, listen
         self._bodies = Bodies(limits, known)
+        self._waiting = Waiting(signed_by_node)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -73,14 +75,32 @@ class Gate:
             await send(message)
 
         if not _for_nodes(str(scope["path"])):
-            await self.app(scope, receive, told)
+            await self._own(scope, receive, told)
             return
         try:
             async with self._bodies.read(scope, receive) as body:
                 if body is not None:
+                    await self._waiting.before(scope, body)
                     await self.app(scope, _again(body, receive), told)
+                    self._waiting.after(scope, body)
         except Refused as refused:
             await _refuse(scope, send, refused)
+
+    async def _own(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A call of this machine."""
+        body = b""
+        if self._waiting.reads(str(scope["path"])):
+            body, more = b"", True
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return
+                body += message.get("body", b"")
+                more = bool(message.get("more_body", False))
+            receive = _again(body, receive)
+        await self._waiting.before(scope, body)
+        await self.app(scope, receive, send)
+        self._waiting.after(scope, body)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -31,15 +31,15 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
     require_files(file)
     lock = _only_one(file)
     stopping = threading.Event()
+    serving = _Serving(stopping)
     for kind in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(kind, lambda *_: stopping.set())
+        signal.signal(kind, lambda *_: serving.stop())
     _log.info("node '%s': table %s, SuperLink %s", file.name, file.data, file.superlink)
     wait = 0.2
     try:
         while not stopping.is_set():
             started = time.monotonic()
-            link = _start(path, bounds)
-            code = _until_it_ends(link, stopping)
+            code = serving.until_it_ends(_start(path, bounds))
             if stopping.is_set():
                 break
             if code == BAD_INPUT:
@@ -56,19 +56,35 @@ def _start(path: Path, bounds: Bounds) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "fedsyn.node.link", *map(str, arguments)])
 
 
-def _until_it_ends(link: subprocess.Popen[bytes], stopping: threading.Event) -> int:
-    """Exit code of the link, which is told to end when this process is."""
-    told = 0.0
-    while True:
-        try:
-            return link.wait(0.2)
-        except subprocess.TimeoutExpired:
-            pass
-        if stopping.is_set() and not told:
+class _Serving:
+    """The link that runs now; waited for without looking, so that a node that is not asked costs nothing.
+
+    Args:
+        stopping: set when this process is to end.
+    """
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping = stopping
+        self._link: subprocess.Popen[bytes] | None = None
+
+    def stop(self) -> None:
+        """Ends the link, which has some seconds for its goodbye; called by a signal's handler."""
+        self._stopping.set()
+        link = self._link
+        if link is not None and link.poll() is None:
             link.terminate()
-            told = time.monotonic()
-        if told and time.monotonic() - told > _GOODBYE:
-            link.kill()
+            late = threading.Timer(_GOODBYE, link.kill)
+            late.daemon = True
+            late.start()
+
+    def until_it_ends(self, link: subprocess.Popen[bytes]) -> int:
+        """Exit code of the link."""
+        self._link = link
+        if self._stopping.is_set():  # the signal came while the link was being started
+            self.stop()
+        code = link.wait()
+        self._link = None
+        return code
 
 
 def _only_one(file: NodeFile) -> int:
