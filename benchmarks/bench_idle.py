@@ -14,11 +14,12 @@ import argparse
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.bench_request import _processes, _tree, free_port
@@ -96,26 +97,31 @@ def flower(started: Started) -> None:
     """Flower's own: without TLS, as its keys would have to be registered by hand."""
     port = free_port()
     started.start([tool("flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)])
-    _until(started, "a SuperLink", lambda: "startup complete" in (started.folder / "0.log").read_text("utf-8"))
+    _until(started, "a SuperLink", lambda: _listens(port))
     for _ in NAMES:
         command = [tool("flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{port}"]
         started.start([*command, "--port", str(free_port())])
 
 
-def _until(started: Started, what: str, true: object) -> None:
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _until(started: Started, what: str, true: Callable[[], bool]) -> None:
     end = time.monotonic() + 180.0
-    while not true():  # type: ignore[operator]
+    while not true():
         if time.monotonic() > end or any(each.poll() is not None for each in started.processes):
             logs = "".join(path.read_text("utf-8", "replace") for path in sorted(started.folder.glob("*.log")))
             raise RuntimeError(f"{what}: not within 180 s\n{logs[-3000:]}")
         time.sleep(0.2)
 
 
-def measure(name: str, begin: object, seconds: float, settle: float) -> None:
+def measure(name: str, begin: Callable[[Started], None], seconds: float, settle: float) -> None:
     with tempfile.TemporaryDirectory(prefix="fedsyn-idle-") as folder:
         started = Started(Path(folder))
         try:
-            begin(started)  # type: ignore[operator]
+            begin(started)
             time.sleep(settle)
             before, begun = started.cpu(), time.monotonic()
             time.sleep(seconds)

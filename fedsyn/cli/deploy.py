@@ -140,7 +140,7 @@ def status(
     folder: FolderArgument = HERE,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: the same as JSON.")] = False,
 ) -> None:
-    """Show who is online and since when, and the latest runs."""
+    """Show who is online and since when, and the latest runs. Exit code 1 if no 'deploy link' runs."""
     import json
 
     from fedsyn.deploy.federation import place_of
@@ -151,6 +151,8 @@ def status(
         sys.stdout.write(json.dumps(found.to_dict(), indent=1) + "\n")
     else:
         _show_status(found)
+    if found.link == "down":
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -356,6 +358,8 @@ def _show_status(found: Status) -> None:
 
     restarts = f", started again {found.restarts} times" if found.restarts else ""
     _say(f"{found.name}: the SuperLink, {found.address}, is {found.link}{restarts}")
+    if found.link == "down":
+        _say("no 'fedsyn deploy link' runs on this machine; start it: fedsyn deploy link")
     if found.certificate is None:
         _say("INSECURE: no TLS and no authentication of nodes")
     elif found.certificate < 60:

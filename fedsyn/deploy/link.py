@@ -25,7 +25,7 @@ from fedsyn.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
 from fedsyn.pages import PROMETHEUS, Metrics, Page, Pages, exposition
 
 _LOCK, _FACTS = "link.lock", "link.json"
-_AWAITED = 300.0  # seconds for which who is not online yet is looked for each second, and not each five
+_AWAITED = 300.0  # seconds for which who is not online yet is looked for each second, and not each ten
 Say = Callable[[str], None]
 
 
@@ -77,7 +77,7 @@ class Link:
             return
         self._reread()
         awaited = not all(self._online.get(holder.name) for holder in self.federation.present)
-        often = 1.0 if awaited and time.monotonic() - self._moved < _AWAITED else 5.0
+        often = 1.0 if awaited and time.monotonic() - self._moved < _AWAITED else 10.0
         if not self.agreed or time.monotonic() - self._looked > often:
             try:
                 if not self.agreed and not self.federation.superlink.insecure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import ssl
 import subprocess
@@ -22,7 +23,7 @@ FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0
 #: Seconds that a SuperLink may be silent before it is started again.
 SILENCE = 30.0
 #: Seconds between two questions for its health while it has answered the last one.
-ASK = 5.0
+ASK = 10.0
 #: How often the SuperLink's helper looks for a ServerApp to start, in seconds; Flower's default is 1. Each look costs
 #: the SuperLink some milliseconds, and a run starts once.
 _TASK_POLL = "0.5"
@@ -95,6 +96,7 @@ class SuperLink:
         variables = environment() | {
             "FLWR_HOME": str(self.place.flower),
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": _TASK_POLL,
+            "TMPDIR": str(self._scratch()),
         }
         with (self.place.state / "superlink.out").open("wb") as out:  # of this process alone: it may hold a traceback
             self._process = subprocess.Popen(
@@ -107,6 +109,13 @@ class SuperLink:
                 start_new_session=True,
             )
         self._started = self._answered = now
+
+    def _scratch(self) -> Path:
+        """An empty folder for what a run writes while it goes on: a killed one cannot tidy up."""
+        folder = self.place.state / "tmp"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        return folder
 
     def _gone(self, why: str, now: float) -> str:
         self._end()  # its helpers, which would go on for a dead SuperLink

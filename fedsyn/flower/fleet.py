@@ -39,10 +39,11 @@ from flwr.proto.run_pb2 import GetRunRequest
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedsyn.flower.fleet_client import INTERVAL, Contact, Place, connect, load_key, refusal_of
-from fedsyn.flower.fleet_messages import Incoming, Messages, Outgoing, reply_to
+from fedsyn.flower.fleet_messages import Incoming, Messages, Outgoing, TooLarge, reply_to
+from fedsyn.wire.envelope import ANSWER, to_json
 
 _log = logging.getLogger("fedsyn.node")
-_BEAT = 10.0  # seconds between heartbeats
+_BEAT = 12.0  # seconds between heartbeats
 _LONGEST = 5.0  # seconds between two tries to connect
 _NOT_RUNNING = httpx.codes.FORBIDDEN
 
@@ -176,6 +177,10 @@ class Fleet:
                 reply = reply_to(asked, outgoing, incoming.together)
             except httpx.HTTPError:
                 raise
+            except TooLarge as error:
+                _log.error("a request is larger than this node reads: %s", error)
+                refusal = {"ok": False, "error": "client", "message": "the request is larger than this node reads"}
+                reply = reply_to(asked, Outgoing({ANSWER: to_json(refusal)}, []))
             except Exception as error:
                 _log.error("a message could not be answered (%s)", type(error).__name__)
                 reply = Message(Error(code=0, reason="the message could not be answered"), reply_to=asked)

@@ -38,6 +38,10 @@ _ALONE = 8  # objects up to which no thread is worth its start
 _PATIENCE = 30.0  # seconds for an object that was announced
 
 
+class TooLarge(ValueError):
+    """A request has more bytes than a node reads."""
+
+
 @dataclass(frozen=True)
 class Incoming:
     """One request, as it came.
@@ -97,15 +101,17 @@ class Messages:
         run, me = asked.metadata.run_id, Node(node_id=node)
         ids = list(dict.fromkeys(each.object_id for each in iterate_object_tree(tree)))
         if len(ids) > MOST_OBJECTS:
-            raise ValueError("too many objects")
+            raise TooLarge("too many objects")
         total = 0
 
         def pull(object_id: str) -> bytes:
             nonlocal total
             content = self._pull(PullObjectRequest(node=me, run_id=run, object_id=object_id))
             total += len(content)
-            if total > MOST_MESSAGE or get_object_id(content) != object_id:
-                raise ValueError("an object is not what it is called, or there are too many bytes")
+            if total > MOST_MESSAGE:
+                raise TooLarge("too many bytes")
+            if get_object_id(content) != object_id:
+                raise ValueError("an object is not what it is called")
             return content
 
         contents = {name: pull(name) for name in ids} if len(ids) <= _ALONE else pull_objects(ids, pull)
@@ -164,7 +170,7 @@ class Messages:
                 fab_hash = hashlib.sha256(fab.content).hexdigest()  # what was sent, whatever it was called
                 verifications = {str(key): str(value) for key, value in fab.verifications.items()}
             if told.ByteSize() > MOST_TEXT:
-                raise ValueError("the run's configuration is longer than a node reads")
+                raise TooLarge("the run's configuration is longer than a node reads")
             self._runs[run] = dict(user_config_from_proto(told.override_config)), fab_hash, verifications
             while len(self._runs) > _RUNS:
                 self._runs.popitem(last=False)
@@ -187,5 +193,5 @@ def _read(content: RecordDict) -> tuple[dict[str, str], list[bytes]]:
     """Texts and arrays of a request: what else a message may hold is nothing that fedsyn sends."""
     scalars = {key: value for key, value in content["config"].items() if isinstance(value, str)}
     if sum(len(key) + len(value) for key, value in scalars.items()) > MOST_TEXT:
-        raise ValueError("the texts of a message are longer than a node reads")
+        raise TooLarge("the texts of a message are longer than a node reads")
     return scalars, [bytes(array.data) for key, array in apart(content["arrays"]).items() if key != EMPTY]

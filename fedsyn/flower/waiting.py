@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 from fedsyn.flower.fleet_client import WAITS
 from fedsyn.flower.guard import Scope
 
-HOLD, QUIET = 10.0, 5.0
+HOLD, QUIET = 20.0, 5.0
 _LOOK, _LEAVE = "/v1/fleet/pull-messages", "/v1/fleet/deactivate-node"
 _PUSH, _TASK = "/v1/runtime/push-messages", "/v1/runtime/acquire-task"
 _WORK = ("/v1/runtime/", "/v1/control/start-run", "/v1/control/stop-run")

@@ -80,6 +80,7 @@ def test_changes_say_who_has_to_hear_of_them(study: Path, capsys: pytest.Capture
     code, out, _ = typed(capsys, "deploy", "remove", "lake", "--folder", "study")
     assert code == 0 and "tell north, south to delete this line" in out and "run.yaml asks for 2 holders now" in out
     code, out, _ = typed(capsys, "deploy", "status", "study", "--json")
+    assert code == 1  # nobody serves it: for scripts that ask whether it goes on
     holders = {holder["name"]: holder["status"] for holder in json.loads(out)["holders"]}
     assert holders == {"north": "unknown", "south": "unknown", "lake": "revoked"}
     code, out, _ = typed(capsys, "deploy", "rotate-keys", "--link", "--folder", "study")

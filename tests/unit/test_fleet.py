@@ -21,7 +21,7 @@ from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, run_pb2
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from fedsyn.errors import ConfigError
-from fedsyn.flower import fleet_client
+from fedsyn.flower import fleet_client, fleet_messages
 from fedsyn.flower.fleet import Fleet, pause
 from fedsyn.flower.fleet_client import Contact, Place
 from fedsyn.flower.fleet_messages import Incoming, Outgoing
@@ -240,6 +240,25 @@ def test_a_message_that_cannot_be_read_gets_an_error_and_the_next_an_answer(
     link.add(request(envelope="next"))
     running.until(lambda: len(link.replies) == 2)
     assert not link.replies[1].has_error()
+
+
+def test_a_text_that_is_too_long_gets_a_sentence(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_messages, "MOST_TEXT", 10_000)
+    told: list[Outgoing] = []
+
+    def kept(asked: Message, outgoing: Outgoing, as_one: bool = False) -> Message:
+        told.append(outgoing)
+        return fleet_messages.reply_to(asked, outgoing, as_one)
+
+    monkeypatch.setattr("fedsyn.flower.fleet.reply_to", kept)
+    link = Honest()
+    link.add(request(envelope="x" * 20_000))
+    running = start(link)
+    running.until(lambda: len(link.replies) == 1)
+    assert "the request is larger than this node reads" in told[0].scalars["answer"]
+    assert not link.replies[0].has_error() and not running.asked
 
 
 def test_other_records_than_fedsyns_are_an_error(start: Callable[..., Running]) -> None:
