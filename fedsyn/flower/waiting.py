@@ -6,7 +6,8 @@ order. So it holds a look until then, and for `HOLD` seconds at most; a missed e
 
 * A node's look is held if it says that its last one found nothing (`WAITS`), and by Flower's own check is that node's.
   What is pushed between two of its looks is remembered.
-* The helper's look is held while nothing goes on: no order, and no call of a ServerApp, for `QUIET` seconds.
+* The helper's look is held as well. Nobody's is while something goes on: `QUIET` seconds after an order, or a call of a
+  ServerApp, which asks for replies all the time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest, PullMessagesRequest
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from fedsyn.flower.fleet_client import WAITS
 from fedsyn.flower.guard import Scope
@@ -50,6 +51,8 @@ class Waiting:
 
     async def before(self, scope: Scope, body: bytes) -> None:
         """Holds a look; returns at once for every other call."""
+        if time.monotonic() < self._busy_until:
+            return
         if scope["path"] == _LOOK and any(name == WAITS.encode() for name, _ in scope["headers"]):
             with contextlib.suppress(DecodeError):
                 look = PullMessagesRequest.FromString(body)
@@ -57,7 +60,7 @@ class Waiting:
                     event = self._pushed.setdefault(look.node.node_id, asyncio.Event())
                     await self._wait(event)
                     event.clear()  # what was pushed until now is found by the look that follows
-        elif scope["path"] == _TASK and time.monotonic() > self._busy_until:
+        elif scope["path"] == _TASK:
             await self._wait(self._ordered)
             self._ordered.clear()
 

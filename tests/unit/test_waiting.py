@@ -39,8 +39,9 @@ async def held(waiting: Waiting, scope: Any, body: bytes = b"", then: Any = None
     return time.monotonic() - begun
 
 
-def test_a_look_is_held_until_something_was_pushed_to_this_node() -> None:
+def test_a_look_is_held_until_something_was_pushed_to_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
+        monkeypatch.setattr("fedsyn.flower.waiting.QUIET", 0.0)
         waiting = Waiting(lambda scope, message: True, HOLD)
         assert await held(waiting, LOOK, look(1)) >= HOLD
         assert await held(waiting, LOOK, look(1), push(2, 1)) < HOLD
@@ -56,11 +57,12 @@ def test_a_look_is_held_until_something_was_pushed_to_this_node() -> None:
     asyncio.run(story())
 
 
-def test_a_strangers_look_takes_no_nodes_message_away() -> None:
+def test_a_strangers_look_takes_no_nodes_message_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Held, or let go, for another, it would leave the node waiting for what has been pushed."""
 
     async def story() -> None:
         waiting = Waiting(lambda scope, message: "stranger" not in scope, HOLD)
+        monkeypatch.setattr("fedsyn.flower.waiting.QUIET", 0.0)
         waiting.after(*push(1))
         assert await held(waiting, {**LOOK, "stranger": True}, look(1)) < HOLD
         assert await held(waiting, LOOK, look(1)) < HOLD
@@ -75,6 +77,7 @@ def test_the_helper_is_held_while_nothing_goes_on(path: str) -> None:
         assert await held(waiting, TASK) >= HOLD
         assert await held(waiting, TASK, b"", ({"path": path}, b"")) < HOLD
         assert await held(waiting, TASK) < HOLD  # something goes on
+        assert await held(waiting, LOOK, look(1)) < HOLD
         listed = Waiting(lambda scope, message: True, HOLD)
         assert await held(listed, TASK, b"", ({"path": "/v1/control/list-nodes"}, b"")) >= HOLD
 
