@@ -6,7 +6,7 @@ Maddock et al. 2024, Algorithms 2 and 3 (after McKenna et al. 2022). The server 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -15,11 +15,11 @@ from pydantic import Field
 
 from fedsyn.config import RunConfig
 from fedsyn.counting.groups import group_of_cells, sums_of_groups
-from fedsyn.privacy import PrivacyStatement, Scales, divide
+from fedsyn.privacy import PrivacyStatement, Scales, divide, epsilon_for_rho, sigma_for_rho
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.contract import Contract, require
-from fedsyn.protocol.plan import Planned
-from fedsyn.protocol.stored import STORE_REQUESTS, Answers
+from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, Planned, largest_measured
+from fedsyn.protocol.stored import STORE_REQUESTS, Answers, Marginals, OneWay, Select
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.scores import Penalty
 from fedsyn.selection.terms import L1, L1Polynomial, Terms
@@ -215,6 +215,36 @@ class AimContract(Contract):
         if options.rounds is None:
             return annealing_start(rho, d, options.ratio, as_printed=options.ablation.printed_start)
         return fixed_scales(rho, options.rounds, d, options.ratio)
+
+    def foreseen(self, rows: int) -> Iterable[Foreseen]:
+        """Choices and marginals at the first noise and, if the budget is annealed, at that of a last round which has
+        all of the budget: what lies between them reaches no farther."""
+        rho, d = self.plan_rho * (1.0 - self.schema_share), len(self.domain)
+        scales = [self.first_scales(rho)]
+        if self.options.rounds is None:
+            r = self.options.ratio
+            scales.append(Scales(sigma_for_rho(r * self.plan_rho), epsilon_for_rho((1.0 - r) * self.plan_rho), 1, 1))
+        yield ForeseenOpening(OneWay.name, d, 2 * sum(self.domain.shape), scales[0].sigma)
+        for one in scales:
+            yield ForeseenOpening(Marginals.name, 1, largest_measured(self), one.sigma)
+            yield ForeseenChoice(Select.name, self.largest_terms(one.sigma, rows), one.epsilon)
+
+    def largest_terms(self, sigma: float, rows: int) -> Terms:
+        """Those of the candidates that scores of others cannot reach farther than: of none are both weight and cells
+        larger. What the model says of them moves no bound."""
+        every = self.candidates
+        order = np.lexsort((-every.weights, -every.cells))
+        kept, heaviest = list[int](), 0.0
+        for i in order:
+            if every.cells[i] <= self.config.inference.max_cells and every.weights[i] > heaviest:
+                kept.append(int(i))
+                heaviest = float(every.weights[i])
+        if not kept:
+            kept = [int(np.argmin(every.cells))]
+        nothing = [np.zeros(int(every.cells[i])) for i in kept]
+        cliques, norm, bound = [every.cliques[i] for i in kept], self.options.score, self.bound(float(rows))
+        weights, cells = every.weights[kept], every.cells[kept]
+        return Terms.of(norm, cliques, nothing, weights, cells, sigma=sigma, size=float(rows), rows=bound)
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """All that the store may release, entered once, when a client deals; the store's keepers do the rest."""

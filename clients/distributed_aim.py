@@ -6,7 +6,7 @@ Protocols 1 and 2. The server half is `strategies/distributed_aim.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
@@ -18,13 +18,15 @@ from pydantic import Field
 from fedsyn.aggregation import Contribution
 from fedsyn.aggregation.fixed_point import LARGEST, encode, encoded_moves
 from fedsyn.counting.reductions import norm
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import PrivacyStatement, gaussian_rho, sigma_for_rho
+from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Marginals, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Planned
+from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
 from fedsyn.selection.scores import Penalty, l1_distances
 from fedsyn.settings import Node
+from fedsyn.wire.envelope import check_message
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
 
@@ -123,6 +125,32 @@ class DistributedAimContract(Contract):
             return Planned(options.top * marginal, rounds * options.top * marginal)
         return None
 
+    def foreseen(self, rows: int) -> Iterable[Foreseen]:
+        """One-way marginals, the scores of one candidate and of all, the k largest marginals."""
+        check_message(8.0 * self.config.inference.max_cells, "inference.max_cells")
+        options, d, rounds = self.options, len(self.domain), self.paid(self.options.rounds)
+        sigmas = Sigmas.of(self.plan_rho, options, d, rounds)
+        marginal, scores = gaussian_rho(sigmas.marginal), gaussian_rho(sigmas.per_sensitivity)
+        ones = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
+        yield ForeseenSum.of(OneWay.name, ones, d * marginal)
+        heaviest = int(np.argmax(self.candidates.weights))
+        for eligible in ([heaviest], list(range(len(self.candidates)))):
+            layout = Scores(eligible=eligible).layout(self, ())
+            part = 0.5 if options.ablation.printed_scores else 1.0  # a larger sensitivity than the weights have
+            yield ForeseenSum.of(Scores.name, layout, scores, times=options.rounds, part=part / len(eligible))
+        chosen = Layout(((most_cells(self),),), 1, replaced=COUNTS)
+        part = 1.0 / options.top
+        yield ForeseenSum.of(Marginals.name, chosen, options.top * marginal, times=options.rounds, part=part)
+
+    def require_size(self, rows: float) -> None:
+        """Scores are real numbers that a client rounds: they have to be exact before."""
+        largest = 2.0 * rows * float(self.candidates.weights.max()) * self.options.resolution
+        if largest > LARGEST:
+            raise ConfigError(
+                f"mechanism.resolution is too large for a client of {rows:,.0f} rows: its scores would not be exact; "
+                f"allowed: at most {int(LARGEST / largest * self.options.resolution)}"
+            )
+
     def score_moves(self, eligible: Sequence[int]) -> npt.NDArray[np.float64]:
         """(m,) how far one row moves each encoded score: N_r = `encoded_moves(w_r)`.
 
@@ -166,10 +194,10 @@ class DistributedAimClient(TableClient):
         """Protocol 1, steps 1-2. The penalty is the same for all clients: the server subtracts it, once."""
         eligible, resolution = call.request.eligible, self.options.resolution
         weights = self.candidates.weights[eligible]
-        if 2.0 * self.size * float(weights.max()) * resolution > LARGEST:  # decided by public numbers
-            raise ProtocolError(
-                "mechanism.resolution is too large for this client's size: its scores would not be exact"
-            )
+        try:
+            self.contract.require_size(self.size)  # decided by public numbers
+        except ConfigError as error:
+            raise ProtocolError(str(error)) from None
         view = self.view(call.arrays)
         cliques = [self.candidates.cliques[i] for i in eligible]
         encoded = encode(weights * l1_distances(self.codes, self.domain, cliques, view, self.size), resolution)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -36,9 +36,9 @@ from fedsyn.privacy import (
 from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
 from fedsyn.protocol.cohorts import rounds_of_one
 from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Planned
+from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned
 from fedsyn.settings import Node
-from fedsyn.wire.envelope import Arrays
+from fedsyn.wire.envelope import Arrays, check_message
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import AskRequest, Layout, Request
 
@@ -174,6 +174,12 @@ class CtganContract(Contract):
             once = layout.count * gaussian_rho(self._planned.one_way)
             return Planned(once, once)
         return None
+
+    def foreseen(self, rows: int) -> Iterable[Foreseen]:
+        """The one-way marginals; a step's gradients are each client's own release."""
+        check_message(8.0 * self.length, "mechanism.hidden")
+        layout = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
+        return [ForeseenSum.of(OneWay.name, layout, layout.count * gaussian_rho(self._planned.one_way))]
 
     # The discriminator ------------------------------------------------------------------------------------------------
 

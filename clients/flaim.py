@@ -6,7 +6,7 @@ The server half is `strategies/flaim.py`; Table 1's baselines are in `flaim_base
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -35,11 +35,11 @@ from fedsyn.privacy import (
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
-from fedsyn.protocol.plan import Planned
+from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
 from fedsyn.selection.scores import Penalty, expected_noise, l1_distances, penalised_cells
 from fedsyn.selection.views import ModelView, check_model_size
 from fedsyn.settings import Node
-from fedsyn.wire.envelope import Arrays
+from fedsyn.wire.envelope import Arrays, check_message
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, Request, SumRequest
 
@@ -156,6 +156,19 @@ class FlaimContract(Contract):
             return Planned(layout.count * gaussian)
         s = self.options.local_rounds
         return Planned(s * choice + (s - 1) * gaussian) if isinstance(request, Select) else None
+
+    def foreseen(self, rows: int) -> Iterable[Foreseen]:
+        """One-way marginals, and the cells that a model can take, each at the least noise of one marginal."""
+        check_message(8.0 * self.config.inference.max_cells, "inference.max_cells")
+        options, (gaussian, _) = self.options, self._most
+        d, times = len(self.domain), 16 * len(self.domain) if options.rounds is None else options.rounds
+        first = self.first_scales(self.plan_rho).sigma
+        part = min(1.0, gaussian_rho(first) / gaussian)
+        ones = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
+        yield ForeseenSum.of(OneWay.name, ones, d * gaussian, part=part, times=times)
+        count = options.local_rounds + (d if self.one_way_every_round else 0)
+        chosen = Layout(((ones.length + most_cells(self),),), count, replaced=COUNTS)
+        yield ForeseenSum.of(Measure.name, chosen, count * gaussian, part=part, times=times)
 
     def words(self) -> dict[str, object]:
         s = self.options.local_rounds

@@ -6,13 +6,15 @@ The server halves are in `strategies/flaim_baselines.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pydantic import Field
 
 from fedsyn.plugins.clients.flaim import FlaimClient, FlaimContract, FlaimOptions
 from fedsyn.privacy import PrivacyStatement, Release, Scales, gaussian_rho, sigma_for_rho
 from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Planned
+from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned
 from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Request
@@ -108,6 +110,12 @@ class FedNaiveBayesContract(Contract):
         if layout is None or not isinstance(request, OneWay):
             return None
         return Planned(layout.count * gaussian_rho(self.sigma(self.plan_rho)))
+
+    def foreseen(self, rows: int) -> Iterable[Foreseen]:
+        """The one-way marginals, in every round."""
+        layout = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
+        rho = layout.count * gaussian_rho(self.sigma(self.plan_rho))
+        return [ForeseenSum.of(OneWay.name, layout, rho, times=self.options.rounds)]
 
     def words(self) -> dict[str, object]:
         return {"d": len(self.domain)}

@@ -82,6 +82,9 @@ class FedPairContract(PairContract):
     scores = "projections of all pairs, "
     general_words: ClassVar[dict[str, object]] = {"scores": scores, "rest": "for projections and pairs"}
 
+    def scoring(self, pairs: Sequence[int]) -> SumRequest:
+        return Projections(pairs=list(pairs))
+
     def is_scoring(self, request: Request) -> bool:
         return isinstance(request, Projections)
 

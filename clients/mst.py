@@ -7,7 +7,7 @@ synthetic data". The server half is `strategies/mst.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -25,13 +25,17 @@ from fedsyn.privacy import EXPONENTIAL, PrivacyStatement, Release
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, Marginals, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Planned
+from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
+from fedsyn.wire.envelope import check_message
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import AskRequest, Layout, Positive, Request, SomeCandidates, SumRequest
+
+#: Most entries of a sketch whose width follows from the noise on it.
+MOST_WIDTH = 64
 
 
 class MstOptions(Node):
@@ -86,6 +90,15 @@ class MstContract(Contract):
         third = self.third(self.plan_rho)
         return Planned(third, third) if isinstance(request, OneWay | Tree | Marginals) else None
 
+    def foreseen(self, rows: int) -> Iterable[Foreseen]:
+        """One-way marginals, and one pair of the tree, or all of them."""
+        check_message(8.0 * self.config.inference.max_cells, "inference.max_cells")
+        third, ones = self.third(self.plan_rho), Layout.of_marginals(self.domain, [(name,) for name in self.domain])
+        yield ForeseenSum.of(OneWay.name, ones, third, times=2)
+        if self.edges:
+            pairs = Layout(((most_cells(self),),), 1, replaced=COUNTS)
+            yield ForeseenSum.of(Marginals.name, pairs, third, part=1.0 / self.tree_size)
+
 
 class FedMstAblation(Node):
     """What serves a comparison only.
@@ -133,6 +146,14 @@ class FedMstContract(MstContract):
         if isinstance(request, OneWay):
             return Planned(third, 2.0 * third if self.edges else third)
         return Planned(third, third) if isinstance(request, PairSketches | CoarsePairs) else None
+
+    def foreseen(self, rows: int) -> Iterable[Foreseen]:
+        """Also the sketches of all pairs."""
+        yield from super().foreseen(rows)
+        if self.edges:
+            most = len(self.pairs) * (self.options.width or MOST_WIDTH)
+            layout = Layout.of_vector(most, math.sqrt(len(self.pairs)), replaced=COUNTS)
+            yield ForeseenSum.of(PairSketches.name, layout, self.third(self.plan_rho))
 
     def sketcher(self, width: int, packed: npt.NDArray[Any]) -> Sketcher:
         """Coarse marginals of all pairs, of at most `width` cells each, the same on server and clients.
@@ -310,4 +331,4 @@ def width_of(signal: float, noise: float) -> int:
         signal: squared L2 norm of the dependence that is looked for, in records^2.
         noise: variance of the noise on one entry, in records^2.
     """
-    return math.floor(min(max(signal / noise, 4.0), 64.0))
+    return math.floor(min(max(signal / noise, 4.0), float(MOST_WIDTH)))

@@ -7,7 +7,7 @@ Everything here is the exact part of a sum; who adds the noise is the configurat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -25,15 +25,18 @@ from fedsyn.privacy import PrivacyStatement
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import TableClient, answers
 from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Planned
+from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned
 from fedsyn.selection.indif import INDIF_SENSITIVITY, INDIF_UNIT, all_pairs, indif
 from fedsyn.selection.scores import Penalty
 from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Layout, PairIndices, Request, SumRequest
 
-#: At most so large, so that a weighted count stays far below 2^53.
-Weight = Annotated[int, Field(ge=1, le=1 << 16)]
+#: Of a weight, so that a weighted count stays far below 2^53.
+LARGEST_WEIGHT = 1 << 16
+Weight = Annotated[int, Field(ge=1, le=LARGEST_WEIGHT)]
+#: Of all pairs that one request asks for: 128 megabytes of counts.
+MOST_CELLS = 1 << 24
 
 
 class PairAblation(Node):
@@ -166,6 +169,43 @@ class PairContract(Contract):
         if self.is_scoring(request):
             return Planned(budget.scores, budget.scores) if options.scored else Planned(0.0)
         return None
+
+    def hierarchies(self) -> dict[str, Hierarchy]:
+        """What is measured of each attribute; the integer weights divide the budget so that noise is least in sum."""
+        domain = self.domain
+        if self.options.ablation.one_way == "flat":
+            return {name: Hierarchy.flat(domain[name]) for name in domain}
+        trees = {name: Hierarchy.binary(domain[name], domain.ordered.get(name, 0)) for name in domain}
+        if all(len(tree.widths) == 1 for tree in trees.values()):
+            return trees
+        # A share w of the budget gives noise / sqrt(w): w as noise^(2/3) minimises the sum.
+        return {name: tree.scaled(8.0 * tree.noise ** (1 / 3) / tree.sensitivity) for name, tree in trees.items()}
+
+    def foreseen(self, rows: int) -> Iterable[Foreseen]:
+        """The one-way marginals; the scores of one pair and of all; pairs of the largest weight, or of the smallest.
+
+        However many pairs are selected, no more are asked for than `MOST_CELLS` cells (`PairSynthesis.fitting`).
+        """
+        ones = Resolutions(resolutions=[Resolution.of(tree) for tree in self.hierarchies().values()])
+        layout, budget = ones.layout(self, ()), Budget.of(self.plan_rho, self.options, bool(self.measurable))
+        rho = max(budget.one_way, budget.pairs)
+        least = min(share for share in (budget.one_way, budget.pairs) if share > 0.0)
+        yield ForeseenSum.of(Resolutions.name, layout, rho, times=2, part=least / rho)
+        if not self.measurable:
+            return
+        if self.options.scored:
+            for some in (self.measurable[:1], self.measurable):
+                scores = self.scoring(some)
+                yield ForeseenSum.of(scores.name, scores.layout(self, ()), budget.scores)
+        cells = min(sum(self.domain.size(self.pairs[i]) for i in self.measurable), MOST_CELLS)
+        for weight in (1.0, float(LARGEST_WEIGHT)):
+            layout = Layout.of_vector(cells, weight, magnitude=weight, replaced=COUNTS)
+            part = 1.0 / (len(self.measurable) + 1)  # of AdaFedPrivSyn, which asks for one after the other
+            yield ForeseenSum.of(WeightedPairs.name, layout, budget.pairs, times=len(self.measurable) + 1, part=part)
+
+    def scoring(self, pairs: Sequence[int]) -> SumRequest:
+        """Asks for what the dependency scores of these pairs are made of."""
+        return InDifs(pairs=list(pairs))
 
     def is_scoring(self, request: Request) -> bool:
         """Whether it asks for what the dependency scores are made of."""

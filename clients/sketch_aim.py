@@ -6,7 +6,7 @@ The server half is `strategies/sketch_aim.py`; docs/sketch_aim.md describes the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -20,15 +20,16 @@ from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference.capacity import Capacity
-from fedsyn.plugins.clients.sketch_aim_cohorts import SUMS_OF_COHORTS, CohortBudget, MeasureAll
-from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues, Weighed, first_factors
+from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, SUMS_OF_COHORTS, CohortBudget, MeasureAll
+from fedsyn.plugins.clients.sketch_aim_rounds import LARGEST_MULTIPLE, FirstLook, Residues, Weighed, first_factors
 from fedsyn.privacy import PrivacyStatement, gaussian_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
-from fedsyn.protocol.plan import Planned
+from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, largest_measured, most_cells
+from fedsyn.selection.groups import grouping_of, pack_grouping
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
@@ -44,6 +45,8 @@ SUMS = (
 # The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide. Chosen on the
 # tuning side of experiments/held_out.
 _HIDDEN = 0.1
+# What a round is taken to spend at least, of an even part of the rounds' budget; its noise is the root of it larger.
+_SMALLEST_ROUND = 1e-4
 
 
 class SketchAimAblation(Node):
@@ -237,6 +240,76 @@ class SketchAimContract(Contract):
         if isinstance(request, Sketches):
             return Planned(gaussian_rho(scales.per_sensitivity), gaussian_rho(scales.per_sensitivity))
         return Planned(scales.planned / 2.0, scales.planned / 2.0)
+
+    def foreseen(self, rows: int) -> Iterable[Foreseen]:
+        """First look, sketches of all that may be sketched, and in the rounds as many cells as a model can take.
+
+        A residue's values are at most c G of a row, c G being `FINEST` times the most cells of a marginal, or half of
+        its own cells more (`residue_weights`); a row moves the vector by half of that at least.
+        """
+        options, T = self.options, self.options.rounds
+        scales = Scales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
+        cohorts = self.config.federation.participations is not None
+        budget = self.budget_of_cohorts(self.plan_rho)
+        first = FirstLook(alone=False).layout(self, ())
+        once = self.planned(FirstLook(alone=False), first)
+        assert once is not None
+        yield ForeseenSum.of(OneWay.name, first, self.plan_rho, part=min(1.0, once.once / self.plan_rho))
+        if cohorts:
+            yield from self._foreseen_sketches(budget) if self.sketchable else ()
+            yield self._weighed_of_all(budget.each, T)
+            return
+        if not self.sketchable or self.drowned(self.sketchable, rows):
+            return
+        yield from self._foreseen_sketches(scales)
+        rho, part = scales.planned / 2.0, _SMALLEST_ROUND / T
+        if not options.ablation.residues:
+            layout = Layout.of_vector(
+                2 * most_cells(self),
+                float(FINEST),
+                magnitude=float(FINEST),
+                replaced=COUNTS,
+            )
+            yield ForeseenSum.of(Weighed.name, layout, rho, times=T, part=part)
+            return
+        for cells in (2, largest_measured(self)):
+            most = (FINEST + 0.5) * cells
+            if most > LARGEST_MULTIPLE:
+                raise ConfigError(
+                    f"a marginal of {cells:,} cells is too large to be measured without its parts: lower "
+                    f"inference.max_cells; allowed: {int(LARGEST_MULTIPLE / (FINEST + 0.5)):,} or less"
+                )
+            layout = Layout.of_vector(
+                2 * most_cells(self),
+                most / 2.0,
+                signed=True,
+                magnitude=most,
+            )
+            yield ForeseenSum.of(Residues.name, layout, rho, times=T, part=part)
+
+    def drowned(self, which: Sequence[int], rows: float) -> bool:
+        """Whether sketches of these candidates show nothing of so many rows: then only the first look is asked for."""
+        if self.config.federation.participations is not None or self.options.ablation.always:
+            return False
+        sizes = [len(self.candidates.cliques[i]) for i in which]
+        return shows_nothing(2.0 * self.plan_rho * self.options.sketch_share, sizes.count(min(sizes)), rows)
+
+    def _foreseen_sketches(self, scales: CohortBudget | Scales) -> Iterable[Foreseen]:
+        cliques = [self.candidates.cliques[i] for i in self.sketchable]
+        width, grouped = self.options.width, self.options.ablation.is_grouped
+        even = {name: np.ones(size) for name, size in zip(self.domain, self.domain.shape, strict=True)}
+        groups = [pack_grouping(grouping_of(self.domain, cliques, width, even))] if grouped else []
+        layout = Sketches(cliques=self.sketchable, width=width).layout(self, groups)
+        rho = gaussian_rho(scales.per_sensitivity)
+        yield ForeseenSum.of(Sketches.name, layout, rho)
+        # Of one clique alone, whose values are as large and whose noise is smallest.
+        alone = Layout.of_vector(layout.length, 0.25 * layout.magnitude, signed=True, magnitude=layout.magnitude)
+        yield ForeseenSum.of(Sketches.name, alone, rho)
+
+    def _weighed_of_all(self, rho: float, times: int) -> ForeseenSum:
+        cells = sum(self.domain.shape) + most_cells(self)
+        layout = Layout.of_vector(cells, float(FINEST), magnitude=float(FINEST), replaced=COUNTS)
+        return ForeseenSum.of(MeasureAll.name, layout, rho, times=times, part=1.0 / (len(self.domain) + cells))
 
     def budget_of_cohorts(self, rho: float) -> CohortBudget:
         """How rho is divided where clients take part in some rounds only."""

@@ -20,8 +20,8 @@ from fedsyn.selection.coarse import Coarse
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.requests import AnyCandidates, Layout, SumRequest
 
-# Largest multiple that one row adds to one entry: the entries of 2^31 rows stay within 64 bits.
-_LARGEST = 1 << 31
+#: Largest multiple that one row adds to one entry: the entries of 2^31 rows stay within 64 bits.
+LARGEST_MULTIPLE = 1 << 31
 
 
 class FirstLook(OneWay):
@@ -101,7 +101,7 @@ class Residues(Chosen):
     )
 
     weights: Annotated[
-        list[Annotated[int, Field(strict=True, ge=1, le=_LARGEST)]],
+        list[Annotated[int, Field(strict=True, ge=1, le=LARGEST_MULTIPLE)]],
         Field(min_length=1, description="c of each; the residue, a fraction of cells, is multiplied by them too"),
     ]
 
@@ -121,8 +121,8 @@ class Residues(Chosen):
         if len(self.weights) != len(self.cliques):
             raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
         shapes = self.made(contract, arrays).shapes
-        if max(c * prod(shape) for c, shape in zip(self.weights, shapes, strict=True)) > _LARGEST:
-            raise ProtocolError(f"parameter 'weights' times the marginal's cells must be at most {_LARGEST}")
+        if max(c * prod(shape) for c, shape in zip(self.weights, shapes, strict=True)) > LARGEST_MULTIPLE:
+            raise ProtocolError(f"parameter 'weights' times the marginal's cells must be at most {LARGEST_MULTIPLE}")
         return Layout.of_vector(
             sum(map(prod, shapes)),
             sqrt(sum(c * c * prod(shape) * dimensions(shape) for c, shape in zip(self.weights, shapes, strict=True))),
@@ -177,4 +177,4 @@ def residue_weights(
     return weights, sqrt(squared / sum(budgets)) * (1.0 + 1e-13)
 
 
-__all__ = ["Chosen", "FirstLook", "Residues", "Weighed", "first_factors", "residue_weights"]
+__all__ = ["LARGEST_MULTIPLE", "Chosen", "FirstLook", "Residues", "Weighed", "first_factors", "residue_weights"]

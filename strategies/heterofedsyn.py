@@ -125,7 +125,7 @@ class AdaFedPrivSyn(FedPrivSyn):
             left = 1.0  # of rho_3
             while len(chosen) < most:  # line 4: Algorithm 3
                 limit = min(most, len(chosen) + every)
-                batch = self.fitting(choose_greedily(scores, allocation, limit, chosen))
+                batch = self.fitting(choose_greedily(scores, allocation, limit, chosen), chosen)
                 if not batch:
                     break
                 chosen += batch

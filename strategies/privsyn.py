@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, Hierarchy, Measurement, consistent, least_squares
+from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, Measurement, consistent, least_squares
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.plugins.clients.privsyn import (
+    MOST_CELLS,
     Budget,
     InDifs,
     PairContract,
@@ -70,19 +71,9 @@ class PairSynthesis(MechanismStrategy):
         sensitivity = request.layout(self.contract, ()).sensitivity
         return Sum(self.everyone(), request, sigma_for_rho(rho, sensitivity))
 
-    def hierarchies(self) -> dict[str, Hierarchy]:
-        """What is measured of each attribute; the integer weights divide the budget so that noise is least in sum."""
-        if self.options.ablation.one_way == "flat":
-            return {name: Hierarchy.flat(self.domain[name]) for name in self.domain}
-        trees = {name: Hierarchy.binary(self.domain[name], self.domain.ordered.get(name, 0)) for name in self.domain}
-        if all(len(tree.widths) == 1 for tree in trees.values()):
-            return trees
-        # A share w of the budget gives noise / sqrt(w): w as noise^(2/3) minimises the sum.
-        return {name: tree.scaled(8.0 * tree.noise ** (1 / 3) / tree.sensitivity) for name, tree in trees.items()}
-
     def share_one_way(self, rho: float) -> Steps:
         """The one-way marginals of all d attributes, as one vector; returns the factor that local noise put on it."""
-        trees = self.hierarchies()
+        trees = self.contract.hierarchies()
         request = self.one_vector(Resolutions(resolutions=[Resolution.of(tree) for tree in trees.values()]), rho)
         sums = yield request
         if not self.is_open(sums, "one-way marginals"):
@@ -143,10 +134,16 @@ class PairSynthesis(MechanismStrategy):
         number = every if self.options.ablation.select == "all" else int(random.integers(1, every + 1))
         return self.fitting(random.permutation(every)[:number].tolist())
 
-    def fitting(self, chosen: Sequence[int]) -> list[int]:
-        """The pairs that a junction tree can hold together, in order of their selection; GUM takes all."""
+    def fitting(self, chosen: Sequence[int], before: Sequence[int] = ()) -> list[int]:
+        """The pairs that a junction tree can hold together, in order of their selection; GUM takes what one sum has."""
         if self.options.synthesizer == "gum":
-            return list(chosen)
+            ends = np.cumsum(self.cells[list(chosen)]) + self.cells[list(before)].sum()
+            kept = list(chosen)[: int(np.searchsorted(ends, MOST_CELLS, side="right"))]
+            if len(kept) < len(chosen):
+                self.record.notes.append(
+                    f"{len(chosen) - len(kept)} selected pairs were left out: too many for one sum"
+                )
+            return kept
         kept = self.capacity.add_while_fitting([self.pairs[i] for i in chosen])
         return [chosen[j] for j in kept]
 

@@ -22,7 +22,6 @@ from fedsyn.plugins.clients.sketch_aim import (
     SketchAimClient,
     SketchAimContract,
     Sketches,
-    shows_nothing,
     sketched_sizes,
     width_of,
 )
@@ -113,8 +112,7 @@ class SketchAim(ByCohorts, InGroups):
             return []
         sizes = [len(self.candidates.cliques[i]) for i in which]
         mu2, squared, rows = self.means(which)
-        asked_once = self.config.federation.participations is None and not self.options.ablation.always
-        if asked_once and shows_nothing(mu2, sizes.count(min(sizes)), rows):
+        if self.contract.drowned(which, rows):
             return []
         chosen = sketched_sizes(mu2, squared, rows, self.options.width)
         return [i for i, size in zip(which, sizes, strict=True) if size in chosen]

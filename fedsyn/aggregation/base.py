@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import GAUSSIAN, Ledger, Release
+from fedsyn.privacy import GAUSSIAN, DistributedNoise, Ledger, Release
 from fedsyn.privacy.against import Reads
 from fedsyn.randomness import RandomSource
 from fedsyn.settings import AggregationNode
@@ -339,6 +339,31 @@ class Aggregation(ABC):
                 f"aggregation: corrupted ({self.node.corrupted:g}) and dropout ({self.node.dropout:g}) together leave "
                 "no honest client to draw the noise; their sum must be below 1"
             )
+
+    @abstractmethod
+    def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
+        """Makes sure that a sum, its noise and its messages fit what this protocol computes in.
+
+        Gives the plan of the noise where it is made of clients' integers.
+
+        `run` asks before it sends anything, and `fedsyn.protocol.room` before the run's first charge, of every sum that
+        the mechanism's plan may have.
+
+        Args:
+            spec: the sum's public facts.
+            rows: most rows that its clients can have.
+
+        Raises:
+            ConfigError: they do not fit, or no honest client is left in the worst case.
+        """
+
+    def room_of_all(self, clients: int, sums: Iterable[tuple[int, int]]) -> None:  # noqa: B027 - most count nothing
+        """The same for what a protocol counts over a whole run.
+
+        Args:
+            clients: of the run.
+            sums: how long each kind of sum is at most, and how often it is asked for.
+        """
 
     def assumptions(self) -> dict[str, str | int | float]:
         """What the guarantee rests on where clients draw the noise, or hide their vectors from the server."""

@@ -9,12 +9,18 @@ every client's ciphertext, the other one the key (docs/fhe.md compares this with
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from fedsyn.aggregation.base import Aggregation, ClientSum, ServerSum
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import DistributedNoise
-from fedsyn.wire.envelope import Arrays, SumSpec
+from fedsyn.wire.envelope import Arrays, SumSpec, check_message
 from fedsyn.wire.requests import Summed
+
+if TYPE_CHECKING:
+    from fedsyn.fhe.parameters import Parameters
 
 # Bytes of ciphertexts that are in memory at once (they are added up as they come), of a slot, of a message at least.
 _AT_ONCE, _SLOT, _LEAST = 2**30, 64, 2**19
@@ -53,6 +59,37 @@ class FheAggregation(Aggregation):
         bfv_for_sums(clients)
         sealapi()
 
+    def room(self, spec: SumSpec, rows: float) -> DistributedNoise:
+        """A sum in the plain modulus, and the ciphertexts of one client in one message."""
+        from fedsyn.fhe.parameters import PLAIN_BITS
+
+        noise = noise_of("distributed", spec, self.limits(spec.asked))
+        noise.check_ring(rows * spec.magnitude, PLAIN_BITS - 2)
+        parameters = self._parameters(spec.asked)
+        check_message(float(self._ciphertexts(spec.length, spec.asked) * parameters.bytes), "aggregation.protocol: fhe")
+        return noise
+
+    def room_of_all(self, clients: int, sums: Iterable[tuple[int, int]]) -> None:
+        """The crypto party decrypts so many ciphertexts in a run, and no more."""
+        from fedsyn.fhe.parameters import most_answers
+
+        needed = sum(times * self._ciphertexts(length, clients) for length, times in sums)
+        most = most_answers(self._parameters(clients))
+        if needed > most:
+            raise ConfigError(
+                f"the run's sums could have {needed:,} ciphertexts, and a crypto party decrypts {most:,} in a run: "
+                "lower mechanism.rounds or inference.max_cells"
+            )
+
+    def _ciphertexts(self, length: int, clients: int) -> int:
+        return -(-length // self._parameters(clients).slots)
+
+    @staticmethod
+    def _parameters(clients: int) -> Parameters:
+        from fedsyn.fhe.parameters import bfv_for_sums
+
+        return bfv_for_sums(clients)
+
     # The client's half ------------------------------------------------------------------------------------------------
 
     def answer(self, part: ClientSum) -> Arrays:
@@ -74,8 +111,7 @@ class FheAggregation(Aggregation):
         assert crypto is not None
         if limits.fewest > limits.asked:
             return Summed.nothing()
-        noise = noise_of("distributed", whole.spec, limits)
-        check_room(noise, whole.rows * whole.spec.magnitude)
+        noise = self.room(whole.spec, whole.rows)
         total, contributors = crypto.empty(), list[int]()
         at_once = max(1, _AT_ONCE // (_SLOT * whole.spec.length + _LEAST))
         for first in range(0, len(whole.cohort), at_once):
@@ -102,13 +138,6 @@ class FheAggregation(Aggregation):
             "crypto party sees too)",
             "noise": "the contributing clients, a share each, sized for the fewest honest ones",
         }
-
-
-def check_room(noise: DistributedNoise, largest: float) -> None:
-    """Makes sure that no sum wraps around in the plain modulus; ConfigError."""
-    from fedsyn.fhe.parameters import PLAIN_BITS
-
-    noise.check_ring(largest, PLAIN_BITS - 2)
 
 
 def _any_sum(clients: int) -> SumSpec:

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, ServerSum
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import GAUSSIAN, Release
+from fedsyn.privacy import GAUSSIAN, DistributedNoise, Release
 from fedsyn.privacy.against import Reads
 from fedsyn.settings import AggregationNode
-from fedsyn.wire.envelope import Arrays, SumSpec
+from fedsyn.wire.envelope import Arrays, SumSpec, check_message
 from fedsyn.wire.requests import Summed
 from fedsyn.wire.sparse import LARGEST, decode_sparse, encode_sparse, split_vector
 
@@ -37,6 +37,21 @@ class PlainAggregation(Aggregation):
     def check(self, clients: int) -> None:
         super().check(clients)
         refuse_malicious(self.node, "secagg")
+
+    def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
+        """Shares in the ring of 64 bits; exact and locally perturbed values below what a reply may hold."""
+        check_message(8.0 * spec.length, "aggregation.protocol: plain")
+        if self.node.noise == "distributed":
+            noise = noise_of("distributed", spec, self.limits(spec.asked))
+            noise.check_ring(rows * spec.magnitude)
+            return noise
+        if rows * spec.magnitude >= LARGEST:
+            raise ConfigError(
+                f"a sum of values up to {rows * spec.magnitude:.3g} may leave the 2^{LARGEST.bit_length() - 1} that "
+                "replies may hold: sum fewer rows or smaller marginals (workload.degree, data.bins, "
+                "inference.max_cells)"
+            )
+        return None
 
     # The client's half ------------------------------------------------------------------------------------------------
 
@@ -72,6 +87,7 @@ class PlainAggregation(Aggregation):
     def run(self, whole: ServerSum) -> Summed:
         if self.node.noise == "distributed":
             return self._run_distributed(whole)
+        self.room(whole.spec, whole.rows)
         if self.node.noise == "local":
             return self._run_local(whole)
         total = np.zeros(whole.spec.length, np.int64)
@@ -128,8 +144,8 @@ class PlainAggregation(Aggregation):
         limits = self.limits(len(whole.cohort))
         if limits.fewest > limits.asked:
             return Summed.nothing()
-        noise = noise_of("distributed", whole.spec, limits)
-        noise.check_ring(whole.rows * whole.spec.magnitude)
+        noise = self.room(whole.spec, whole.rows)
+        assert noise is not None
         if noise.is_local:  # then a single vector carries the whole noise, and is released when it arrives
             whole.ledger.promise(promised(whole, noise))
         total = np.zeros(whole.spec.length, np.int64)

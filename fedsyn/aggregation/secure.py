@@ -29,8 +29,9 @@ from fedsyn.aggregation.base import Aggregation, ClientSum, Limits, ServerSum
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.privacy import DistributedNoise
 from fedsyn.settings import AggregationNode
-from fedsyn.wire.envelope import Arrays, Stage, SumSpec, to_json
+from fedsyn.wire.envelope import Arrays, Stage, SumSpec, check_message, to_json
 from fedsyn.wire.holder import MOST_PARTITIONS
 from fedsyn.wire.requests import Summed
 
@@ -67,6 +68,19 @@ class SecureAggregation(Aggregation):
     def _check_everybody(self, clients: int) -> None:
         """The session of a sum over everybody: it derives, or refuses, degree and threshold."""
         self._session(SumSpec(((1,),), 1.0, 1.0, 1, asked=clients), range(clients), "", 0, "", "")
+
+    def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
+        """A sum in the ring of 64 bits, no longer than a client makes room for."""
+        if spec.asked == 1:
+            return PlainAggregation(self.node, self.minimum).room(spec, rows)
+        from fedsyn.aggregation.committee.facts import LONGEST
+
+        if spec.length > LONGEST:
+            raise ConfigError(f"a secure sum has at most {LONGEST:,} entries, and one of {spec.length:,} may be needed")
+        check_message(8.0 * spec.length, "aggregation.protocol: secagg")
+        noise = noise_of("distributed" if self.node.noise == "distributed" else "local", spec, self.limits(spec.asked))
+        noise.check_ring(rows * spec.magnitude)
+        return noise
 
     @property
     def _graph(self) -> str:
@@ -137,8 +151,8 @@ class SecureAggregation(Aggregation):
         spec, limits = whole.spec, self.limits(len(whole.cohort))
         if limits.fewest > limits.asked:
             return Summed.nothing()
-        noise = noise_of("distributed" if self.node.noise == "distributed" else "local", spec, limits)
-        noise.check_ring(whole.rows * spec.magnitude)
+        noise = self.room(spec, whole.rows)
+        assert noise is not None
 
         def promise() -> None:
             """Entered before the total is opened: a total that came too late to be used was released too."""

@@ -167,6 +167,11 @@ def ckks_for_store(clients: int, products: int, rotations: int, lowered: int = 0
     raise ConfigError(f"{products} products of encrypted reals do not fit the largest parameters there are: use bfv")
 
 
+def most_of(scheme: str) -> int:
+    """Numbers with their noise stay below this in absolute value."""
+    return LARGEST if scheme == "bfv" else CKKS_LARGEST
+
+
 def most_answers(parameters: Parameters) -> int:
     """Ciphertexts that the flood was sized for: a key holder refuses the next one."""
     return MOST_ANSWERS if parameters.scheme == "bfv" else _CKKS_ANSWERS

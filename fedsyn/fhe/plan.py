@@ -12,8 +12,6 @@ from fedsyn.fhe.bfv import BfvComputation, BfvReader
 from fedsyn.fhe.ckks import CkksComputation, CkksReader
 from fedsyn.fhe.parameters import (
     CKKS_GRID,
-    CKKS_LARGEST,
-    LARGEST,
     Parameters,
     bfv_for_store,
     bfv_for_sums,
@@ -25,8 +23,6 @@ from fedsyn.fhe.slots import SlotLayout
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import L1Polynomial
 
-#: Most bytes of ciphertexts in one message: Flower's own limit is 2^31 - 1.
-MOST_MESSAGE = 2**31 - 2**27
 _MOST_ROWS = 2**24
 _MOST_PRODUCTS = 2**16  # of one client, 64 of which come back in a piece
 
@@ -81,11 +77,6 @@ def unit_of(parameters: Parameters, resolution: int) -> int:
     return resolution if parameters.scheme == "bfv" else CKKS_GRID
 
 
-def most_of(parameters: Parameters) -> int:
-    """Numbers with their noise stay below this in absolute value."""
-    return LARGEST if parameters.scheme == "bfv" else CKKS_LARGEST
-
-
 def columns_of(config: RunConfig, domain: Domain, partition: int, rows: int, slots: int) -> ColumnLayout:
     """How the one-hot columns of a client with `rows` rows lie in ciphertexts.
 
@@ -116,12 +107,3 @@ def products_of(
     """COMPUTE, as the configuration wants it."""
     made = NaiveProducts if config.fhe.compute == "naive" else Products
     return made(computation, entities, domain, layout, refresh)
-
-
-def check_message(size: int) -> None:
-    """ConfigError if what one client sends at once is more than Flower carries."""
-    if size > MOST_MESSAGE:
-        raise ConfigError(
-            f"aggregation.protocol: fhe: each client would send {size / 2**20:,.0f} MiB at once, and a message has at "
-            f"most {MOST_MESSAGE / 2**20:,.0f}: lower workload.degree, workload.size, data.bins or mechanism.rounds"
-        )

@@ -15,7 +15,7 @@ from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
 from fedsyn.counting.stored import StoredLayout, StoreFacts
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import BudgetExceeded, ProtocolError
+from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
 from fedsyn.mpc.shared import PARTIES
 from fedsyn.parties.book import Book
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, TotalOrder
@@ -24,7 +24,7 @@ from fedsyn.privacy import DistributedNoise, GaussianAccountant, Ledger, Privacy
 from fedsyn.privacy.accountant import affordable
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
-from fedsyn.selection.terms import L1, NORMS, SquaredL2
+from fedsyn.selection.terms import L1, LARGEST_SCORE, NORMS, SquaredL2, Terms
 from fedsyn.settings import PartyNode
 
 #: The norms that three parties compute on shares; whatever a configuration says, they compute no other one.
@@ -278,13 +278,27 @@ def plan_choice(
     refuse(squared and public_rows is None, "squared_l2 needs public row counts: its sensitivity follows from them")
     if squared and public_rows is not None:
         refuse(terms.rows < public_rows, f"the terms name {terms.rows} rows, and the clients have dealt {public_rows}")
-    checked(terms.check)
-    noise = checked(lambda: SelectionNoise(order.epsilon, terms.moved))
-    checked(lambda: noise.check(float(terms.reach)))
+    plan: ChoicePlan = checked(lambda: room_of_scores(terms, order.epsilon, bounded=bounded))
+    return plan
+
+
+def room_of_scores(terms: Terms, epsilon: float, *, bounded: bool) -> ChoicePlan:
+    """How a choice is computed, if its numbers stay in 64 bits; ConfigError if not.
+
+    The server asks the same before its run charges anything. `bounded`: as for `plan_choice`.
+    """
+    terms.check()
+    noise = SelectionNoise(epsilon, terms.moved)
+    noise.check(float(terms.reach))
     reach = math.ceil(noise.reach)
     noise_bits = reach.bit_length() + 1
     largest = terms.reach + (PARTIES << (noise_bits - 1) if bounded else reach)
-    refuse(largest >= 2**62, "the scores of a choice and the noise that a party could add to them exceed 2^62")
+    if largest >= LARGEST_SCORE:
+        raise ConfigError(
+            f"the scores of a choice with epsilon {epsilon:g}, up to {float(terms.reach):.3g}, and the noise that a "
+            "party could add to them exceed 2^62: choose a larger privacy.epsilon, fewer rounds, or a smaller "
+            "workload.degree"
+        )
     return ChoicePlan(noise, noise_bits, (2 * largest).bit_length() + 1)
 
 

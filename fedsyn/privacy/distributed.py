@@ -262,10 +262,14 @@ class DistributedNoise:
         reach = self.resolution * largest + tail
         # Doubles: a relative 1e-12 covers the rounding of every step above.
         if not reach * (1.0 + 1e-12) < 2.0**bits:
+            # What finer noise makes larger is the resolution; what coarser noise does is the noise itself.
+            epsilon = "larger" if tail > self.resolution * largest else "smaller" if self.resolution > 1 else ""
+            remedy = f", or choose a {epsilon} privacy.epsilon" if epsilon else ""
             raise ConfigError(
                 f"a sum of values up to {largest:.3g} with noise of {self.sigma:.3g} may reach "
                 f"{reach:.3g} in units of 1/{self.resolution}, beyond the ring's 2^{bits} = "
-                f"{2.0**bits:.3g}: sum fewer rows, scale the summed values down, or choose a larger epsilon"
+                f"{2.0**bits:.3g}: sum fewer rows or smaller marginals (workload.degree, data.bins, "
+                f"inference.max_cells){remedy}"
             )
 
 

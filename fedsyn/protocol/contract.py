@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -33,7 +33,7 @@ from fedsyn.privacy import (
 from fedsyn.protocol.capping import cap_of
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.columns import check_columns, check_judged, check_open
-from fedsyn.protocol.plan import Planned
+from fedsyn.protocol.plan import Foreseen, Planned
 from fedsyn.protocol.whole_clients import check_unit
 from fedsyn.protocol.wording import GENERAL, General, of_clients, public_facts
 from fedsyn.randomness import Randomness
@@ -203,6 +203,20 @@ class Contract:
             None where the budget alone limits it: what a family says that does not define this.
         """
         return None
+
+    def foreseen(self, rows: int) -> Iterable[Foreseen]:
+        """All that the plan may ask for, at its largest, of clients that have so many rows together.
+
+        It is asked about before the first charge (`fedsyn.protocol.room`): a run that could not finish does not begin.
+        A family that does not define this is told when it asks.
+
+        Raises:
+            ConfigError: something cannot be asked for whatever the protocol.
+        """
+        return ()
+
+    def require_size(self, rows: float) -> None:
+        """ConfigError if a client of so many rows, public or released, could not compute what it is asked for."""
 
     @cached_property
     def candidates(self) -> Candidates:

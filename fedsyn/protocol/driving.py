@@ -21,12 +21,14 @@ from fedsyn.privacy import Ledger, PrivacyBudget, Release
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join
 from fedsyn.protocol.cohorts import NOBODY_LEFT, Cohorts
+from fedsyn.protocol.common import Sizes
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange, Patience
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord, Timer
 from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round, written_round
 from fedsyn.protocol.returning import ABSENT, Returning
+from fedsyn.protocol.room import require_feasible
 from fedsyn.protocol.sizing import found_cap, released_sizes
 from fedsyn.protocol.stored import Keeper
 from fedsyn.protocol.waiting import GONE, Announcer, Told, at_least, log_waiting, require_whole
@@ -38,9 +40,6 @@ from fedsyn.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, 
 
 Steps = Generator[Yielded, Any, Any]
 Parsed = TypeVar("Parsed")
-
-# Of a cohort whose row counts are known with noise only: a bound that no federation of people reaches.
-_LARGEST_ROWS = 2.0**40
 
 
 class Driver(OwnLoop):
@@ -154,6 +153,23 @@ class Driver(OwnLoop):
         """
         counts = [self.clients[k].rows or 0.0 for k in partitions]
         return float(sum(counts)) if self.config.federation.columns is None else max(counts, default=0.0)
+
+    def most_rows(self, cohort: Iterable[int]) -> float:
+        """Bound on the rows of some clients, at least 1, by which no sum over them overflows; a public number."""
+        privacy, unit = self.config.privacy, self.contract.unit
+        if privacy.client_sizes == "public":
+            return max(1.0, self.rows(cohort))
+        capped = float(unit.rows * len(self.clients)) if unit.caps else joining.LARGEST_SUM
+        sigma = next((r.sigma for r in self.ledger.releases if r.name == Sizes.name), None)
+        released = joining.most_of_released(self.clients.values(), sigma) if sigma else joining.LARGEST_SUM
+        return max(1.0, min(capped, released))
+
+    def require_feasible(self) -> None:
+        """ConfigError unless all that is planned fits, as far as it is known now; before it is charged."""
+        rows = self.most_rows(self.clients)
+        own = [client.reckoned for client in self.clients.values() if client.rows is not None]
+        known = rows < joining.LARGEST_SUM
+        require_feasible(self.contract, len(self.clients), rows if known else 1.0, max(own, default=1.0))
 
     @property
     def total(self) -> float:
@@ -290,7 +306,6 @@ class Driver(OwnLoop):
         def stream(cohort: Sequence[int], arrays: Arrays, enough: Enough | None = None) -> Iterator[Reply]:
             return self._exchange(grid, timeout, cohort, envelope, enough).stream(arrays)
 
-        public = self.config.privacy.client_sizes == "public"
         return aggregation.run(
             ServerSum(
                 name,
@@ -299,7 +314,7 @@ class Driver(OwnLoop):
                 spec,
                 list(asked.arrays),
                 self.round,
-                max(1.0, self.rows(asked.cohort)) if public else _LARGEST_ROWS,
+                self.most_rows(asked.cohort),
                 self.config.sha256,
                 self.ledger,
                 self.randomness.generator("server", self.round, name, self._requests - 1),
@@ -376,10 +391,12 @@ class Driver(OwnLoop):
             self.clients = {int(k): Participant(int(k), ABSENT, rows, again=True) for k, rows in past["clients"]}
             who = partial(self._who, grid)
             self._returning = Returning(who, self.config.federation, public, lambda waiting: self.waits(waiting))
+        self.require_feasible()
         self._find_cap(grid, timeout)
         self.announce(0.0 if public else self.config.privacy.size_share)
         if not public:
             self._release_sizes(grid, timeout)
+            self.require_feasible()
 
     def _join(self, grid: Grid, timeout: float, public: bool) -> None:
         federation = self.config.federation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +29,12 @@ AGAIN = "again"
 _LARGEST = 2**53  # of a row count that a client may claim: what a float holds exactly
 #: Of a row count that a client reckons with.
 LARGEST_SIZE = 2.0**32
+
+
+#: Of a cohort of whose rows nothing is known: a bound that no federation of people reaches.
+LARGEST_SUM = 2.0**40
+# Standard deviations that no released sum is off by, but for a probability of 2^-100.
+_FAR = 12.0
 
 
 @dataclass(frozen=True)
@@ -204,6 +210,12 @@ def with_released_sizes(
         k: replace(clients[k], rows=estimate, own=usable_size(released[k]))
         for k, estimate in zip(released, estimates, strict=True)
     }
+
+
+def most_of_released(clients: Iterable[Participant], sigma: float) -> float:
+    """Bound on the rows of all these clients, each of which has released its own count with noise sigma."""
+    counts = [client.rows or 0.0 for client in clients]
+    return math.fsum(counts) + _FAR * sigma * math.sqrt(len(counts))
 
 
 def usable_size(released: float) -> float:

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from fedsyn.errors import ProtocolError
-from fedsyn.privacy import Ledger
+from fedsyn.privacy import Ledger, sigma_for_rho
 from fedsyn.privacy.budget import ROUNDING_ROOM
+from fedsyn.selection.terms import Terms
+from fedsyn.wire.requests import Layout
 
 #: Both sides compute the same numbers on their own machines, from a budget less what was paid before.
 _ROOM = 1.0 + 4.0 * ROUNDING_ROOM
@@ -32,6 +35,71 @@ class Planned:
 
     once: float
     in_all: float = math.inf
+
+
+@dataclass(frozen=True)
+class ForeseenSum:
+    """A sum that the plan may have, at its largest: what `fedsyn.protocol.room` asks the run's protocol about.
+
+    Attributes:
+        name: of the request.
+        layout: at its longest, and with the largest `magnitude` for its sensitivity.
+        sigma: the least noise that it may have, and the most.
+        times: how often it is asked for, at most.
+    """
+
+    name: str
+    layout: Layout
+    sigma: tuple[float, float]
+    times: int = 1
+
+    @classmethod
+    def of(cls, name: str, layout: Layout, rho: float, *, times: int = 1, part: float = 1.0) -> ForeseenSum:
+        """A sum that costs one row rho at most, and the share `part` of that at least."""
+        least = sigma_for_rho(rho / layout.count, layout.sensitivity)
+        return cls(name, layout, (least, least / math.sqrt(part)), times)
+
+
+@dataclass(frozen=True)
+class ForeseenChoice:
+    """A choice from a store, with the terms by which its scores are largest."""
+
+    name: str
+    terms: Terms
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class ForeseenOpening:
+    """Marginals that a store may open: how many, their cells together, and the least noise that they may have."""
+
+    name: str
+    count: int
+    cells: int
+    sigma: float
+
+
+Foreseen = ForeseenSum | ForeseenChoice | ForeseenOpening
+
+
+def most_cells(contract: Any) -> int:
+    """Bound on the cells of all marginals of one request that a model can take together.
+
+    Each lies in a clique of the junction tree, and those have `inference.max_cells` cells in all. A clique of j
+    attributes, of two values or more each, has at most C(j, k) / 2^(j - k) times its own cells in its parts of k
+    attributes; the largest of these factors (j < 2 k) for every k, added up. Nor are there more than all candidates'.
+    """
+    candidates, most = contract.candidates, contract.config.inference.max_cells
+    sizes = range(1, 1 + max(map(len, candidates.cliques), default=1))
+    factor = sum(max(math.comb(j, k) / 2.0 ** (j - k) for j in range(k, 2 * k)) for k in sizes)
+    fitting = [cells for cells in candidates.cells.tolist() if cells <= most]
+    return max(1, int(min(math.fsum(fitting), factor * most)))
+
+
+def largest_measured(contract: Any) -> int:
+    """Cells of the largest candidate that a model can take."""
+    most = contract.config.inference.max_cells
+    return int(max((cells for cells in contract.candidates.cells.tolist() if cells <= most), default=1))
 
 
 def require_planned(planned: Planned, name: str, rho: float, ledger: Ledger) -> None:
@@ -56,4 +124,13 @@ def require_planned(planned: Planned, name: str, rho: float, ledger: Ledger) -> 
             raise ProtocolError(f"'{name}' was asked as often as the run's plan has it, or for more than is left of it")
 
 
-__all__ = ["Planned", "require_planned"]
+__all__ = [
+    "Foreseen",
+    "ForeseenChoice",
+    "ForeseenOpening",
+    "ForeseenSum",
+    "Planned",
+    "largest_measured",
+    "most_cells",
+    "require_planned",
+]

@@ -225,6 +225,7 @@ class MechanismStrategy(Driver):
             if self._after is None:
                 self.join(grid, timeout)
             else:
+                self.require_feasible()
                 self.announce(0.0)
             self.drive(self.protocol(), grid, timeout)
             self.smooth()

@@ -21,6 +21,8 @@ from fedsyn.errors import ConfigError, SchemaError
 from fedsyn.finding.facts import Finding
 from fedsyn.inference.capacity import require_room
 from fedsyn.protocol.columns import check_open
+from fedsyn.protocol.room import require_feasible
+from fedsyn.registry import contract_class
 from fedsyn.schema import Schema
 from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
 
@@ -30,16 +32,32 @@ if TYPE_CHECKING:
 Codes = npt.NDArray[np.integer]
 
 
-def check_opening(config: RunConfig, schema: Schema) -> None:
-    """What can be known of a run on an open schema before anything is spent: also that whatever is found has room.
+def check_before(config: RunConfig, schema: Schema, parts: Sequence[npt.NDArray[np.int64]] = ()) -> None:
+    """What can be known of a run before anything is spent: whatever is found in an open schema has room, and so has
+    all that the mechanism's plan may ask for (`fedsyn.protocol.room`).
+
+    Args:
+        config: of the run.
+        schema: of its table.
+        parts: rows of each client of a simulation; looked at where row counts are public.
 
     Raises:
-        ConfigError: its constraints do not fit into the model, or its private values cannot be found.
+        ConfigError: its constraints do not fit into the model, its private values cannot be found, or its plan could
+            not be carried out to its end.
         SchemaError: its constraints cannot hold for as many bins and categories as may be found.
     """
     check_open(config, schema)
-    if not schema.open or not schema.constraints:
-        return
+    if schema.open and schema.constraints:
+        _check_constraints(config, schema)
+    contract = contract_class(config.mechanism.name)(config, schema.domain)
+    if schema.open:
+        contract.opened(schema)
+    sizes = [len(part) for part in parts] if config.privacy.client_sizes == "public" else []
+    require_feasible(contract, config.federation.clients, float(sum(sizes) or 1), float(max(sizes, default=1)))
+
+
+def _check_constraints(config: RunConfig, schema: Schema) -> None:
+    """Of as many bins and categories as may be found."""
     try:
         domain = Finding(schema).largest().domain
     except SchemaError as error:

@@ -58,7 +58,7 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
         return _prepare_deployment(config, folder)
     tables = split_tables(config, table, schema)
     _check_evaluation(config, tables.schema, len(tables.test))
-    open_tables.check_opening(config, tables.schema)
+    open_tables.check_before(config, tables.schema, tables.parts)
     files = RowFiles()
     write_encoded(folder, tables.train, tables.schema.domain, tables.parts, files)
     open_tables.write_own(folder, tables.schema, tables.own, tables.parts, tables.test_own, files)
@@ -132,7 +132,7 @@ def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
         schema = describe(config.data.source).schema_
     schema = schema.adjusted(config.data.bins, config.data.label)
     schema.require_approved()
-    open_tables.check_opening(config, schema)
+    open_tables.check_before(config, schema)
     if config.evaluation.metrics:
         raise ConfigError(
             "evaluation: a deployment's server has no rows to evaluate on; set evaluation: [] (or ask the holders: "

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, isqrt, pi, sqrt
 from typing import ClassVar
@@ -234,18 +234,22 @@ class Terms:
             groups: of each clique, where its `probabilities` are those of groups of values.
 
         Raises:
-            ConfigError: the scores might leave 62 bits.
+            ConfigError: the scores might leave 62 bits, however coarse the model.
         """
         used = NORMS[norm]
         steps = np.maximum(1, np.rint(weights * _steps(weights))).astype(np.int64)
-        scale = used.scale(sigma, int(steps.max()))
+        sizes = tuple(len(p.ravel()) for p in probabilities)
+        # A marginal whose noise is that large is never chosen, and so its score stays exact also as a double.
+        most, scale = float(EXACT // (2 * int(steps.max()))), used.scale(sigma, int(steps.max()))
+        while True:
+            penalties = np.rint(np.minimum(used.penalty(sigma, cells, scale), most)).astype(np.int64)
+            terms = cls(norm, tuple(cliques), sizes, steps, penalties, np.zeros(0, np.int64), scale, rows, groups)
+            if scale == 1 or (terms.reach < LARGEST_SCORE and terms.bits <= 62):
+                break
+            scale //= 2  # rather a coarser model than a run that ends here: the sensitivity follows from the scale
         model = np.concatenate([np.rint(p.ravel() * (scale * size)) for p in probabilities]).astype(np.int64)
         np.minimum(model, scale * rows, out=model)
-        # A marginal whose noise is that large is never chosen, and so its score stays exact also as a double.
-        most = float(EXACT // (2 * int(steps.max())))
-        penalties = np.rint(np.minimum(used.penalty(sigma, cells, scale), most)).astype(np.int64)
-        sizes = tuple(len(p.ravel()) for p in probabilities)
-        terms = cls(norm, tuple(cliques), sizes, steps, penalties, model, scale, rows, groups)
+        terms = replace(terms, model=model)
         terms.check()
         return terms
 
@@ -262,7 +266,8 @@ class Terms:
         if self.reach >= LARGEST_SCORE:
             raise ConfigError(
                 f"scores of marginals of up to {max(self.sizes)} cells over {self.rows} rows could reach "
-                f"{float(self.reach):.3g}, beyond 2^62: lower workload.degree or inference.max_cells, or raise epsilon"
+                f"{float(self.reach):.3g}, beyond 2^62: lower workload.degree, data.bins or inference.max_cells, or "
+                "sum fewer rows"
             )
 
     @property

@@ -23,7 +23,7 @@ from fedsyn.privacy.against import Reads
 from fedsyn.privacy.release import COUNTS, PARTIES
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.selection.terms import Terms
-from fedsyn.wire.envelope import Arrays, Reply
+from fedsyn.wire.envelope import Arrays, Reply, check_message
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Choose, DealRequest, Layout, Open, Summed
 from fedsyn.wire.sparse import split_vector
@@ -148,6 +148,37 @@ class Store(ABC):
     noises: ClassVar[str] = "server, distributed"
     reads: ClassVar[Reads] = "releases"  # what of the clients' contributions the server reads
 
+    # What is made sure of before the run's first charge (`fedsyn.protocol.room`), and again before each release ------
+
+    def room_of_deals(self, contract: Any, rows: float) -> None:
+        """ConfigError if what clients deal does not fit a message, or this store's memory of it.
+
+        Args:
+            contract: of the run.
+            rows: most rows that one client can have, where its deal grows with them.
+        """
+        check_message(8.0 * contract.stored.length, f"aggregation.protocol: {self.name}")
+
+    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
+        """The noise of a choice by these terms; ConfigError if it leaves the numbers that this store compares."""
+        terms.check()
+        noise = SelectionNoise(epsilon, terms.moved)
+        noise.check(float(terms.reach))
+        return noise
+
+    def room_of_opening(self, sigma: float, *, count: int, length: int, rows: int) -> DistributedNoise | None:
+        """The noise of opened marginals; ConfigError if they and it leave the numbers that this store computes in.
+
+        Args:
+            sigma: of each marginal, in records.
+            count: marginals.
+            length: their cells.
+            rows: most rows that were dealt.
+        """
+        noise = DistributedNoise.of_parties(sigma, count=count, length=length)
+        noise.check_ring(float(rows))
+        return noise
+
     def assumptions(self) -> dict[str, str | int | float]:
         """What the guarantee rests on."""
         return {"aggregation": self.node.protocol, "noise": self.node.noise, "server_reads": self.reads}
@@ -170,10 +201,11 @@ class StoreServer(ABC):
 
     Args:
         run: what it serves.
+        store: of the configuration.
     """
 
-    def __init__(self, run: ServedRun) -> None:
-        self.run = run
+    def __init__(self, run: ServedRun, store: Store) -> None:
+        self.run, self.store = run, store
         self.dealt: list[int] = []
         self.orders = 0  # choices and openings so far; their noise is keyed by the number
 
@@ -213,6 +245,14 @@ class StoreServer(ABC):
         """Whether enough clients have dealt for anything to come out."""
         return len(self.dealt) >= max(1, self.run.minimum)
 
+    @property
+    def most_rows(self) -> int:
+        """Bound on every count: as many rows as have dealt (at least as many as there are, with split columns).
+
+        1 where row counts are private: then there is nothing to check it with.
+        """
+        return max(1, sum(self.run.rows(k) or 0 for k in self.dealt))
+
     # What stores share ------------------------------------------------------------------------------------------------
 
     def next_order(self) -> int:
@@ -233,8 +273,8 @@ class StoreServer(ABC):
     def charge_choice(self, asked: Choose, round: int) -> SelectionNoise:
         """Enters a choice whose noise the parties draw; gives its plan."""
         terms = self.promised(asked)
-        noise = SelectionNoise(asked.request.epsilon, terms.moved)
-        noise.check(float(terms.reach))
+        noise = self.store.room_of_choice(terms, asked.request.epsilon)
+        assert isinstance(noise, SelectionNoise)
         name, sensitivity = asked.request.name, terms.sensitivity
         entry = Release(name, round, EXPONENTIAL, sensitivity, epsilon=noise.epsilon, noise_by=PARTIES)
         self._promise(entry)
@@ -242,9 +282,16 @@ class StoreServer(ABC):
 
     def charge_opening(self, asked: Open, layout: Layout, round: int) -> DistributedNoise:
         """Enters marginals whose noise the parties draw; gives its plan."""
-        length = sum(int(np.prod(shape, dtype=np.int64)) for shape in layout.shapes)
-        noise = DistributedNoise.of_parties(asked.request.sigma, count=layout.count, length=length)
+        noise = self.room_of(asked, layout)
         self._promise(noise.release(asked.request.name, round, replaced=COUNTS))
+        return noise
+
+    def room_of(self, asked: Open, layout: Layout) -> DistributedNoise:
+        """The noise of an opening that the parties or the clients draw, made sure of before it is charged."""
+        length = sum(int(np.prod(shape, dtype=np.int64)) for shape in layout.shapes)
+        sigma, facts = asked.request.sigma, {"count": layout.count, "length": length, "rows": self.most_rows}
+        noise = self.store.room_of_opening(sigma, **facts)
+        assert noise is not None
         return noise
 
     def _promise(self, entry: Release) -> None:

@@ -14,7 +14,8 @@ for the parties that draw): neither knows all of it, and the two do not collude.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +24,14 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.counting.stored import StoredLayout
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.privacy import DistributedNoise, SelectionNoise
 from fedsyn.privacy.distributed import pool_share
 from fedsyn.privacy.release import CLIENTS
+from fedsyn.selection.terms import NORMS, Terms
 from fedsyn.settings import FheNode
 from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.store.crypto import CryptoKey, pack
-from fedsyn.wire.envelope import Arrays
+from fedsyn.wire.envelope import Arrays, check_message
 
 if TYPE_CHECKING:
     from fedsyn.fhe.products import ColumnLayout
@@ -116,7 +119,7 @@ class FheStore(Store):
 
     def answer(self, part: ClientDeal) -> Arrays:
         """Encrypted counts or columns, and encrypted noise for all that will be opened, in one message."""
-        from fedsyn.fhe.plan import check_message, columns_of, layout_of, parameters_of
+        from fedsyn.fhe.plan import columns_of, layout_of, parameters_of
         from fedsyn.fhe.seal import encryptor_of
         from fedsyn.fhe.slots import planes_of
 
@@ -129,7 +132,7 @@ class FheStore(Store):
         counts = self.fhe.compute == "client"
         columns = None if counts else columns_of(config, domain, _partition(part), len(part.holder.codes), layout.slots)
         sent = layout.ciphertexts if columns is None else columns.ciphertexts
-        check_message((sent + planes) * parameters.bytes)
+        check_message(float((sent + planes) * parameters.bytes), "aggregation.protocol: fhe")
         part.promise(CLIENTS)
         vectors = self._counts(part, layout) if columns is None else _vectors(part, columns)
         limits = self.limits
@@ -150,7 +153,60 @@ class FheStore(Store):
         from fedsyn.store.fhe_server import FheServer
 
         limits = self.limits
-        return FheServer(run, limits, lambda: connect_crypto(run.config, run.randomness))
+        return FheServer(run, self, limits, lambda: connect_crypto(run.config, run.randomness))
+
+    # Room -------------------------------------------------------------------------------------------------------------
+
+    def room_of_deals(self, contract: Any, rows: float) -> None:
+        """All ciphertexts of a client in one message; columns of so many rows, where those are encrypted."""
+        from fedsyn.fhe.plan import columns_of, layout_of, parameters_of
+        from fedsyn.fhe.slots import planes_of
+
+        config, domain, facts = contract.config, contract.domain, contract.store_facts
+        parameters = parameters_of(config, domain, facts)
+        layout = layout_of(parameters, domain, facts)
+        sent = [layout.ciphertexts]
+        if self.fhe.compute != "client":
+            holders = 1 if config.federation.columns is None else config.federation.clients
+            try:
+                parts = [columns_of(config, domain, k, math.ceil(rows), layout.slots) for k in range(holders)]
+            except ProtocolError as error:
+                raise ConfigError(f"aggregation.fhe: compute: {self.fhe.compute}: {error}") from None
+            sent = [part.ciphertexts for part in parts]
+        planes = planes_of(layout, facts.openings, facts.attributes)
+        check_message(float((max(sent) + planes) * parameters.bytes), "aggregation.protocol: fhe")
+
+    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
+        """Scores of honest clients, and their noise, stay below what ciphertexts hold.
+
+        Clients deal no more than the rows that they published (every score of this store rests on that).
+        """
+        from fedsyn.fhe.parameters import most_of
+        from fedsyn.parties.crypto import gaussian_scores
+
+        terms.check()
+        noise: SelectionNoise | DistributedNoise = SelectionNoise(epsilon, terms.moved)
+        if self.fhe.selector == "gaussian":
+            noise = gaussian_scores(epsilon, terms)
+        far = noise.reach if isinstance(noise, SelectionNoise) else noise.share * 64.0
+        reach = NORMS[terms.norm].honest(terms.scale, terms.rows) + int(np.abs(terms.penalties).max())
+        most = most_of(self.fhe.scheme) * (1 if self.fhe.scheme == "bfv" else terms.unit)
+        if int(terms.weights.max()) * reach + far >= most:
+            raise ConfigError(
+                f"scores over {terms.rows:,} rows, up to {float(int(terms.weights.max()) * reach):.3g}, and their "
+                f"noise of up to {far:.3g} could exceed the {most:.3g} that ciphertexts hold: sum fewer rows, or "
+                "choose fewer rounds or a smaller workload.degree"
+            )
+        return noise
+
+    def room_of_opening(self, sigma: float, *, count: int, length: int, rows: int) -> DistributedNoise | None:
+        """Noise that clients deal before sigma is known: the largest resolution that leaves the counts room."""
+        from fedsyn.fhe.parameters import MOST_FACTOR, most_of
+
+        limits = self.limits
+        who = {"asked": limits.asked, "fewest": limits.fewest, "corrupted": limits.corrupted}
+        most = min(MOST_FACTOR, most_of(self.fhe.scheme) // (2 * rows))
+        return DistributedNoise.of_pool(sigma, **who, count=count, length=length, most=most)
 
     def who_sees_what(self) -> dict[str, str]:
         columns = self.federation.columns is not None

@@ -13,10 +13,9 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Release, SelectionNoise
 from fedsyn.privacy.release import COUNTS, ROLES
-from fedsyn.selection.terms import NORMS, Terms
-from fedsyn.store.base import ServedRun, StoreServer
+from fedsyn.store.base import ServedRun, Store, StoreServer
 from fedsyn.store.crypto import CryptoRun, unpack
-from fedsyn.wire.envelope import Arrays, Reply
+from fedsyn.wire.envelope import Arrays, Reply, check_message
 from fedsyn.wire.requests import Choose, Layout, Open, Summed
 from fedsyn.wire.sparse import split_vector
 
@@ -31,12 +30,13 @@ class FheServer(StoreServer):
 
     Args:
         run: what it serves.
+        store: of the configuration.
         limits: who must have dealt before anything comes out, and who may be corrupted.
         connect: gives the crypto party, when it is first needed.
     """
 
-    def __init__(self, run: ServedRun, limits: Limits, connect: Callable[[], CryptoParty]) -> None:
-        super().__init__(run)
+    def __init__(self, run: ServedRun, store: Store, limits: Limits, connect: Callable[[], CryptoParty]) -> None:
+        super().__init__(run, store)
         self.limits, self.fhe = limits, run.config.fhe
         layout = run.layout
         self.crypto = CryptoRun(run.config, layout.domain, layout.cliques, run.minimum, connect)
@@ -78,9 +78,7 @@ class FheServer(StoreServer):
     # Deals ------------------------------------------------------------------------------------------------------------
 
     def announce(self, rho: float) -> None:
-        from fedsyn.fhe.plan import check_message
-
-        check_message((self.layout.ciphertexts + self.ranges.planes) * self.parameters.bytes)
+        check_message(float((self.layout.ciphertexts + self.ranges.planes) * self.parameters.bytes), "aggregation: fhe")
         self.crypto.announce(rho)
 
     def invitation(self, rho: float) -> Arrays:
@@ -138,7 +136,6 @@ class FheServer(StoreServer):
     # What comes out ---------------------------------------------------------------------------------------------------
 
     def choose(self, asked: Choose, round: int) -> int:
-        from fedsyn.parties.crypto import gaussian_scores
         from fedsyn.parties.interface import ChooseOrder
 
         terms, request, number = self.promised(asked), asked.request, self.next_order()
@@ -147,8 +144,8 @@ class FheServer(StoreServer):
         own = self.run.party_ledger(0)
         zeros = np.zeros(len(terms.cliques), np.int64)
         if self.fhe.selector == "gaussian":
-            vector = gaussian_scores(request.epsilon, terms)
-            self._check_room(terms, vector.share * 64.0)
+            vector = self.store.room_of_choice(terms, request.epsilon)
+            assert isinstance(vector, DistributedNoise)
             self._promise(vector.release(request.name, round))
             share = own.distributed(
                 zeros,
@@ -161,8 +158,8 @@ class FheServer(StoreServer):
                 source=source,
             )
         else:
-            noise = SelectionNoise(request.epsilon, terms.moved)
-            self._check_room(terms, noise.reach)
+            noise = self.store.room_of_choice(terms, request.epsilon)
+            assert isinstance(noise, SelectionNoise)
             self._promise(
                 Release(request.name, round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon, noise_by=ROLES)
             )
@@ -184,22 +181,6 @@ class FheServer(StoreServer):
             raise RunError("the crypto party has chosen what was not offered to it")
         return int(answer[0])
 
-    def _check_room(self, terms: Terms, noise: float) -> None:
-        """Refuses a choice whose scores could leave the numbers that ciphertexts hold; ConfigError.
-
-        Clients deal no more than the rows that they published (every score of this store rests on that).
-        """
-        from fedsyn.fhe.plan import most_of
-
-        norm, exact = NORMS[terms.norm], self.fhe.scheme == "bfv"
-        reach = norm.honest(terms.scale, terms.rows) + int(np.abs(terms.penalties).max())
-        most = most_of(self.parameters) * (1 if exact else terms.unit)
-        if int(terms.weights.max()) * reach + noise >= most:
-            raise ConfigError(
-                f"scores over {terms.rows} rows and their noise could exceed the {most:.3g} that ciphertexts hold: "
-                "choose a larger privacy.epsilon, or fewer rounds"
-            )
-
     def open(self, asked: Open, layout: Layout, round: int) -> Summed:
         from fedsyn.fhe.plan import unit_of
         from fedsyn.parties.interface import OpenOrder
@@ -208,7 +189,7 @@ class FheServer(StoreServer):
         noise = self.charge_opening(asked, layout, round)
         assert self._stored is not None and self._planes is not None
         pieces = self.ranges.reserve(layout.cliques)
-        question = self.computation.marginals(self._stored, self._planes, noise.resolution, pieces, self._most_rows)
+        question = self.computation.marginals(self._stored, self._planes, noise.resolution, pieces, self.most_rows)
         order = OpenOrder(number, request.name, round, request.sigma, layout.cliques)
         answer = self.crypto.party.open(order, question)
         total = np.zeros(noise.length, np.int64)
@@ -223,29 +204,10 @@ class FheServer(StoreServer):
         values = split_vector(total / unit_of(self.parameters, noise.resolution), layout.shapes)
         return Summed(values, (sigma,) * len(layout.shapes), tuple(self.dealt))
 
-    @property
-    def _most_rows(self) -> int:
-        """Bound on every count: as many rows as have dealt (at least as many as there are, with split columns)."""
-        return max(1, sum(self.run.rows(k) or 0 for k in self.dealt))
-
     def charge_opening(self, asked: Open, layout: Layout, round: int) -> DistributedNoise:
         """Enters marginals whose noise the clients have dealt; gives its plan."""
-        from fedsyn.fhe.parameters import MOST_FACTOR
-        from fedsyn.fhe.plan import most_of
-
-        length = sum(int(np.prod(shape, dtype=np.int64)) for shape in layout.shapes)
-        limits = self.limits
-        noise = DistributedNoise.of_pool(
-            asked.request.sigma,
-            asked=limits.asked,
-            fewest=limits.fewest,
-            corrupted=limits.corrupted,
-            count=layout.count,
-            length=length,
-            most=min(MOST_FACTOR, most_of(self.parameters) // (2 * self._most_rows)),
-        )
-        entry = noise.release(asked.request.name, round, replaced=COUNTS)
-        self._promise(replace(entry, shares=noise.shares))
+        noise = self.room_of(asked, layout)
+        self._promise(replace(noise.release(asked.request.name, round, replaced=COUNTS), shares=noise.shares))
         return noise
 
     def close(self) -> None:

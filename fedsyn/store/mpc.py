@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.privacy import DistributedNoise, SelectionNoise
 from fedsyn.privacy.release import PARTIES
+from fedsyn.selection.terms import Terms
 from fedsyn.settings import AggregationNode
 from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.wire.envelope import Arrays, Reply
@@ -67,7 +69,13 @@ class MpcStore(Store):
     def serve(self, run: ServedRun) -> StoreServer:
         from fedsyn.parties.connect import connect
 
-        return MpcServer(run, lambda: connect(run.config, run.randomness))
+        return MpcServer(run, self, lambda: connect(run.config, run.randomness))
+
+    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
+        """As each of the three parties plans it."""
+        from fedsyn.parties.checks import room_of_scores
+
+        return room_of_scores(terms, epsilon, bounded=self.node.threat == "malicious").noise
 
     def who_sees_what(self) -> dict[str, str]:
         malicious = self.node.threat == "malicious"
@@ -87,11 +95,12 @@ class MpcServer(StoreServer):
 
     Args:
         run: what it serves.
+        store: of the configuration.
         connect: gives the three parties, when they are first needed.
     """
 
-    def __init__(self, run: ServedRun, connect: Callable[[], Parties]) -> None:
-        super().__init__(run)
+    def __init__(self, run: ServedRun, store: Store, connect: Callable[[], Parties]) -> None:
+        super().__init__(run, store)
         self._connect = connect
         self._parties: Parties | None = None
         self._run = b""

@@ -15,8 +15,10 @@ import numpy.typing as npt
 from fedsyn.aggregation.plain import refuse_malicious
 from fedsyn.counting.groups import counts_in_groups
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.privacy import DistributedNoise, SelectionNoise
 from fedsyn.privacy.selection import DRAWING
 from fedsyn.randomness import RandomSource
+from fedsyn.selection.terms import Terms
 from fedsyn.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.wire.envelope import Arrays, Reply
 from fedsyn.wire.requests import Choose, Layout, Open, Summed
@@ -41,7 +43,24 @@ class PlainStore(Store):
         return encode_sparse(exact.cells, exact.values)
 
     def serve(self, run: ServedRun) -> StoreServer:
-        return PlainServer(run, self.node.noise == "distributed")
+        return PlainServer(run, self, self.node.noise == "distributed")
+
+    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
+        """As the parties that it plays compare, or in doubles, of which no step may be lost in rounding."""
+        if self.node.noise == "distributed":
+            return super().room_of_choice(terms, epsilon)
+        terms.check()
+        if not terms.exact:  # decided by public numbers
+            raise ConfigError(
+                f"scores over {terms.rows} rows do not fit doubles; allowed: aggregation.noise: distributed"
+            )
+        return SelectionNoise(epsilon, terms.moved)
+
+    def room_of_opening(self, sigma: float, *, count: int, length: int, rows: int) -> DistributedNoise | None:
+        """As the parties that it plays; what the server draws itself has no ring."""
+        if self.node.noise != "distributed":
+            return None
+        return super().room_of_opening(sigma, count=count, length=length, rows=rows)
 
     def who_sees_what(self) -> dict[str, str]:
         shares = self.node.noise == "distributed"
@@ -58,11 +77,12 @@ class PlainServer(StoreServer):
 
     Args:
         run: what it serves.
+        store: of the configuration.
         shares: whether the noise is that of three parties, each with a ledger, and not the central one.
     """
 
-    def __init__(self, run: ServedRun, shares: bool) -> None:
-        super().__init__(run)
+    def __init__(self, run: ServedRun, store: Store, shares: bool) -> None:
+        super().__init__(run, store)
         self.parties = [run.party_ledger(i) for i in range(3)] if shares else []
         self.total = np.zeros(run.layout.length, np.int64)
 
@@ -94,10 +114,7 @@ class PlainServer(StoreServer):
         terms, request, number = self.promised(asked), asked.request, self.next_order()
         scores = terms.scores([self.run.layout.marginal(self.total, clique) for clique in terms.cliques])
         if not self.parties:
-            if not terms.exact:  # decided by public numbers: a step would be lost in rounding
-                raise ConfigError(
-                    f"scores over {terms.rows} rows do not fit doubles; allowed: aggregation.noise: distributed"
-                )
+            self.store.room_of_choice(terms, request.epsilon)
             return self.run.ledger.exponential(
                 scores / terms.unit,
                 epsilon=request.epsilon,

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy.typing as npt
 
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError
 
 PROTOCOL_VERSION = 3
+#: Most bytes that one message may bring: Flower's own limit is 2^31 - 1.
+MOST_MESSAGE = 2**31 - 2**27
 ENVELOPE = "envelope"  # the one scalar of a request
 ANSWER = "answer"  # the one scalar of a reply
 WAITS = "waits"  # kind of the error of a node that a person has to approve the run at
@@ -28,6 +30,16 @@ OFFLINE, SLOW = "offline", "slow"
 MOST_MESSAGE = 2**29
 Scalar = bool | int | float | str | bytes
 Arrays = list[npt.NDArray[Any]]
+
+
+def check_message(size: float, where: str) -> None:
+    """ConfigError, which names `where`, if what is sent at once is more than Flower carries."""
+    if size > MOST_MESSAGE:
+        raise ConfigError(
+            f"{where}: {size / 2**20:,.0f} MiB would be sent at once, and a message has at most "
+            f"{MOST_MESSAGE / 2**20:,.0f}: lower workload.degree, workload.size, data.bins, inference.max_cells or "
+            "mechanism.rounds"
+        )
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode

@@ -32,6 +32,7 @@ from fedsyn.protocol.stored import Select
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import NORMS, Terms
+from fedsyn.store import make_store
 from fedsyn.store.base import ServedRun
 from fedsyn.store.plain import PlainServer
 from fedsyn.testing.harness import config_of
@@ -140,7 +141,7 @@ def test_a_plain_store_chooses_by_the_norm_of_the_runs_score_alone(score: str, n
 
     facts: Any = (ledger(), Randomness(5), ledger, 1, lambda k: None, lambda k, why: None)
     served = ServedRun(config, contract.stored, lambda: contract.store_facts, *facts)
-    store = PlainServer(served, shares)
+    store = PlainServer(served, make_store(config), shares)
     store.total += bench.vector(bench.rows)
     asked = Choose(Select(epsilon=0.01), bench.terms(norm=norm))
     if norm == score:

@@ -266,7 +266,7 @@ def test_the_ring_holds_the_sum_and_its_noise() -> None:
         with pytest.raises(ConfigError, match=r"beyond the ring's 2\^63.*sum fewer rows"):
             plan.check_ring(largest)
     # Noise alone can be too wide: 2^40 wide shares of 2^45 clients.
-    with pytest.raises(ConfigError, match="larger epsilon"):
+    with pytest.raises(ConfigError, match=r"larger privacy\.epsilon"):
         replace(plan, share=2.0**40, asked=2**45).check_ring(1.0)
 
 

@@ -25,7 +25,7 @@ from fedsyn.protocol.stored import Select
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, pack_model, unpack_model
-from fedsyn.store import ServedRun
+from fedsyn.store import ServedRun, make_store
 from fedsyn.store.plain import PlainServer
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Choose
@@ -240,7 +240,7 @@ def test_choices_follow_the_exponential_mechanism():
         lambda k: None,
         lambda k, why: None,
     )
-    server = PlainServer(run, shares=False)
+    server = PlainServer(run, make_store(config), shares=False)
     server.total += np.concatenate([c.ravel() for c in count(codes, domain, layout.cliques)])
     for _ in range(trials):
         hits[server.choose(Choose(Select(epsilon=epsilon), terms), 1)] += 1

@@ -1,0 +1,300 @@
+"""Nothing starts that could not finish: what a plan may ask for is tried before its first charge."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsyn
+from fedsyn.aggregation import Aggregation, make_aggregation
+from fedsyn.config import RunConfig
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError, FedsynError, RunError
+from fedsyn.inference.capacity import Capacity
+from fedsyn.protocol import joining
+from fedsyn.protocol.driving import Driver
+from fedsyn.protocol.joining import Participant
+from fedsyn.protocol.plan import ForeseenChoice, ForeseenOpening, ForeseenSum, largest_measured, most_cells
+from fedsyn.protocol.room import require_feasible
+from fedsyn.registry import MECHANISMS, contract_class
+from fedsyn.runs.open_tables import check_before
+from fedsyn.schema import Schema
+from fedsyn.settings import AggregationNode
+from fedsyn.testing.federations import config_of, federation_of
+from fedsyn.testing.harness import execute
+from fedsyn.testing.schemas import awkward_table
+from fedsyn.wire.requests import Choose, Layout, Open, Sum
+
+PROTOCOLS = get_args(AggregationNode.model_fields["protocol"].annotation)
+NOISES = get_args(AggregationNode.model_fields["noise"].annotation)
+ROWS = (10**3, 10**5, 10**7)
+CLIENTS = 50
+#: Like the Adult table: the largest candidate of three attributes has 49,728 cells.
+WIDE = Domain(tuple("abcdefgh"), (16, 2, 5, 10, 3, 42, 7, 74))
+TWO = {"columns": {name: {"kind": "categorical", "categories": ["x", "y"]} for name in "ab"}}
+#: Ways to run that bring sums of their own.
+BESIDE: dict[str, dict[str, Any]] = {
+    "public sizes": {},
+    "private sizes, judged": {
+        "privacy": {"client_sizes": "private"},
+        "evaluation": {"metrics": [], "federated": True},
+    },
+    "whole clients": {
+        "privacy": {"client_sizes": "private", "unit": "client", "rows_per_client": "auto"},
+    },
+    "cohorts": {"federation": {"participation": 0.2, "participations": 2}},
+}
+
+
+def config_for(name: str, protocol: str, noise: str, **nodes: Any) -> RunConfig:
+    aggregation = {"protocol": protocol, "noise": noise}
+    workload = {"degree": 3, "size": None}
+    return config_of(name, CLIENTS, {}, aggregation=aggregation, workload=workload, **nodes)
+
+
+def allowed(config: RunConfig) -> bool:
+    """Whether the configuration is one; if not, its refusal must be a sentence."""
+    family = contract_class(config.mechanism.name)
+    try:
+        family.trusted(config).check(config.federation.clients)
+        family.check(config)
+    except ConfigError as error:
+        assert is_sentence(str(error)), error
+        return False
+    return True
+
+
+def is_sentence(text: str) -> bool:
+    return 20 < len(text) < 600 and "\n" not in text and "Traceback" not in text
+
+
+@pytest.mark.parametrize("way", BESIDE)
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_plan_fits_or_is_refused_in_a_sentence_before_anything_is_sent(name: str, way: str) -> None:
+    tried, fitting = 0, 0
+    for protocol in PROTOCOLS:
+        for noise in NOISES:
+            try:
+                config = config_for(name, protocol, noise, **BESIDE[way])
+            except FedsynError as error:
+                assert is_sentence(str(error)), error
+                continue
+            if not allowed(config):
+                continue
+            contract = contract_class(name)(config, WIDE).capped(8 if way == "whole clients" else None)
+            for rows in ROWS:
+                tried += 1
+                try:
+                    require_feasible(contract, CLIENTS, rows, rows / CLIENTS)
+                except ConfigError as error:
+                    assert is_sentence(str(error)), error
+                    assert f"mechanism '{name}' over aggregation.protocol: {protocol}" in str(error)
+                    # Squared scores of ten million rows leave 62 bits, and steps of doubles before that.
+                    assert name == "fhaim" and rows == 10**7, error
+                else:
+                    fitting += 1
+    assert tried == 0 or fitting > 0, "nothing of this mechanism fits: no check of what would"
+    central = contract_class(name).central
+    assert tried > 0 or way in ("whole clients", "cohorts") or central or way == "private sizes, judged"
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_family_says_what_its_plan_may_ask_for(name: str) -> None:
+    config = config_for(name, *contract_class(name).default_aggregation().values())
+    foreseen = list(contract_class(name)(config, WIDE).foreseen(10**5))
+    kinds = {type(one) for one in foreseen}
+    assert kinds == ({ForeseenChoice, ForeseenOpening} if contract_class(name).store else {ForeseenSum})
+
+
+# Real runs: what is asked for lies within what was foreseen ----------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Driver, Any]]]:
+    """Every sum, choice and opening of a run, as its server asks for it."""
+    found: list[tuple[Driver, Any]] = []
+    answer = Driver.answer
+
+    def watched(self: Driver, yielded: Any, *rest: Any) -> Any:
+        found.append((self, yielded))
+        return answer(self, yielded, *rest)
+
+    monkeypatch.setattr(Driver, "answer", watched)
+    yield found
+
+
+def within(driver: Driver, yielded: Any, own: list[Any]) -> bool:
+    """Whether something that was foreseen is at least as large, with as little noise and as much."""
+    contract = driver.contract
+    if isinstance(yielded, Sum):
+        layout = yielded.request.layout(contract, yielded.arrays)
+        named = [
+            one for one in own if isinstance(one, ForeseenSum) and kind_of(one.name) == kind_of(yielded.request.name)
+        ]
+        # In units of what one row adds: noise and magnitude are scaled together.
+        least = min(one.sigma[0] / one.layout.magnitude for one in named)
+        return (
+            max(one.layout.length for one in named) >= layout.length
+            and max(one.layout.magnitude for one in named) >= layout.magnitude
+            and yielded.sigma / layout.magnitude >= least * (1 - 1e-9)
+            and yielded.sigma <= max(one.sigma[1] for one in named) * (1 + 1e-9)
+        )
+    if isinstance(yielded, Choose):
+        choices = [one for one in own if isinstance(one, ForeseenChoice)]
+        return max(one.terms.reach for one in choices) >= yielded.terms.reach and yielded.request.epsilon >= min(
+            one.epsilon for one in choices
+        ) * (1 - 1e-9)
+    if isinstance(yielded, Open):
+        openings = [one for one in own if isinstance(one, ForeseenOpening)]
+        layout = yielded.request.layout(contract)
+        return max(one.cells for one in openings) >= layout.length and yielded.request.sigma >= min(
+            one.sigma for one in openings
+        ) * (1 - 1e-9)
+    return True
+
+
+def kind_of(name: str) -> str:
+    return "measure" if name.startswith("measure") else name
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("epsilon", [0.01, 100.0])
+@pytest.mark.parametrize("table", ["more_categories_than_rows", "every_kind"])
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "fed_dp_ctgan"])
+def test_what_is_asked_for_was_foreseen(name: str, table: str, epsilon: float, asked: list[tuple[Driver, Any]]) -> None:
+    family = contract_class(name)
+    federation = federation_of(awkward_table(table), family.central)
+    config = config_of(
+        name,
+        len(federation.parts),
+        aggregation={"protocol": "plain", "noise": "distributed"},
+        privacy={"epsilon": epsilon},
+        workload={"degree": 3, "size": 6},
+    )
+    execute(config, federation)
+    own = [one for one in asked if isinstance(one[1], Sum | Choose | Open)]
+    assert own, "nothing was asked for"
+    driver = own[0][0]
+    foreseen = list(driver.contract.foreseen(math.ceil(driver.most_rows(driver.clients))))
+    for driver, yielded in own:
+        assert within(driver, yielded, foreseen), (yielded, foreseen)
+    times = {one.name: one.times for one in foreseen if isinstance(one, ForeseenSum)}
+    assert all(sum(one.request.name == request for _, one in own) <= most for request, most in times.items())
+
+
+def test_a_model_takes_no_more_cells_at_a_time_than_is_foreseen() -> None:
+    """Every clique of three attributes that the tree can hold, one after the other, at three sizes of it."""
+    for room in (500, 5_000, 10**6):
+        config = config_for("sketch_aim", "plain", "distributed", inference={"max_cells": room})
+        contract = contract_class("sketch_aim")(config, WIDE)
+        cliques = contract.candidates.cliques
+        capacity = Capacity(WIDE, config.inference)
+        kept = capacity.add_while_fitting([q for q in cliques if len(q) == 3] + [q for q in cliques if len(q) < 3])
+        assert kept
+        three = [q for q in cliques if len(q) == 3 and Capacity(WIDE, config.inference).fits(q)]
+        inside = [q for q in three if any(set(q) <= set(own) for own in capacity.cliques)]
+        assert sum(WIDE.size(q) for q in inside) <= most_cells(contract)
+        assert max(map(WIDE.size, inside), default=1) <= largest_measured(contract)
+
+
+# Residuals over ciphertexts ------------------------------------------------------------------------------------------
+
+
+def of_residues(config: RunConfig) -> ForeseenSum:
+    contract = contract_class("sketch_aim")(config, WIDE)
+    return max(
+        (one for one in contract.foreseen(48_842) if isinstance(one, ForeseenSum) and one.name == "measure"),
+        key=lambda one: one.layout.magnitude,
+    )
+
+
+def test_residuals_of_48_842_private_rows_fit_ciphertexts() -> None:
+    """Without the released counts nothing was known of the rows but that they are below 2^40: that did not fit."""
+    config = config_for("sketch_aim", "fhe", "distributed", privacy={"client_sizes": "private"})
+    sums, one = make_aggregation(config.aggregation), of_residues(config)
+    sigma, rows = 30.0, 48_842 / CLIENTS
+    clients = [Participant(k, k, rows) for k in range(CLIENTS)]
+    most = joining.most_of_released(clients, sigma)
+    assert 48_842 < most < 60_000
+    for noise in one.sigma:
+        sums.room(one.layout.spec(noise, CLIENTS, 0), most)
+        with pytest.raises(ConfigError, match=r"beyond the ring's 2\^58"):
+            sums.room(one.layout.spec(noise, CLIENTS, 0), joining.LARGEST_SUM)
+
+
+# Refusals ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "magnitude", "sigma"), [(2.0**40, 2.0**19, 2.0**22), (1e3, 1.0, 1e-8), (2.0**45, 2.0**20, 1e3)]
+)
+@pytest.mark.parametrize("protocol", ["plain", "secagg", "fhe"])
+def test_a_sum_that_is_refused_before_is_the_sum_that_would_fail(
+    protocol: str, rows: float, magnitude: float, sigma: float
+) -> None:
+    """The bound is arithmetic: it refuses exactly where the largest total and its noise leave the ring."""
+    config = config_for("sketch_aim", protocol, "distributed")
+    sums = make_aggregation(config.aggregation)
+    spec = Layout.of_vector(10, magnitude, magnitude=magnitude).spec(sigma, CLIENTS, 0)
+    bits = 58 if protocol == "fhe" else 63
+    try:
+        plan = sums.room(spec, rows)
+    except ConfigError as error:
+        assert is_sentence(str(error))
+        finest = 1
+        while finest * sigma < 128 or finest * sigma / math.sqrt(CLIENTS) < 3:
+            finest *= 2
+        assert finest * rows * magnitude * 1.01 >= 2.0**bits or sigma <= 1e-8
+    else:
+        assert plan is not None and plan.resolution * rows * magnitude < 2.0**bits
+
+
+def test_whoever_decrypts_counts_and_so_does_the_plan() -> None:
+    config = config_for("fed_naive_bayes", "fhe", "distributed")
+    contract = contract_class("fed_naive_bayes")(config, WIDE)
+    sums = make_aggregation(config.aggregation)
+    assert isinstance(sums, Aggregation)
+    sums.room_of_all(CLIENTS, [(159, 2**20)])
+    with pytest.raises(ConfigError, match="decrypts 1,048,576 in a run"):
+        sums.room_of_all(CLIENTS, [(159, 2**20), (1, 1)])
+    require_feasible(contract, CLIENTS)
+
+
+def test_a_message_that_flower_would_not_carry_is_refused_before() -> None:
+    config = config_for("naive_flaim", "plain", "server", inference={"max_cells": 10**9})
+    with pytest.raises(ConfigError, match=r"inference\.max_cells: 7,629 MiB would be sent at once"):
+        require_feasible(contract_class("naive_flaim")(config, WIDE), CLIENTS)
+
+
+def test_a_plan_without_room_is_refused_before_anybody_joins() -> None:
+    schema = Schema.from_dict(TWO)
+    config = config_of("distributed_aim", 3, {"resolution": 2**20}, workload={"degree": 2, "size": None})
+    check_before(config, schema)
+    with pytest.raises(ConfigError, match=r"mechanism\.resolution is too large for a client of 9,000,000 rows"):
+        check_before(config, schema, [np.arange(9_000_000), np.arange(10)])
+
+
+def test_what_released_sizes_have_no_room_for_costs_the_sizes_alone(tmp_path: Path) -> None:
+    """Their noise is millions of rows here: scores of clients with as many would not be exact."""
+    table = pd.DataFrame({"a": ["x", "y"] * 30, "b": ["x", "y", "y"] * 20})
+    document = {
+        "mechanism": {"name": "distributed_aim", "resolution": 2**20},
+        "data": {"source": "given"},
+        "federation": {"clients": 3},
+        "privacy": {"epsilon": 1e-8, "delta": 1e-12},
+        "aggregation": {"protocol": "plain", "noise": "server"},
+        "workload": {"degree": 2, "size": None},
+        "evaluation": [],
+        "runtime": {"seed": 3},
+    }
+    with pytest.raises(RunError, match=r"mechanism\.resolution is too large .* was spent"):
+        fedsyn.run(document, table=table, schema=Schema.from_dict(TWO), out=tmp_path / "out")
+    ledger = json.loads((tmp_path / "out" / "ledger.json").read_text())
+    assert {release["name"] for release in ledger["releases"]} == {"sizes"}
