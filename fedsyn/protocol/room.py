@@ -67,6 +67,7 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
         try:
             if isinstance(one, ForeseenSum):
                 assert sums is not None
+                check_message(8.0 * one.layout.length, "a vector", simulated=config.runtime.engine != "deployment")
                 _try_sum(sums, one, cohorts, rows)
             elif isinstance(trusted, Store):
                 _try_store(trusted, one, rows)

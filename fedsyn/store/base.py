@@ -157,7 +157,8 @@ class Store(ABC):
             contract: of the run.
             rows: most rows that one client can have, where its deal grows with them.
         """
-        check_message(8.0 * contract.stored.length, f"aggregation.protocol: {self.name}")
+        size, where = 8.0 * contract.stored.length, f"aggregation.protocol: {self.name}"
+        check_message(size, where, simulated=self.simulated)
 
     def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
         """The noise of a choice by these terms; ConfigError if it leaves the numbers that this store compares."""

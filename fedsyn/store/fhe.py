@@ -132,7 +132,7 @@ class FheStore(Store):
         counts = self.fhe.compute == "client"
         columns = None if counts else columns_of(config, domain, _partition(part), len(part.holder.codes), layout.slots)
         sent = layout.ciphertexts if columns is None else columns.ciphertexts
-        check_message(float((sent + planes) * parameters.bytes), "aggregation.protocol: fhe")
+        check_message(float((sent + planes) * parameters.bytes), "aggregation.protocol: fhe", simulated=self.simulated)
         part.promise(CLIENTS)
         vectors = self._counts(part, layout) if columns is None else _vectors(part, columns)
         limits = self.limits
@@ -174,7 +174,9 @@ class FheStore(Store):
                 raise ConfigError(f"aggregation.fhe: compute: {self.fhe.compute}: {error}") from None
             sent = [part.ciphertexts for part in parts]
         planes = planes_of(layout, facts.openings, facts.attributes)
-        check_message(float((max(sent) + planes) * parameters.bytes), "aggregation.protocol: fhe")
+        check_message(
+            float((max(sent) + planes) * parameters.bytes), "aggregation.protocol: fhe", simulated=self.simulated
+        )
 
     def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
         """Scores of honest clients, and their noise, stay below what ciphertexts hold.

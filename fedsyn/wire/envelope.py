@@ -18,8 +18,8 @@ import numpy.typing as npt
 from fedsyn.errors import ConfigError, ProtocolError
 
 PROTOCOL_VERSION = 3
-#: Most bytes that one message may bring: Flower's own limit is 2^31 - 1.
-MOST_MESSAGE = 2**31 - 2**27
+#: Most bytes of a message where no node's own link bounds it: Flower's limit is 2^31 - 1.
+FLOWERS_MOST = 2**31 - 2**27
 ENVELOPE = "envelope"  # the one scalar of a request
 ANSWER = "answer"  # the one scalar of a reply
 WAITS = "waits"  # kind of the error of a node that a person has to approve the run at
@@ -32,12 +32,13 @@ Scalar = bool | int | float | str | bytes
 Arrays = list[npt.NDArray[Any]]
 
 
-def check_message(size: float, where: str) -> None:
-    """ConfigError, which names `where`, if what is sent at once is more than Flower carries."""
-    if size > MOST_MESSAGE:
+def check_message(size: float, where: str, *, simulated: bool = True) -> None:
+    """ConfigError, which names `where`, if what is sent at once is more than Flower, or a node's link, carries."""
+    most = FLOWERS_MOST if simulated else MOST_MESSAGE
+    if size > most:
         raise ConfigError(
             f"{where}: {size / 2**20:,.0f} MiB would be sent at once, and a message has at most "
-            f"{MOST_MESSAGE / 2**20:,.0f}: lower workload.degree, workload.size, data.bins, inference.max_cells or "
+            f"{most / 2**20:,.0f}: lower workload.degree, workload.size, data.bins, inference.max_cells or "
             "mechanism.rounds"
         )
 
