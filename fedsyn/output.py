@@ -5,12 +5,12 @@ markup: what is printed goes through `plain`, what is written into Markdown thro
 values of the table that was read, so it appears only where FEDSYN_DEBUG=1 asks for it: each process that fedsyn starts
 calls `no_tracebacks` first.
 
-A test reads the sources: nothing else prints, or opens a rich console (`fedsyn/cli/console.py` makes the two that there
-are), or writes a traceback.
+A test reads the sources: nothing else prints, opens a rich console, or writes a traceback.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
@@ -19,9 +19,13 @@ import sys
 import threading
 import traceback
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 #: Asks for the traceback of what went wrong.
 DEBUG = "FEDSYN_DEBUG"
@@ -29,7 +33,7 @@ DEBUG = "FEDSYN_DEBUG"
 # characters, formats but the two joiners that some scripts are written with, surrogates, separators of lines.
 _ODD = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _JOINERS = "\u200c\u200d"
-_MARKUP = re.compile(r"([\\`*_\[\]~|])")
+_MARKUP = re.compile(r"([\\`\[\]|])")
 _TRACE = "Traceback (most recent call last)"
 
 
@@ -76,9 +80,53 @@ def say(text: str, *, error: bool = False) -> None:
     stream.flush()
 
 
-def write_page(path: Path, page: str) -> None:
-    """Writes a Markdown file; what it shows of others went through `markdown`, so it holds no control character."""
-    path.write_text(plain(page), encoding="utf-8")
+def no_more_output() -> None:
+    """Sends what else is printed nowhere: `| head` has seen enough."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def table_stream() -> BinaryIO:
+    """Where a table goes that nobody wants in a file: a pipe gets its bytes, a terminal what `plain` leaves of them."""
+    return cast(BinaryIO, _Shown()) if sys.stdout.isatty() else sys.stdout.buffer
+
+
+class _Shown(io.RawIOBase):
+    """Bytes of text in UTF-8 for a terminal, line by line."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        whole, line_end, self._rest = (self._rest + bytes(data)).rpartition(b"\n")
+        if line_end:
+            say(whole.decode("utf-8", "backslashreplace").replace("\r\n", "\n"))
+        return len(data)
+
+
+def console(*, error: bool = False) -> Console:
+    """A rich console for tables, bars and styles, whose texts are plain: no markup, and nothing that commands."""
+    from rich.console import Console as RichConsole
+    from rich.segment import Segment
+
+    class Plain(RichConsole):
+        def render_str(self, text: str, **named: Any) -> Any:  # every text that is no `Text` yet: its width is right
+            return super().render_str(plain(text), **named)
+
+        def render(self, *given: Any, **named: Any) -> Iterator[Segment]:  # all that is printed
+            for segment in super().render(*given, **named):
+                yield segment if segment.control else Segment(plain(segment.text, keep="\n\t"), segment.style)
+
+    return Plain(stderr=error, markup=False, emoji=False)
+
+
+def log_handler(form: str) -> logging.Handler:
+    """A handler for standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(form))
+    return handler
 
 
 # Logs and failures ---------------------------------------------------------------------------------------------------

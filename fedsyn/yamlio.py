@@ -21,6 +21,7 @@ import yaml
 
 from fedsyn.bounded import MOST_BYTES, read_bytes
 from fedsyn.errors import ConfigError, DataError
+from fedsyn.output import plain
 
 # Levels of a document. A configuration has five, a schema a few more.
 _DEEPEST = 100
@@ -100,7 +101,12 @@ def _at(text: str, number: int) -> str:
 
 def dumps(data: Any) -> str:
     """Writes plain data as YAML: keys in their own order, flat lists on one line, text in Unicode."""
-    return yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return escaped(yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110))
+
+
+def escaped(document: str) -> str:
+    """A document that `Dumper` wrote, with escapes for odd characters: they stand between double quotes alone."""
+    return plain(document, keep="\n\t")
 
 
 class _Refused(Exception):
@@ -259,7 +265,8 @@ _ODD = re.compile("[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\u
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
     """Text that is read back as it is; with odd characters between double quotes, as escapes."""
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _ODD.search(text) else None)
+    odd = _ODD.search(text) or plain(text, keep="\n\t") != text
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if odd else None)
 
 
 Dumper.add_representer(str, _represent_text)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from fedsyn.output import say
 
 
 def analyse(
@@ -28,4 +29,4 @@ def analyse(
 
     found = analysed(tables, formula, model, level=level)
     text = json.dumps(found.to_dict(), indent=1) if as_json else str(found)
-    sys.stdout.write(text + "\n")
+    say(text)

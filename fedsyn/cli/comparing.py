@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedsyn.cli.console import out_console
+from fedsyn.output import plain, say
 
 # Widest cell of a run; longer texts keep their two ends.
 _WIDEST = 26
@@ -24,7 +24,7 @@ def compare(
 
     runs = read_runs(folders)
     if as_json:
-        sys.stdout.write(json.dumps([run.to_dict() for run in runs], indent=1) + "\n")
+        say(json.dumps([run.to_dict() for run in runs], indent=1))
         return
     groups = rows_of(runs)
     every = [row for _, rows in groups for row in rows]
@@ -40,11 +40,12 @@ def compare(
             for what, _ in rows:
                 lines.append(f"{what:<{label}}" + "".join(f"  {cells[at][row]:>{widths[at]}}" for at in block))
                 row += 1
-        sys.stdout.write("\n".join(line.rstrip() for line in lines) + "\n\n")
-    sys.stdout.write("* the best of its row. Metrics of real rows are not for publication.\n")
+        say("\n".join(line.rstrip() for line in lines) + "\n")
+    say("* the best of its row. Metrics of real rows are not for publication.")
 
 
 def _short(text: str) -> str:
+    text = plain(text, keep="")
     half = _WIDEST // 2
     return text if len(text) <= _WIDEST else f"{text[: half - 1]}…{text[-half:]}"
 

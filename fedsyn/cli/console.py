@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -23,9 +22,10 @@ from rich.progress import (
 )
 
 from fedsyn.errors import ConfigError
+from fedsyn.output import console
 
-out_console = Console()
-err_console = Console(stderr=True)
+out_console = console()
+err_console = console(error=True)
 
 ConfigArgument = Annotated[Path, typer.Argument(help="YAML configuration of the run.", metavar="CONFIG.yaml")]
 SetOption = Annotated[

@@ -11,6 +11,7 @@ import typer
 from fedsyn.cli.console import SetOption, err_console, out_console
 from fedsyn.cli.runs import ForceOption, OutOption, ResumeOption, carry_out
 from fedsyn.errors import ConfigError
+from fedsyn.output import log_handler, say
 
 if TYPE_CHECKING:
     from fedsyn.deploy.changes import Change
@@ -93,9 +94,7 @@ def link(folder: FolderArgument = HERE) -> None:
 
     place = place_of(folder)
     log = logging.getLogger("fedsyn.link")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    log.addHandler(handler)
+    log.addHandler(log_handler("%(asctime)s %(message)s"))
     log.setLevel(logging.INFO)
     stopping = threading.Event()
     for kind in (signal.SIGTERM, signal.SIGINT):
@@ -103,11 +102,11 @@ def link(folder: FolderArgument = HERE) -> None:
     with only_one(place):
         made = Link(place, log.info)
         facts = made.federation.superlink
-        _say(f"SuperLink of '{made.federation.name}': nodes call {facts.address}; log: {place.state / 'superlink.log'}")
+        say(f"SuperLink of '{made.federation.name}': nodes call {facts.address}; log: {place.state / 'superlink.log'}")
         if facts.insecure:
             err_console.print("INSECURE: no TLS and no authentication of nodes; for trials only", style="bold red")
         made.run(stopping)
-    _say("stopped")
+    say("stopped")
 
 
 @app.command()
@@ -148,7 +147,7 @@ def status(
 
     found = look(place_of(folder))
     if as_json:
-        sys.stdout.write(json.dumps(found.to_dict(), indent=1) + "\n")
+        say(json.dumps(found.to_dict(), indent=1))
     else:
         _show_status(found)
     if found.link == "down":
@@ -167,7 +166,7 @@ def log(
 
     place = place_of(folder)
     with connected(place, place.load()):
-        follow_log(place, run_name, _say)
+        follow_log(place, run_name, say)
 
 
 @app.command()
@@ -183,10 +182,10 @@ def stop(
 
     place = place_of(folder)
     if run_id is not None:
-        _say(f"run {stop_run(place, run_id)} is stopped; what holders released stays charged")
+        say(f"run {stop_run(place, run_id)} is stopped; what holders released stays charged")
         return
     stop_link(place)
-    _say("the SuperLink is stopped; a run that it was in can go on: fedsyn deploy link, then deploy run --resume")
+    say("the SuperLink is stopped; a run that it was in can go on: fedsyn deploy link, then deploy run --resume")
 
 
 @app.command()
@@ -206,13 +205,13 @@ def add(
     _compared(name, load_card(card).fingerprint, yes)
     changed = add(place, name, card, runs)
     holder = changed.holder
-    _say(f"{name} takes part as number {holder.partition}: {holder.card.fingerprint}")
+    say(f"{name} takes part as number {holder.partition}: {holder.card.fingerprint}")
     _say_change(changed)
-    _say(f"send all of {place.handed_out / name} to {name}, which puts its own keys beside node.yaml; delete it here")
+    say(f"send all of {place.handed_out / name} to {name}, which puts its own keys beside node.yaml; delete it here")
     if holder.identity is not None:
         others = ", ".join(other.name for other in changed.federation.present if other.name != name)
-        _say(f"send this line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:")
-        _say(f"{holder.partition}: {holder.identity}")
+        say(f"send this line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:")
+        say(f"{holder.partition}: {holder.identity}")
 
 
 @app.command()
@@ -235,7 +234,7 @@ def rotate_keys(
         )
     if name is None or card is None:
         renew_link(place)
-        _say("a new key and certificate for the SuperLink; nobody has to hear of it: fedsyn deploy stop, then link")
+        say("a new key and certificate for the SuperLink; nobody has to hear of it: fedsyn deploy stop, then link")
         return
     if any(party.name == name for party in place.load().parties):
         _rotate_party(place, name, card, yes)
@@ -243,14 +242,14 @@ def rotate_keys(
     _compared(name, load_card(card).fingerprint, yes)
     changed = rotate_keys(place, name, card)
     holder = changed.holder
-    _say(f"{name} has new keys: {holder.card.fingerprint}")
+    say(f"{name} has new keys: {holder.card.fingerprint}")
     _say_change(changed)
     if holder.identity is not None:
         others = ", ".join(other.name for other in changed.federation.present if other.name != name)
-        _say(
+        say(
             f"send the new line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:"
         )
-        _say(f"{holder.partition}: {holder.identity}")
+        say(f"{holder.partition}: {holder.identity}")
 
 
 @app.command()
@@ -264,13 +263,13 @@ def remove(
 
     place = place_of(folder)
     changed = remove(place, name)
-    _say(f"{name} is out, for good")
+    say(f"{name} is out, for good")
     _say_change(changed)
     if changed.holder.identity is not None:
         others = ", ".join(other.name for other in changed.federation.present)
-        _say(f"tell {others} to delete this line of their roster.yaml, and to restart their nodes:")
-        _say(f"{changed.holder.partition}: {changed.holder.identity}")
-    _say("holders who demand a larger minimum_cohort lower it in node.yaml, or take part no more")
+        say(f"tell {others} to delete this line of their roster.yaml, and to restart their nodes:")
+        say(f"{changed.holder.partition}: {changed.holder.identity}")
+    say("holders who demand a larger minimum_cohort lower it in node.yaml, or take part no more")
 
 
 def _rotate_party(place: Place, name: str, card: Path, yes: bool) -> None:
@@ -279,13 +278,13 @@ def _rotate_party(place: Place, name: str, card: Path, yes: bool) -> None:
 
     _compared(name, load_card(card).fingerprint, yes)
     changed = rotate_party(place, name, card)
-    _say(f"{name} has new keys: {changed.party.fingerprint}")
+    say(f"{name} has new keys: {changed.party.fingerprint}")
     federation = changed.federation
     whom = [*(entry.name for entry in federation.present), *(entry.name for entry in federation.parties)]
     others = ", ".join(each for each in whom if each != name)
-    _say(f"send {card} to {others}: it takes the place of their parties/{name}.yaml; then they restart")
-    _say(f"{name} puts it there, too, and restarts. Whose policy pins configurations writes this hash there:")
-    _say(changed.run)
+    say(f"send {card} to {others}: it takes the place of their parties/{name}.yaml; then they restart")
+    say(f"{name} puts it there, too, and restarts. Whose policy pins configurations writes this hash there:")
+    say(changed.run)
 
 
 # What is said --------------------------------------------------------------------------------------------------------
@@ -296,25 +295,25 @@ def _say_made(plan: Plan, made: Made, out: Path) -> None:
     from fedsyn.deploy.readmes import INSECURE, SEEN
 
     federation = made.federation
-    _say(f"wrote the federation '{plan.name}' to {out}:")
-    _say(f"  {out}/operator  stays here; NEVER send it. Its README.md has your commands")
+    say(f"wrote the federation '{plan.name}' to {out}:")
+    say(f"  {out}/operator  stays here; NEVER send it. Its README.md has your commands")
     for holder in federation.holders:
         folder, mark = f"{out}/holders/{holder.name}", holder.card.fingerprint
-        _say(f"  {folder}  send all of it to {holder.name}, and delete it here: {mark}")
+        say(f"  {folder}  send all of it to {holder.name}, and delete it here: {mark}")
     for party in federation.parties:
-        _say(f"  {out}/parties/{party.name}  send all of it to {party.name}, and delete it here: {party.fingerprint}")
-    _say(
+        say(f"  {out}/parties/{party.name}  send all of it to {party.name}, and delete it here: {party.fingerprint}")
+    say(
         "send over a channel that nobody else reads. By telephone, compare the fingerprints above"
         + (f" and that of ca.crt: {made.authority}" if made.authority else "")
     )
-    _say(_room(plan))
+    say(_room(plan))
     if plan.wheel is not None:
-        _say(f"everybody installs {plan.wheel.name} of their folder; tell its SHA-256, too: {digest_of(plan.wheel)}")
+        say(f"everybody installs {plan.wheel.name} of their folder; tell its SHA-256, too: {digest_of(plan.wheel)}")
     if plan.schema is None:
-        _say(f"no schema was given: put the agreed schema.yaml into {out}/operator and into each holder's folder")
+        say(f"no schema was given: put the agreed schema.yaml into {out}/operator and into each holder's folder")
     if plan.hosts == ("localhost",):
-        _say("nodes on other machines need --operator-host: as it stands, the SuperLink is 'localhost'")
-    _say(f"then, here: fedsyn deploy link {out}")
+        say("nodes on other machines need --operator-host: as it stands, the SuperLink is 'localhost'")
+    say(f"then, here: fedsyn deploy link {out}")
     err_console.print(SEEN.strip(), style="bold yellow", highlight=False, soft_wrap=True)
     if plan.insecure:
         err_console.print(INSECURE.strip(), style="bold red", highlight=False, soft_wrap=True)
@@ -344,26 +343,26 @@ def _compared(name: str, fingerprint: str, yes: bool) -> None:
 
 def _say_change(changed: Change) -> None:
     said = {True: "the SuperLink knows", None: "no SuperLink runs here: it follows at its next start"}
-    _say(said.get(changed.followed, "the SuperLink has not followed within 30 s: see what 'fedsyn deploy link' says"))
+    say(said.get(changed.followed, "the SuperLink has not followed within 30 s: see what 'fedsyn deploy link' says"))
     if changed.problem is not None:
-        _say(f"run.yaml is as it was: {changed.problem}")
+        say(f"run.yaml is as it was: {changed.problem}")
     if changed.run is not None:
         clients = len(changed.federation.present)
-        _say(f"run.yaml asks for {clients} holders now; whose policy pins configurations writes this hash there:")
-        _say(changed.run)
+        say(f"run.yaml asks for {clients} holders now; whose policy pins configurations writes this hash there:")
+        say(changed.run)
 
 
 def _show_status(found: Status) -> None:
     from rich.table import Table
 
     restarts = f", started again {found.restarts} times" if found.restarts else ""
-    _say(f"{found.name}: the SuperLink, {found.address}, is {found.link}{restarts}")
+    say(f"{found.name}: the SuperLink, {found.address}, is {found.link}{restarts}")
     if found.link == "down":
-        _say("no 'fedsyn deploy link' runs on this machine; start it: fedsyn deploy link")
+        say("no 'fedsyn deploy link' runs on this machine; start it: fedsyn deploy link")
     if found.certificate is None:
-        _say("INSECURE: no TLS and no authentication of nodes")
+        say("INSECURE: no TLS and no authentication of nodes")
     elif found.certificate < 60:
-        _say(f"its certificate ends in {found.certificate:.0f} days: fedsyn deploy rotate-keys --link")
+        say(f"its certificate ends in {found.certificate:.0f} days: fedsyn deploy rotate-keys --link")
     table = Table("holder", "id", "status", "since", "fingerprint", box=None, pad_edge=False)
     for holder in found.holders:
         table.add_row(holder.name, str(holder.partition), holder.status, _ago(holder.since), holder.fingerprint)
@@ -377,7 +376,7 @@ def _show_status(found: Status) -> None:
     names = {holder.partition: holder.name for holder in found.holders}
     for each in found.runs:
         if each.waits is not None:
-            _say(f"run {each.name or each.id} {each.waits.sentence(names)}")
+            say(f"run {each.name or each.id} {each.waits.sentence(names)}")
 
 
 def _ago(seconds: float | None) -> str:
@@ -387,8 +386,3 @@ def _ago(seconds: float | None) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
     return f"{max(seconds, 0):.0f} s"
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()

@@ -5,9 +5,7 @@ A traceback may show values of the table that was read, so it is printed only wh
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +14,7 @@ import click
 
 from fedsyn.cli.console import err_console
 from fedsyn.errors import FedsynError, InputError, nearest
-from fedsyn.output import DEBUG, reason, wants_tracebacks
+from fedsyn.output import DEBUG, no_more_output, reason, wants_tracebacks
 from fedsyn.version import __version__
 
 OK, FAILED, BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 0, 1, 2, 70, 130, 143
@@ -60,7 +58,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
     if isinstance(error, SystemExit):
         return "terminated" * (error.code == TERMINATED), error.code if type(error.code) is int else FAILED
     if isinstance(error, BrokenPipeError):  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        no_more_output()
         return "", FAILED
     if isinstance(error, MemoryError):
         return "failed: memory ran out; take fewer rows or columns, or a machine with more of it", FAILED

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +12,7 @@ import typer
 
 from fedsyn.cli.console import writing
 from fedsyn.errors import ConfigError, LedgerDamaged
+from fedsyn.output import say
 
 app = typer.Typer(help="Ledgers for life: show, verify, export.", no_args_is_help=True)
 
@@ -38,17 +38,17 @@ def show(
         _print_releases(rows(opened, run if run in named else named[0]))
         return
     _print_runs(facts)
-    _say(f"Unit: {facts['unit']}.")
+    say(f"Unit: {facts['unit']}.")
     for limit in facts["limits"]:
-        _say(
+        say(
             f"{limit['limit']}: epsilon {limit['spent_epsilon']:.4g} of {limit['epsilon']:g} at delta "
             f"{limit['delta']:g} is spent; {100 * limit['left_share']:.1f}% is left"
         )
     if not facts["limits"]:
         told = "" if facts["epsilon"] is None else f", epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}"
-        _say(f"spent: rho {facts['rho']:.6g}{told}")
+        say(f"spent: rho {facts['rho']:.6g}{told}")
     if opened.lines.torn:
-        _say(f"the last line is torn: it counts as rho {opened.torn:.4g}")
+        say(f"the last line is torn: it counts as rho {opened.torn:.4g}")
 
 
 @app.command()
@@ -66,15 +66,15 @@ def verify(
         opened = open_ledger(file)
         found = verified(opened, None if head is None else _read_head(head))
     except LedgerDamaged as error:
-        sys.stderr.write(f"{error}\n")
+        say(str(error), error=True)
         raise typer.Exit(1) from None
-    _say(f"{opened.path}: {found['entries']} lines, each follows the one before it")
+    say(f"{opened.path}: {found['entries']} lines, each follows the one before it")
     kept = f", {found['charged_only']} charged whose reply is not known to have left" if "charged_only" in found else ""
-    _say(f"{found['released']} releases{kept}; {found['torn']} torn lines, counted at their worst")
+    say(f"{found['released']} releases{kept}; {found['torn']} torn lines, counted at their worst")
     if head is not None:
-        _say("and it goes on from the head that was kept")
+        say("and it goes on from the head that was kept")
     else:
-        _say("an older copy, or one written anew, shows only against a head kept elsewhere: --head")
+        say("an older copy, or one written anew, shows only against a head kept elsewhere: --head")
 
 
 @app.command()
@@ -103,11 +103,11 @@ def export(
         writer.writerows(rows(opened))
         text = buffer.getvalue()
     if out is None:
-        sys.stdout.write(text)
+        say(text.rstrip("\n"))
         return
     with writing(out):
         out.write_text(text, encoding="utf-8")
-    _say(f"wrote {out}")
+    say(f"wrote {out}")
 
 
 def _read_head(path: Path) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _print_runs(facts: dict[str, Any]) -> None:
         ],
     )
     if any(one.get("charged_only") for one in facts["runs"]):
-        _say("releases a+b: b were charged, and no reply with them is known to have left.")
+        say("releases a+b: b were charged, and no reply with them is known to have left.")
 
 
 def _print_releases(found: list[dict[str, Any]]) -> None:
@@ -168,21 +168,17 @@ def _print_releases(found: list[dict[str, Any]]) -> None:
             for row in found
         ],
     )
-    _say("scale: sigma, or e and the epsilon of a choice. kept: charged, no reply with it is known to have left.")
+    say("scale: sigma, or e and the epsilon of a choice. kept: charged, no reply with it is known to have left.")
 
 
 def _table(*columns: tuple[str, int], rows: list[tuple[str, ...]]) -> None:
     """Columns of fixed widths, together at most 80; a longer text is cut, with a mark."""
     names = [name.ljust(width) for name, width in columns]
-    _say(" ".join(names).rstrip())
+    say(" ".join(names).rstrip())
     for row in rows:
         cells = [_cut(text, width).ljust(width) for text, (_, width) in zip(row, columns, strict=True)]
-        _say(" ".join(cells).rstrip())
+        say(" ".join(cells).rstrip())
 
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")

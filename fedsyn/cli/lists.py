@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 from rich.table import Table
 
 from fedsyn.cli.console import out_console
+from fedsyn.output import say
 
 
 def identity(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
@@ -31,7 +31,7 @@ def mechanisms(
     if statements:
         from fedsyn.protocol.explain import statements_page
 
-        sys.stdout.write(statements_page({name: contract_class(name) for name in known()}))
+        say(statements_page({name: contract_class(name) for name in known()}).rstrip("\n"))
         return
     table = Table("name", "what", "source")
     for name, entry in known().items():

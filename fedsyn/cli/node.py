@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from fedsyn.cli.node_approvals import approve, pending, reject
 from fedsyn.cli.node_keys import new_keys
 from fedsyn.cli.node_seal import seal
-from fedsyn.output import log_to_stderr
+from fedsyn.output import log_to_stderr, say
 
 app = typer.Typer(
     help="A data holder's node: serve it, look at it, say which runs it takes part in.", no_args_is_help=True
@@ -48,7 +47,7 @@ def status(
     from fedsyn.node.status import look, said
 
     facts = look(load_node_file(file))
-    sys.stdout.write((json.dumps(facts, indent=1) if as_json else said(facts)) + "\n")
+    say(json.dumps(facts, indent=1) if as_json else said(facts))
     if not facts["ready"]:
         raise typer.Exit(1)
 
@@ -62,7 +61,7 @@ def init_ledger(file: FileArgument) -> None:
     loaded = load_node_file(file)
     loaded.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     init_book(loaded.ledger_file)
-    sys.stdout.write(f"made {loaded.ledger_file}; back it up with its .seen file, and never put an old copy in place\n")
+    say(f"made {loaded.ledger_file}; back it up with its .seen file, and never put an old copy in place")
 
 
 for _command in (pending, approve, reject, new_keys, seal):

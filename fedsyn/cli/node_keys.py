@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from fedsyn.output import say
 
 if TYPE_CHECKING:
     from fedsyn.node.keys import Card
@@ -28,7 +29,7 @@ def new_keys(
     if (file is None) == (name is None):
         raise ConfigError("expected NODE.yaml of the node whose keys are replaced, or --name of a holder who joins")
     said = _replaced(file, card) if file is not None else _first(str(name), card, identity)
-    sys.stdout.write("\n".join(said) + "\n")
+    say("\n".join(said))
 
 
 def _replaced(file: Path, card: Path | None) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from fedsyn.output import say
 
 
 def seal(
@@ -21,8 +22,6 @@ def seal(
 
     sealed, made = seal_table(table, key, out)
     if made:
-        sys.stdout.write(
-            f"made {key}: without it nobody opens the table; keep it off this disk, and a copy elsewhere\n"
-        )
-    sys.stdout.write(f"wrote {sealed}; in node.yaml: data: {sealed.name}, data_key: {key}\n")
-    sys.stdout.write(f"{table} is still there: remove it, and its backups, once the sealed one serves\n")
+        say(f"made {key}: without it nobody opens the table; keep it off this disk, and a copy elsewhere")
+    say(f"wrote {sealed}; in node.yaml: data: {sealed.name}, data_key: {key}")
+    say(f"{table} is still there: remove it, and its backups, once the sealed one serves")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedsyn.cli.console import out_console
 from fedsyn.errors import ConfigError
-from fedsyn.output import log_to_stderr
+from fedsyn.output import log_to_stderr, say
 
 app = typer.Typer(help="Parties of protocols 'mpc' and 'fhe': keys, service, ledger.", no_args_is_help=True)
 
@@ -31,15 +31,15 @@ def keygen(
         if address is not None:
             raise ConfigError("--address: an operator has none, parties never call it; leave it out")
         new_operator(folder, name)
-        _say(f"wrote the operator's key to {folder}; give {folder / CERTIFICATE} to the parties, and write into")
-        _say(f"the run's configuration: runtime: {{operator: {folder.resolve()}}}")
+        say(f"wrote the operator's key to {folder}; give {folder / CERTIFICATE} to the parties, and write into")
+        say(f"the run's configuration: runtime: {{operator: {folder.resolve()}}}")
         return
     if address is None:
         raise ConfigError("--address: a party needs HOST:PORT, where the others reach it; an operator needs --operator")
     made = new_party(folder, name, address)
-    _say(f"wrote the keys of party '{name}' to {folder}; give {folder / CARD} to the operator, every data holder and")
-    _say(f"the other parties if there are any, and tell them its fingerprint: {made.fingerprint}")
-    _say(f"print both: fedsyn party card {folder}")
+    say(f"wrote the keys of party '{name}' to {folder}; give {folder / CARD} to the operator, every data holder and")
+    say(f"the other parties if there are any, and tell them its fingerprint: {made.fingerprint}")
+    say(f"print both: fedsyn party card {folder}")
 
 
 @app.command()
@@ -49,7 +49,7 @@ def card(folder: FolderArgument) -> None:
     from fedsyn.parties.keys import load_party
 
     own = load_party(folder)[0]
-    sys.stdout.write(f"# fingerprint: {own.fingerprint}\n{yamlio.dumps(own.model_dump())}")
+    say(f"# fingerprint: {own.fingerprint}\n{yamlio.dumps(own.model_dump())}".rstrip())
 
 
 @app.command()
@@ -65,20 +65,20 @@ def rotate(
         if address is not None:
             raise ConfigError("--address: an operator has none, parties never call it; leave it out")
         rotate_operator(folder)
-        _say(
+        say(
             f"the operator's key in {folder} is new; give {folder / CERTIFICATE} to the parties, who put it in place of"
         )
-        _say("the old one and start anew: from then on they refuse the old key")
+        say("the old one and start anew: from then on they refuse the old key")
         return
     old, new = rotate_party(folder, address)
-    _say(f"party '{new.name}' has new keys in {folder}; the old ones are destroyed (fingerprint {old.fingerprint})")
-    _say("1. start the party anew: one that runs still has the old keys in memory")
-    _say(f"2. give {folder / CARD} to the operator, every data holder and the other parties; each puts it in the place")
-    _say(
+    say(f"party '{new.name}' has new keys in {folder}; the old ones are destroyed (fingerprint {old.fingerprint})")
+    say("1. start the party anew: one that runs still has the old keys in memory")
+    say(f"2. give {folder / CARD} to the operator, every data holder and the other parties; each puts it in the place")
+    say(
         "   of the old card and starts anew: from then on the old key is refused. A configuration with another card has"
     )
-    _say("   another hash, to which data holders agree anew")
-    _say(f"3. tell them its fingerprint: {new.fingerprint}")
+    say("   another hash, to which data holders agree anew")
+    say(f"3. tell them its fingerprint: {new.fingerprint}")
 
 
 @app.command()
@@ -104,19 +104,18 @@ def serve(file: FileArgument) -> None:
         signal.signal(kind, lambda *_: stopping.set())
     service.start()
     own, budget = service.cards[0], service.book.budget
-    _say(f"party '{own.name}' listens on port {service.port}; fingerprints:")
+    say(f"party '{own.name}' listens on port {service.port}; fingerprints:")
     for each in service.cards:
-        _say(f"  {each.name} ({each.address}): {each.fingerprint}")
-    _say(f"spent so far: epsilon {service.book.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")
+        say(f"  {each.name} ({each.address}): {each.fingerprint}")
+    say(f"spent so far: epsilon {service.book.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")
     stopping.wait()
-    _say("stopping")
+    say("stopping")
     service.stop()
 
 
 @app.command()
 def ledger(file: FileArgument) -> None:
     """Print what a party has let out in its life, and what is left."""
-    from rich.console import Console
     from rich.table import Table
 
     from fedsyn.parties.book import called, read_book
@@ -133,14 +132,14 @@ def ledger(file: FileArgument) -> None:
             f"{spent:.6g}",
             f"{zcdp_epsilon(spent, budget.delta):.4g}",
         )
-    Console().print(table)
+    out_console.print(table)
     spent = reading.spent + (reading.worst if reading.torn else 0.0)
-    _say(
+    say(
         f"spent: rho {spent:.6g} of {budget.rho:.6g}; epsilon {zcdp_epsilon(spent, budget.delta):.4g} of "
         f"{budget.epsilon:g} at delta {budget.delta:g}"
     )
     if reading.torn:
-        _say("the last line is torn: it counts as the rest of the run before it")
+        say("the last line is torn: it counts as the rest of the run before it")
 
 
 def _one_arena() -> None:
@@ -151,8 +150,3 @@ def _one_arena() -> None:
 
     with contextlib.suppress(AttributeError, OSError):  # another C library
         ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()

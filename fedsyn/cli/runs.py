@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ from rich.table import Table
 
 from fedsyn.cli.console import ConfigArgument, SetOption, err_console, nothing, out_console, round_progress, writing
 from fedsyn.errors import ConfigError
+from fedsyn.output import say
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
@@ -135,8 +135,8 @@ def explain(
         loaded = load_config(config, set_ or ())
         schema = public_schema(loaded)
         meaning = explained(loaded, schema.domain, client_class(loaded.mechanism.name), schema)
-    text = json.dumps(meaning.to_dict(), indent=1) + "\n" if as_json else meaning.render(min(out_console.width, 100))
-    sys.stdout.write(text)
+    text = json.dumps(meaning.to_dict(), indent=1) if as_json else meaning.render(min(out_console.width, 100))
+    say(text.rstrip("\n"))
 
 
 def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> None:

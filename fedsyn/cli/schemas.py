@@ -11,6 +11,7 @@ import typer
 
 from fedsyn.cli.console import err_console, out_console, writing
 from fedsyn.errors import ConfigError, DataError
+from fedsyn.output import say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +62,7 @@ def draft_command(
     cells, guesses, schema = drafted(file, options, bins, label, keep or ())
     if out is None:
         show_draft(err_console, guesses, cells.notes, len(cells.frame), file)
-        sys.stdout.write(schema.dumps())
+        say(schema.dumps().rstrip("\n"))
         return
     with writing(out):
         schema.save(out)

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from fedsyn.cli.console import cell_progress, err_console, out_console, writing
+from fedsyn.output import plain
 
 if TYPE_CHECKING:
     from fedsyn.sweep import Results
@@ -50,7 +51,7 @@ def _show(results: Results) -> None:
 
     table = summary_table(results)
     title = f"{results.name}: mean ± sd over seeds"
-    cells = [[f"[bold]{escape(cell)}[/bold]" if (i, j) in table.best else escape(cell) for j, cell in enumerate(row)]
+    cells = [[Text(plain(cell), "bold" if (i, j) in table.best else "") for j, cell in enumerate(row)]
              for i, row in enumerate(table.rows)]  # fmt: skip
     whole = Table(*table.head, title=title)
     for row in cells:
@@ -64,7 +65,9 @@ def _show(results: Results) -> None:
         narrow.add_column("seeds", no_wrap=True)
         narrow.add_column(table.head[metric], no_wrap=True, justify="right")
         for row in cells:
-            narrow.add_row(", ".join(cell for cell in row[: table.axes - 1] if cell), row[table.axes - 1], row[metric])
+            narrow.add_row(
+                ", ".join(cell.plain for cell in row[: table.axes - 1] if cell.plain), row[table.axes - 1], row[metric]
+            )
         out_console.print(narrow)
 
 

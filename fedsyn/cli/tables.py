@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ import typer
 from fedsyn.cli.console import SetOption, err_console, out_console, writing
 from fedsyn.config import MOST_ROWS
 from fedsyn.errors import ConfigError
+from fedsyn.output import no_more_output, say, table_stream
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
@@ -127,7 +126,7 @@ def evaluate(
         with writing(out):
             evaluation_page(found, out, table.name)
     if as_json:
-        sys.stdout.write(json.dumps(found.to_dict(), indent=1) + "\n")
+        say(json.dumps(found.to_dict(), indent=1))
     else:
         _show_quality(found)
         if out is not None:
@@ -148,7 +147,7 @@ def _ask_holders(
     with _federation(federated, assignments or ()) as config:
         facts = judge_table(config, synthetic_file(synthetic) if synthetic.is_dir() else synthetic, folder.resolve())
     if as_json:
-        sys.stdout.write(json.dumps(facts, indent=1) + "\n")
+        say(json.dumps(facts, indent=1))
         return
     holders = "1 holder" if facts["holders"] == 1 else f"{facts['holders']} holders"
     shown = Table(title=f"asked of {holders}: 95% intervals", title_justify="left")
@@ -231,9 +230,9 @@ def _to_standard_output(schema: Schema, model: AnyModel, rows: int, randomness: 
     from fedsyn.runs.synthesis import write_synthetic
 
     try:
-        write_synthetic(sys.stdout.buffer, schema, model, rows, randomness, keep=False)
+        write_synthetic(table_stream(), schema, model, rows, randomness, keep=False)
     except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        no_more_output()
 
 
 def _show_quality(found: Quality) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fedsyn.config import RunConfig
+from fedsyn.output import console, plain
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.registry import contract_class
 
@@ -39,14 +40,13 @@ def fitting_bar(wanted: bool | None, config: RunConfig) -> Iterator[Callable[[Ro
         with tqdm(total=total, desc=title, unit="round", leave=False) as bar:
             yield lambda record: _to(bar, record)
         return
-    from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=console(error=True), transient=True) as progress:
         task = progress.add_task(title, total=total)
         yield lambda record: progress.update(task, completed=record.round)
 
 
 def _to(bar: object, record: RoundRecord) -> None:
     bar.n = record.round  # type: ignore[attr-defined]
-    bar.set_postfix_str(record.selected[0] if record.selected else "")  # type: ignore[attr-defined]
+    bar.set_postfix_str(plain(record.selected[0], keep="") if record.selected else "")  # type: ignore[attr-defined]

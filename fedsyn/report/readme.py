@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fedsyn.output import markdown
 from fedsyn.report.run_page import RunFacts, first_sentence, odds, who_faces_what
 from fedsyn.report.statement_page import rows
 
@@ -20,8 +21,9 @@ def readme(facts: RunFacts) -> str:
     """Markdown."""
     told = replace(facts, public=True, quality=None, metrics={})
     private = bool(facts.ledger["private"])
-    lines = [f"# Synthetic table: {facts.source} by {facts.mechanism}", "", first_sentence(told), ""]
-    lines += [odds(told), ""] if private else ["**Do not release this table: the run is not private.**", ""]
+    head = markdown(f"Synthetic table: {facts.source} by {facts.mechanism}")
+    lines = [f"# {head}", "", markdown(first_sentence(told)), ""]
+    lines += [markdown(odds(told)), ""] if private else ["**Do not release this table: the run is not private.**", ""]
     lines += [faced, ""] if (faced := who_faces_what(told)) else []
     lines += ["## How good it is", "", *_quality(facts), ""]
     lines += ["## How to use it", ""]
@@ -48,7 +50,7 @@ def _quality(facts: RunFacts) -> list[str]:
     if statement is None:
         return ["Nothing was said of it."]
     said = statement.sentence()
-    lines = [f"{said[:1].upper()}{said[1:]}."]
+    lines = [markdown(f"{said[:1].upper()}{said[1:]}.")]
     if statement.workload_error is None:
         return lines
     lines += [
@@ -56,10 +58,10 @@ def _quality(facts: RunFacts) -> list[str]:
         "That is the mean distance, 0 to 2, of the table's model and the real rows over the combinations of columns "
         "that the run was asked for, predicted from what was released: it reads no row and costs no privacy.",
         "",
-        statement.advice(),
+        markdown(statement.advice()),
         "",
         "| furthest off | distance | from | to | rests on |",
         "|---|---|---|---|---|",
-        *(f"| {' | '.join(row)} |" for row in rows(statement.worst())),
+        *(f"| {' | '.join(map(markdown, row))} |" for row in rows(statement.worst())),
     ]
     return lines

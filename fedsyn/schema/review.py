@@ -74,7 +74,7 @@ def with_column(text: str, name: str, data: Mapping[str, Any], where: str = "sch
             default_flow_style=True,
             width=1 << 30,
         )
-        return text[: start.index] + line.strip() + text[end.index :]
+        return text[: start.index] + yamlio.escaped(line.strip()) + text[end.index :]
     body = yamlio.dumps(dict(data)).splitlines()
     lines = [body[0], *(" " * start.column + line for line in body[1:])]
     # A block ends where the next thing begins: what stands between is blank lines and comments.

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedsyn.output import say
 from fedsyn.registry import client_class, strategy_class
 from fedsyn.testing.bench import SETTINGS, Bench
 from fedsyn.testing.checks import ONCE, PER_TABLE
@@ -111,7 +112,7 @@ def check_mechanism(name: str, *, tables: Tables = None, options: Mapping[str, A
     report.seconds = round(time.perf_counter() - started, 1)
     if report.failed:
         raise AssertionError(report.findings())
-    print(report.render())
+    say(report.render())
     return report
 
 

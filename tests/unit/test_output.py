@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from functools import cache
 
 import pytest
 from test_arrows import ROOT, sources
@@ -16,6 +17,12 @@ from fedsyn.output import markdown, plain, reason
 
 HOSTILE = "age\x1b[2J\x1b]0;pwned\x07\x9b1m\u202e\u2066\r\x00"
 SECRET = "row-value-1234"
+
+
+@cache
+def trees() -> dict[str, list[ast.AST]]:
+    """Every node of every module of the product."""
+    return {path: list(ast.walk(ast.parse(text, path))) for path, text in sources().items()}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +51,7 @@ def test_a_name_is_one_line() -> None:
     [
         ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
         ("a|b](javascript:alert(3))", r"a\|b\](javascript:alert(3))"),
-        ("![x](y) `code` *b* _i_", r"!\[x\](y) \`code\` \*b\* \_i\_"),
+        ("![x](y) `code`", r"!\[x\](y) \`code\`"),
         ("&lt;", "&amp;lt;"),
         ("a\nb\x1b", r"a\\x0ab\\x1b"),
     ],
@@ -129,8 +136,8 @@ def test_every_process_begins_without_tracebacks() -> None:
 def test_a_traceback_is_made_in_one_place() -> None:
     """`exc_info`, `logging.exception` and `traceback.print_exc` write what a frame holds: `log_failure` alone may."""
     found = set()
-    for path, text in sources().items():
-        for node in ast.walk(ast.parse(text, path)):
+    for path, nodes in trees().items():
+        for node in nodes:
             named = isinstance(node, ast.keyword) and node.arg in ("exc_info", "stack_info")
             called = isinstance(node, ast.Attribute) and (
                 node.attr in ("print_exc", "format_exc", "print_exception", "format_exception", "print_stack")
@@ -139,3 +146,43 @@ def test_a_traceback_is_made_in_one_place() -> None:
             if named or called:
                 found.add(path)
     assert found == {"fedsyn/output.py", "fedsyn/cli/ending.py"}, "the second is FEDSYN_DEBUG=1 of the command line"
+
+
+def test_one_module_prints() -> None:
+    """`print`, standard output and error, rich's consoles and click's `echo` are used in `fedsyn/output.py` alone."""
+    found = set()
+    for path, nodes in trees().items():
+        for node in nodes:
+            called = node.func if isinstance(node, ast.Call) else None
+            prints = isinstance(called, ast.Name) and called.id in ("print", "Console", "StreamHandler")
+            prints |= isinstance(called, ast.Attribute) and called.attr in (
+                "echo",
+                "secho",
+                "basicConfig",
+                "Console",
+                "StreamHandler",
+            )
+            if isinstance(node, ast.Attribute) and node.attr in ("stdout", "stderr", "__stdout__", "__stderr__"):
+                prints |= isinstance(node.value, ast.Name) and node.value.id == "sys"
+            if prints:
+                found.add(path)
+    asks = "fedsyn/front/bars.py"  # whether standard error is a terminal
+    assert found == {"fedsyn/output.py", asks} and sources()[asks].count("sys.stderr") == 1
+    assert "sys.stderr.isatty()" in sources()[asks]
+
+
+def test_what_writes_markdown_escapes_it() -> None:
+    """A module that names a Markdown file writes it by `markdown`, or is listed with the reason why it need not."""
+    listed = {
+        "fedsyn/runs/directory.py": "the name alone; what is written is made by report/readme.py",
+        "fedsyn/front/archive.py": "writes what report/readme.py made",
+        "fedsyn/deploy/init.py": "a plan's names match a pattern of letters, digits and dashes",
+    }
+    named = {
+        path
+        for path, nodes in trees().items()
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".md")
+    }
+    assert named == set(listed)
+    assert "markdown(" in sources()["fedsyn/report/readme.py"]
