@@ -67,6 +67,7 @@ TYPED: dict[str, list[str] | None] = {
     "deploy init": ["deploy", "init", "federation", "--holders", f"north,{TURNED}", "--schema", "schema.yaml"],
     "deploy link": ["deploy", "link", "out"],
     "deploy run": ["deploy", "run", "out"],
+    "deploy log": ["deploy", "log", TURNED, "out"],
     "deploy status": ["deploy", "status", "out"],
     "deploy stop": ["deploy", "stop", "out"],
     "deploy add": ["deploy", "add", TURNED, "--card", "schema.yaml", "--folder", "out"],
