@@ -20,7 +20,16 @@ from fedsyn.mpc.shared import PARTIES
 from fedsyn.parties.book import Book
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, TotalOrder
 from fedsyn.parties.policy import LimitsNode, Policy
-from fedsyn.privacy import DistributedNoise, GaussianAccountant, Ledger, PrivacyBudget, SelectionNoise, ZcdpAccountant
+from fedsyn.privacy import (
+    DistributedNoise,
+    GaussianAccountant,
+    Ledger,
+    PrivacyBudget,
+    SelectionNoise,
+    ZcdpAccountant,
+    gaussian_epsilon,
+    zcdp_epsilon,
+)
 from fedsyn.privacy.accountant import affordable
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
@@ -163,7 +172,23 @@ def _check_budget(announcement: Announcement, host: Host) -> None:
             f"{budget.delta:g} per run, which is {most:.4g} rho"
         )
     if host.book is not None:
-        host.book.check(rho)
+        try:
+            host.book.check(rho)
+        except BudgetExceeded as error:
+            raise BudgetExceeded(f"{error}{_fitting(announcement, host.policy, host.book)}") from None
+
+
+def _fitting(announcement: Announcement, policy: Policy, book: Book) -> str:
+    """Names the largest epsilon with which the run would fit into what this party has left: three digits, cut off."""
+    accountant, delta = contract_class(announcement.config.mechanism.name).accountant, announcement.config.privacy.delta
+    rest = min(book.budget.rho - book.spent, _most_rho(accountant, policy.run_budget))
+    if rest <= 0.0:
+        return ""
+    epsilon = zcdp_epsilon(rest, delta) if accountant == "zcdp" else gaussian_epsilon(math.sqrt(2.0 * rest), delta)
+    fitting = float(f"{epsilon:.3g}")  # may be rounded up, so it is tried
+    while fitting >= 0.001 and _most_rho(accountant, PrivacyBudget(fitting, delta)) > rest:
+        fitting = float(f"{0.995 * fitting:.3g}")
+    return f"; epsilon = {fitting:g} would fit" if fitting >= 0.001 else ""
 
 
 def _most_rho(accountant: str, budget: PrivacyBudget) -> float:

@@ -225,7 +225,7 @@ class Deployed:
     # What it says ----------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.call("deploy", "status", "study", "--json").stdout)
+        found: dict[str, Any] = json.loads(self.call("deploy", "status", "study", "--json", code=None).stdout)
         return found
 
     def wait_online(self, *names: str, patience: float = 180.0) -> None:

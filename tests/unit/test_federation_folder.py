@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import math
@@ -315,10 +316,15 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
                 check_configuration(announced, host, "fhe")
                 assert config.aggregation.crypto == card
             ledger.begin(f"run-{number}", rho)
-            ledger.charge(f"run-{number}", rho)
+            ledger.charge(f"run-{number}", rho if number < 2 else 0.5 * rho)  # the last one failed
             ledger.end(f"run-{number}")
-        with pytest.raises(BudgetExceeded, match="over all runs this party may release"):
+        with pytest.raises(BudgetExceeded, match="over all runs this party may release") as refused:
             check_configuration(announced, host, config.aggregation.protocol)
+        fitting = float(str(refused.value).rpartition("; epsilon = ")[2].partition(" would fit")[0])
+        for epsilon, fits in ((fitting, True), (1.02 * fitting, False)):
+            smaller = capacity(PrivacyBudget(epsilon, budget.delta), contract.accountant)
+            with contextlib.nullcontext() if fits else pytest.raises(BudgetExceeded):
+                check_configuration(replace(announced, rho=smaller), host, config.aggregation.protocol)
         ledger.close()
 
 
