@@ -264,7 +264,7 @@ def test_a_bad_number_of_rows(fitted: fedsyn.Synthesizer, n: Any) -> None:
         (lambda s: s.evaluate(3), "expected a DataFrame"),
         (lambda s: s.evaluate(frame(30), label="smoke"), "did you mean 'smokes'"),
         (lambda s: s.evaluate(frame(30).drop(columns="age")), "lacks columns of the schema: 'age'"),
-        (lambda s: s.evaluate(frame(30).iloc[:0]), "there is no real row"),
+        (lambda s: s.evaluate(frame(30).iloc[:0]), "the real table has no rows"),
         (lambda s: s.save(3), "expected the path of a file, found int"),
         (lambda s: s.save("no/such/model.fedsyn"), "cannot write no/such/model.fedsyn"),
         (lambda s: s.report("no/such/page.html"), "cannot write no/such/page.html"),
