@@ -166,7 +166,7 @@ class Counting(InProcessGrid):
 def sums(clients: int, width: int) -> None:
     """Whole runs of `sketch_aim` over made-up clients: everything that clients, server and crypto party do."""
     document = {
-        "mechanism": {"name": "sketch_aim", "rounds": 2, "marginals": 6, "width": width},
+        "mechanism": {"name": "sketch_aim", "rounds": 2, "width": width},
         "data": {"source": "synthfs", "bins": 8, "options": {"beta": 1.0, "clients": clients, "rows": 10 * clients}},
         "federation": {"clients": clients, "partition": "native"},
         "privacy": {"epsilon": 1.0, "delta": 1e-6, "client_sizes": "public"},

@@ -212,6 +212,11 @@ class FheNode(Node):
     compute: Literal["client", "packed", "naive"] = "client"
     selector: Literal["index", "gaussian"] = "index"
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether what is opened is bound to its contributors and their noise; else the server is trusted with it."""
+        return self.scheme == "bfv" and self.compute == "client"
+
 
 class AggregationNode(Node):
     """How the clients' numbers come together, who sees what of them, and who adds the noise.
@@ -238,6 +243,7 @@ class AggregationNode(Node):
             with every other one; 'auto': sparse if semi_honest, full if malicious.
         roster: public keys (64 hex digits) by partition id, by which the server finds out whose signature is bad under
             the malicious threat model; without it one bad signature ends the sum. Clients trust their own rosters only.
+            With protocol 'fhe' the crypto party knows the clients by it, where its own policy pins the configuration.
         failure_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with probability at most
             2^-failure_bits.
         parties: the three computing parties of a deployment with protocol 'mpc': their cards, in a file the names of
@@ -263,6 +269,13 @@ class AggregationNode(Node):
     def rests_on_clients(self) -> bool:
         """Whether `corrupted` and `dropout` say how many clients noise or masks rest on."""
         return self.protocol == "secagg" or (self.noise == "distributed" and self.protocol != "mpc")
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether clients sign what they send, with keys that somebody has pinned."""
+        if self.protocol == "fhe":
+            return self.roster is not None
+        return (self.protocol, self.threat) == ("secagg", "malicious")
 
     @property
     def has_one_setup(self) -> bool:

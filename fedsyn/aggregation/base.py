@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -111,33 +111,34 @@ class Contribution:
 
 
 class ClientKey(Protocol):
-    """A client's way to the crypto party's key, which the server carries."""
+    """A client's way to the crypto party's keys, which the server carries."""
 
-    invited: ClassVar[int]  # arrays that bring it, the last ones of a message
+    invited: ClassVar[int]  # arrays that bring them, the last ones of a message
 
     @property
     def clients(self) -> int:
         """Of the run."""
 
-    def encrypted(self, invitation: Arrays, vector: Callable[[], npt.NDArray[np.int64]]) -> Arrays:
-        """What is sent; the vector is computed, and charged, when the key has been found to be right."""
+    def hidden(self, invitation: Arrays, part: ClientSum, vector: Callable[[], npt.NDArray[np.int64]]) -> Arrays:
+        """What is sent; the vector is computed, and charged, when the keys have been found to be right."""
 
 
-class Ciphertexts(Protocol):
+class Contributors(Protocol):
     """The server's way to the crypto party, for sums."""
 
     @property
     def invitation(self) -> Arrays:
         """What each client is sent along."""
 
-    def empty(self) -> Any:
-        """A total of nothing."""
+    @property
+    def adds(self) -> bool:
+        """Whether the crypto party adds the whole noise once more."""
 
-    def added(self, total: Any, arrays: Arrays, length: int) -> Any:
-        """The total with one client's vector; ProtocolError if that is none."""
+    def admitted(self, whole: ServerSum, boxes: Mapping[int, bytes]) -> dict[int, str]:
+        """Names contributors, by partition; why each refused one was refused."""
 
-    def opened(self, whole: ServerSum, total: Any, contributors: int) -> npt.NDArray[np.int64]:
-        """(L,) what the crypto party decrypts."""
+    def opened(self, whole: ServerSum, total: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """(L,) what the crypto party lets out of the total of those that it has admitted."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class ClientSum:
         holder: the data holder, with the state that survives between messages.
         config_hash: of the client's own configuration.
         central: whether the mechanism has one data holder by design.
-        key: encrypts for the crypto party of a protocol that has one.
+        key: hides vectors from all but the crypto party of a protocol that has one.
     """
 
     name: str
@@ -249,7 +250,7 @@ class ServerSum:
         send: one message to each client of a cohort.
         drop: records that a client's reply was refused, and why.
         note: records why a sum was given up.
-        crypto: adds up ciphertexts and has them opened, under a protocol that has a crypto party.
+        crypto: has contributors admitted and their total opened, under a protocol that has a crypto party.
         everyone: partition ids of all clients of the run.
         stream: as `send`, one reply after the other in partition order; through `replies`.
     """
@@ -267,7 +268,7 @@ class ServerSum:
     send: Send
     drop: Callable[[int, str], None]
     note: Callable[[str], None]
-    crypto: Ciphertexts | None = None
+    crypto: Contributors | None = None
     everyone: tuple[int, ...] = ()
     stream: Callable[[Sequence[int], Arrays, Enough], Iterator[Reply]] | None = None
 
@@ -355,14 +356,6 @@ class Aggregation(ABC):
 
         Raises:
             ConfigError: they do not fit, or no honest client is left in the worst case.
-        """
-
-    def room_of_all(self, clients: int, sums: Iterable[tuple[int, int]]) -> None:  # noqa: B027 - most count nothing
-        """The same for what a protocol counts over a whole run.
-
-        Args:
-            clients: of the run.
-            sums: how long each kind of sum is at most, and how often it is asked for.
         """
 
     def assumptions(self) -> dict[str, str | int | float]:

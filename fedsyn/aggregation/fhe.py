@@ -1,29 +1,35 @@
 """Sums of ciphertexts: `aggregation.protocol: fhe` for mechanisms that sum.
 
-Each client encrypts its vector, with its share of the noise on it, under the crypto party's key, sends ONE message, and
-may leave. The server adds ciphertexts of whoever has answered; the crypto party decrypts the total, if at least the
-fewest contributors are in it that the noise was sized for. There are no stages, no keys between clients and nothing to
+Each client hides its vector, with its share of the noise on it, under a pad modulo 2^64, seals the pad's seed to the
+crypto party, sends ONE message, and may leave. The server adds up the hidden vectors of whoever has answered. The
+crypto party, which has no client's vector, takes off the pads of the contributors that the server names, and answers if
+they are at least the fewest that the noise was sized for. There are no stages, no keys between clients and nothing to
 recover when one of them drops out. In exchange two roles must not collude, the server and the crypto party: one has
-every client's ciphertext, the other one the key (docs/fhe.md compares this with `secagg`).
+every hidden vector, the other one its pad (docs/fhe.md compares this with `secagg`).
+
+Additions alone need no more: a sum of such ciphertexts is one under the sum of their keys, and opens for exactly those
+keys. `fedsyn.parties.boxes` proves that a server that deviates has nothing else from it; a lattice ciphertext in its
+place would bind nobody, and be sixty times as long.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from fedsyn.aggregation.base import Aggregation, ClientSum, ServerSum
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation.base import Aggregation, ClientSum, Contributors, ServerSum
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import DistributedNoise
-from fedsyn.wire.envelope import Arrays, SumSpec, check_message
+from fedsyn.wire.envelope import Arrays, Reply, SumSpec, check_message
 from fedsyn.wire.requests import Summed
 
-if TYPE_CHECKING:
-    from fedsyn.fhe.parameters import Parameters
-
-# Bytes of ciphertexts that are in memory at once (they are added up as they come), of a slot, of a message at least.
-_AT_ONCE, _SLOT, _LEAST = 2**30, 64, 2**19
+_AT_ONCE, _LEAST = 2**30, 2**10  # bytes of vectors in memory at once (they are added up as they come), of one at least
+_BOX = 256  # bytes, at most
 
 
 class FheAggregation(Aggregation):
@@ -33,9 +39,6 @@ class FheAggregation(Aggregation):
     has_crypto_party = True
 
     def check(self, clients: int) -> None:
-        from fedsyn.fhe.parameters import bfv_for_sums
-        from fedsyn.fhe.seal import sealapi
-
         super().check(clients)
         node = self.node
         if node.noise != "distributed":
@@ -45,8 +48,8 @@ class FheAggregation(Aggregation):
             )
         if node.threat == "malicious":
             raise ConfigError(
-                "aggregation: threat: malicious cannot go with protocol: fhe, whose server is trusted to add up what "
-                "it should; allowed: secagg"
+                "aggregation: threat: malicious is not for protocol: fhe, whose crypto party checks what a server that "
+                "deviates could change in any case; leave it out, or use protocol: secagg"
             )
         if node.fhe is not None and (node.fhe.scheme, node.fhe.compute, node.fhe.selector) != (
             "bfv",
@@ -54,55 +57,31 @@ class FheAggregation(Aggregation):
             "index",
         ):
             raise ConfigError("aggregation.fhe: sums are exact and have no choices; leave it out for this mechanism")
-        limits = self.limits(clients)
-        noise_of("distributed", _any_sum(clients), limits)  # refuses a federation without a certain honest share
-        bfv_for_sums(clients)
-        sealapi()
+        noise_of("distributed", _any_sum(clients), self.limits(clients))  # refuses without a certain honest share
 
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise:
-        """A sum in the plain modulus, and the ciphertexts of one client in one message."""
-        from fedsyn.fhe.parameters import PLAIN_BITS
+        """A sum modulo 2^64, and one client's vector in one message.
 
+        The crypto party may add the noise once more, which has as much variance as the shares of H clients.
+        """
         noise = noise_of("distributed", spec, self.limits(spec.asked))
-        noise.check_ring(rows * spec.magnitude, PLAIN_BITS - 2)
-        parameters = self._parameters(spec.asked)
-        check_message(float(self._ciphertexts(spec.length, spec.asked) * parameters.bytes), "aggregation.protocol: fhe")
+        replace(noise, asked=noise.asked + noise.honest).check_ring(rows * spec.magnitude)
+        check_message(8.0 * spec.length, "aggregation.protocol: fhe")
         return noise
-
-    def room_of_all(self, clients: int, sums: Iterable[tuple[int, int]]) -> None:
-        """The crypto party decrypts so many ciphertexts in a run, and no more."""
-        from fedsyn.fhe.parameters import most_answers
-
-        needed = sum(times * self._ciphertexts(length, clients) for length, times in sums)
-        most = most_answers(self._parameters(clients))
-        if needed > most:
-            raise ConfigError(
-                f"the run's sums could have {needed:,} ciphertexts, and a crypto party decrypts {most:,} in a run: "
-                "lower mechanism.rounds or inference.max_cells"
-            )
-
-    def _ciphertexts(self, length: int, clients: int) -> int:
-        return -(-length // self._parameters(clients).slots)
-
-    @staticmethod
-    def _parameters(clients: int) -> Parameters:
-        from fedsyn.fhe.parameters import bfv_for_sums
-
-        return bfv_for_sums(clients)
 
     # The client's half ------------------------------------------------------------------------------------------------
 
     def answer(self, part: ClientSum) -> Arrays:
-        """The encrypted vector; the last arrays of the message are what the crypto party's key needs."""
+        """The hidden vector and its box; the last arrays of the message bring the crypto party's keys."""
         assert part.key is not None
         count, arrays = part.key.invited, part.call.arrays
         if len(arrays) < count:
-            raise ProtocolError("the request does not bring the crypto party's key")
+            raise ProtocolError("the request does not bring the crypto party's keys")
         if part.spec.asked > part.key.clients:
             raise ProtocolError("the server sizes the noise for more clients than the run has")
         noise = noise_of("distributed", part.spec, self.limits(part.spec.asked))
         ours = arrays[:-count]
-        return part.key.encrypted(arrays[-count:], lambda: noisy_vector(part.contribution(ours), part, noise))
+        return part.key.hidden(arrays[-count:], part, lambda: noisy_vector(part.contribution(ours), part, noise))
 
     # The server's half ------------------------------------------------------------------------------------------------
 
@@ -112,32 +91,60 @@ class FheAggregation(Aggregation):
         if limits.fewest > limits.asked:
             return Summed.nothing()
         noise = self.room(whole.spec, whole.rows)
-        total, contributors = crypto.empty(), list[int]()
-        at_once = max(1, _AT_ONCE // (_SLOT * whole.spec.length + _LEAST))
+        total, contributors = np.zeros(whole.spec.length, np.uint64), list[int]()
+        at_once = max(1, _AT_ONCE // (8 * whole.spec.length + _LEAST))
         for first in range(0, len(whole.cohort), at_once):
-            asked = whole.cohort[first : first + at_once]
-            arrays, missing = [*whole.arrays, *crypto.invitation], first - len(contributors)
-            for partition, reply in whole.replies(asked, arrays, limits.fewest, missing):
-                try:
-                    total = crypto.added(total, reply.arrays, whole.spec.length)
-                except ProtocolError as error:
-                    whole.drop(partition, str(error))
-                else:
-                    contributors.append(partition)
+            asked, missing = whole.cohort[first : first + at_once], first - len(contributors)
+            arrays = [*whole.arrays, *crypto.invitation]
+            contributors += _added(whole, crypto, whole.replies(asked, arrays, limits.fewest, missing), total)
         if len(contributors) < limits.fewest:
             return Summed.nothing()
         whole.ledger.promise(promised(whole, noise))
-        return opened(crypto.opened(whole, total, len(contributors)), whole, noise, tuple(contributors))
+        summed = opened(crypto.opened(whole, total), whole, noise, tuple(contributors))
+        if not crypto.adds:
+            return summed
+        own = noise.whole().sigma_of(1)
+        return replace(summed, sigmas=tuple(math.hypot(sigma, own) for sigma in summed.sigmas))
 
     def who_sees_what(self) -> dict[str, str]:
         return {
-            "trust": "server and crypto party to follow the protocol, and not to collude: the server has every "
-            "client's ciphertext, the crypto party the key; either may collude with no more than the share "
-            "aggregation.corrupted of a sum's clients (one at least, unless that is 0)",
-            "server": "ciphertexts, which it cannot read, and every total with the clients' noise on it (which the "
-            "crypto party sees too)",
-            "noise": "the contributing clients, a share each, sized for the fewest honest ones",
+            "trust": "server and crypto party not to collude: the server has every client's hidden vector, the crypto "
+            "party its pad; either may collude with no more than the share aggregation.corrupted of a sum's clients "
+            "(one at least, unless that is 0). A server that deviates from the protocol learns no more than one that "
+            "follows it",
+            "server": "ciphertexts, which it cannot read, and every total with its noise on it (the crypto party sees "
+            "totals too, with the clients' noise)",
+            "noise": "the contributing clients, a share each, sized for the fewest honest ones; in a deployment whose "
+            "crypto party has not pinned the clients' keys, the crypto party once more, the whole",
         }
+
+
+def _added(
+    whole: ServerSum, crypto: Contributors, replies: Iterable[tuple[int, Reply]], total: npt.NDArray[np.uint64]
+) -> list[int]:
+    """Adds to the total, in place, what the crypto party will take the pads off; whose that is."""
+    vectors, boxes = dict[int, npt.NDArray[np.uint64]](), dict[int, bytes]()
+    for partition, reply in replies:
+        try:
+            vectors[partition], boxes[partition] = _read(reply, whole.spec.length)
+        except ProtocolError as error:
+            whole.drop(partition, str(error))
+    refused = crypto.admitted(whole, boxes)
+    for partition, vector in vectors.items():
+        if partition in refused:
+            whole.drop(partition, f"the crypto party: {refused[partition]}")
+        else:
+            total += vector
+    return [partition for partition in vectors if partition not in refused]
+
+
+def _read(reply: Reply, length: int) -> tuple[npt.NDArray[np.uint64], bytes]:
+    """One client's hidden vector and its box; ProtocolError if they are none."""
+    arrays = reply.arrays
+    fits = len(arrays) == 2 and arrays[0].shape == (length,) and arrays[0].dtype == np.uint64
+    if not fits or arrays[1].ndim != 1 or arrays[1].dtype != np.uint8 or len(arrays[1]) > _BOX:
+        raise ProtocolError(f"what it sent is not a hidden vector of {length} numbers and its box")
+    return arrays[0], arrays[1].tobytes()
 
 
 def _any_sum(clients: int) -> SumSpec:

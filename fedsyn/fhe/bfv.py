@@ -19,10 +19,11 @@ from fedsyn.errors import ProtocolError
 from fedsyn.fhe.parameters import Parameters
 from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import Encryptor, PublicKeys, SecretKeys, ring_of
-from fedsyn.fhe.slots import Piece, SlotLayout
+from fedsyn.fhe.slots import Piece, SlotLayout, placed
 from fedsyn.selection.terms import Terms
 
 Integers = npt.NDArray[np.int64]
+Residues = npt.NDArray[np.uint64]
 
 
 class BfvComputation:
@@ -128,22 +129,17 @@ class BfvComputation:
             rows: bound on every cell; the masks of this scheme need none.
         """
         evaluator, slots, sent = self.ring.evaluator, self.parameters.slots, []
-        starts, sizes = [0] * len(pieces), [piece.stop - piece.start for piece in pieces]
-        for place, (index, plane) in enumerate(dict.fromkeys((piece.index, piece.plane) for piece in pieces)):
+        pairs, starts, sizes = placed(pieces, slots)
+        for index, plane in pairs:
             noisy = self.ring.api.Ciphertext()
             evaluator.multiply_plain(stored[index], self.ring.constant(factor), noisy)
             evaluator.add_inplace(noisy, planes[plane])
             masks = uniform(self.ring.modulus, slots)
-            for number, piece in enumerate(pieces):
+            for piece in pieces:
                 if (piece.index, piece.plane) == (index, plane):
                     masks[piece.start : piece.stop] = 0
-                    starts[number] = place * slots + piece.start
             sent.append(self.hidden(noisy, masks))
-        return Asked(tuple(sent), tuple(starts), tuple(sizes))
-
-    def drowned(self, ciphertexts: Sequence[Any]) -> tuple[bytes, ...]:
-        """Totals, all of which may be read: re-randomised and flooded."""
-        return tuple(self.ring.to_bytes(self.ring.flooded(total, self._encryptor.inner)) for total in ciphertexts)
+        return Asked(tuple(sent), starts, sizes)
 
     def hidden(self, ciphertext: Any, masks: npt.NDArray[np.uint64]) -> bytes:
         """Masked, re-randomised, flooded; in place."""
@@ -173,11 +169,12 @@ class BfvReader:
             found.append(centred((int(weight) * sum_modulo(slots[start : start + size], t) + offset) % t, t))
         return np.array(found, np.int64)
 
-    def numbers(self, asked: Asked) -> Integers:
-        """The slots that are asked for, one range after the other, as integers around 0."""
+    def numbers(self, asked: Asked, pads: Residues | None = None) -> Integers:
+        """The slots that are asked for, one range after the other, less their pads, as integers around 0."""
         slots, t = self.slots(asked), self.ring.modulus
         ranges = [slots[start : start + size] for start, size in zip(asked.starts, asked.sizes, strict=True)]
-        return centred_all(np.concatenate(ranges), t)
+        found = np.concatenate(ranges)
+        return centred_all(found if pads is None else less_modulo(found, pads, t), t)
 
     def again(self, asked: Asked, sums: Sums) -> list[bytes]:
         """Linear combinations of sums of slots, encrypted again."""
@@ -189,11 +186,6 @@ class BfvReader:
             vector[slot] += factor * found[index]
         whole = np.tile(np.array([value % t for value in vector], np.int64), sums.copies)
         return Encryptor(self.ring.parameters, self.keys.public.public).to_bytes(whole)
-
-    def totals(self, ciphertexts: Sequence[bytes], length: int) -> Integers:
-        """(length,) integers around 0: every slot of some ciphertexts."""
-        slots = self.ring.parameters.slots
-        return self.numbers(Asked(tuple(ciphertexts), (0,), (min(length, len(ciphertexts) * slots),)))
 
 
 def uniform(modulus: int, size: int) -> npt.NDArray[np.uint64]:
@@ -210,6 +202,24 @@ def sum_modulo(values: npt.NDArray[np.uint64], modulus: int) -> int:
     """A sum of residues below 2^60."""
     high, low = int((values >> np.uint64(30)).sum()), int((values & np.uint64(2**30 - 1)).sum())
     return ((high << 30) + low) % modulus
+
+
+def plus_modulo(one: Residues, other: Residues, modulus: int) -> Residues:
+    """Sums of residues of a modulus below 2^63."""
+    return (one + other) % np.uint64(modulus)
+
+
+def less_modulo(one: Residues, other: Residues, modulus: int) -> Residues:
+    return plus_modulo(one, np.uint64(modulus) - other, modulus)
+
+
+def times_modulo(values: Residues, factor: int, modulus: int) -> Residues:
+    """Residues of a modulus below 2^60, times a public factor from 0 on: four of its bits at a time."""
+    t, product = np.uint64(modulus), np.zeros(len(values), np.uint64)
+    for shift in range(4 * ((factor.bit_length() + 3) // 4) - 4, -1, -4):
+        digit = np.uint64(factor >> shift & 15)
+        product = ((product << np.uint64(4)) % t + values * digit % t) % t
+    return product
 
 
 def centred(value: int, modulus: int) -> int:

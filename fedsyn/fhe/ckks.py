@@ -26,7 +26,7 @@ from fedsyn.errors import ProtocolError
 from fedsyn.fhe.parameters import CKKS_GRID, POOL_REACH, Parameters, ckks_noise, ckks_scale, rescaling_noise
 from fedsyn.fhe.question import Asked
 from fedsyn.fhe.seal import Encryptor, PublicKeys, SecretKeys, ring_of
-from fedsyn.fhe.slots import Piece, SlotLayout
+from fedsyn.fhe.slots import Piece, SlotLayout, placed
 from fedsyn.selection.terms import POLYNOMIAL, L1Polynomial, Terms
 
 Integers = npt.NDArray[np.int64]
@@ -171,19 +171,18 @@ class CkksComputation:
     ) -> Asked:
         """Cells plus their noise divided by `factor`, and a mask in every other slot; no cell exceeds `rows`."""
         slots, sent = self.parameters.slots, []
-        starts, sizes = [0] * len(pieces), [piece.stop - piece.start for piece in pieces]
-        for place, (index, plane) in enumerate(dict.fromkeys((piece.index, piece.plane) for piece in pieces)):
+        pairs, starts, sizes = placed(pieces, slots)
+        for index, plane in pairs:
             wanted = np.zeros(slots)
-            for number, piece in enumerate(pieces):
+            for piece in pieces:
                 if (piece.index, piece.plane) == (index, plane):
                     wanted[piece.start : piece.stop] = 1.0
-                    starts[number] = place * slots + piece.start
             noisy = self._times(stored[index], wanted)
             self.ring.evaluator.add_inplace(noisy, self._times(planes[plane], wanted / factor))
             masks = self._masks(wanted == 0.0, rows + POOL_REACH / factor)
             self.ring.evaluator.add_plain_inplace(noisy, self.ring.encoded(masks, noisy))
             sent.append(self._hidden(noisy, ckks_noise(self.parameters)))
-        return Asked(tuple(sent), tuple(starts), tuple(sizes))
+        return Asked(tuple(sent), starts, sizes)
 
     # Ciphertexts ------------------------------------------------------------------------------------------------------
 
@@ -248,8 +247,9 @@ class CkksReader:
             raise ProtocolError("a question to the key holder does not fit the terms of the choice")
         return np.rint(self._slots(asked)[list(asked.starts)] * terms.unit).astype(np.int64)
 
-    def numbers(self, asked: Asked) -> Integers:
-        """The slots that are asked for, one range after the other, rounded to 1/CKKS_GRID."""
+    def numbers(self, asked: Asked, pads: npt.NDArray[np.uint64] | None = None) -> Integers:
+        """The slots that are asked for, one range after the other, rounded to 1/CKKS_GRID; reals have no pads."""
+        assert pads is None
         slots = self._slots(asked)
         ranges = [slots[start : start + size] for start, size in zip(asked.starts, asked.sizes, strict=True)]
         return np.rint(np.concatenate(ranges) * CKKS_GRID).astype(np.int64)

@@ -27,7 +27,7 @@ from fedsyn.errors import ConfigError
 
 #: Most bits of q with its special prime for 128 bits of security against a ternary secret (Homomorphic Encryption
 #: Standard 2018, as SEAL enforces it).
-MOST_BITS = {8192: 218, 16384: 438, 32768: 881}
+MOST_BITS = {16384: 438, 32768: 881}
 #: Total variation, over a whole run, between what a key holder sees and something that depends on nothing it may not.
 STATISTICAL_BITS = 40
 #: Ciphertexts that a key holder answers in one run; the next one is refused.
@@ -93,25 +93,19 @@ def product_noise(degree: int, noise: float) -> float:
     return 2.0 * degree * (2 * degree + 5) * 2.0**PLAIN_BITS * noise + 32.0 * degree**2
 
 
-def bfv_for_sums(clients: int) -> Parameters:
-    """For ciphertexts that are added up and opened: `clients` of them."""
-    for degree, most in _degrees(8192):
-        flood = _flood(degree, (clients + 1) * fresh_noise(degree))
-        chosen = _primes(_answer(flood), 0.0, most)
-        if chosen is not None:
-            return Parameters("bfv", degree, *chosen, flood, PLAIN_BITS)
-    raise ConfigError(f"ciphertexts of {clients} clients do not fit the largest parameters there are")
-
-
 def bfv_for_store(clients: int, products: int = 0, naive: bool = False) -> Parameters:
     """For a store: sums of fresh ciphertexts, a public factor, one product.
+
+    Numbers are padded, uniform modulo t: no bound here rests on a plaintext's size, a product's neither, since the
+    coefficients of batched numbers have any size as it is. Off the counts the pads are taken by one fresh ciphertext
+    more, before they are squared; the factor 2 pays for it.
 
     Args:
         clients: whose ciphertexts are added up.
         products: of one-hot columns that are added up slotwise before they are encrypted again; 0: there are none.
         naive: whether sums of products are also formed by rotations, and moved by a selector.
     """
-    for degree, most in _degrees(16384):
+    for degree, most in MOST_BITS.items():
         fresh = fresh_noise(degree)
         noise = product_noise(degree, MOST_FACTOR * (2 * clients * fresh + 1))
         if products:
@@ -123,10 +117,6 @@ def bfv_for_store(clients: int, products: int = 0, naive: bool = False) -> Param
         if chosen is not None:
             return Parameters("bfv", degree, *chosen, flood, PLAIN_BITS, int(naive))
     raise ConfigError(f"a store of {clients} clients does not fit the largest parameters there are")
-
-
-def _degrees(least: int) -> list[tuple[int, int]]:
-    return [(degree, most) for degree, most in MOST_BITS.items() if degree >= least]
 
 
 def _flood(degree: int, noise: float) -> int:
@@ -159,7 +149,7 @@ def ckks_for_store(clients: int, products: int, rotations: int, lowered: int = 0
         ConfigError: they do not fit the largest parameters.
     """
     count = _CKKS_WHOLE + 2 * products + lowered
-    for degree, most in _degrees(16384):
+    for degree, most in MOST_BITS.items():
         if CKKS_PRIME * count + CKKS_PRIME + 1 <= most:
             primes = (CKKS_PRIME,) * count + (CKKS_PRIME + 1,)
             flood = ceil(log2(_typical(degree) * sqrt(clients)) + log2(degree) + log2(_CKKS_ANSWERS) + STATISTICAL_BITS)

@@ -14,7 +14,6 @@ from fedsyn.fhe.parameters import (
     CKKS_GRID,
     Parameters,
     bfv_for_store,
-    bfv_for_sums,
     ckks_for_store,
 )
 from fedsyn.fhe.products import ColumnLayout, Columns, NaiveProducts, Products, Refresh
@@ -32,15 +31,13 @@ def holders_of(config: RunConfig) -> int:
     return 1 if contract_class(config.mechanism.name).central else config.federation.clients
 
 
-def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts | None) -> Parameters:
-    """Parameters of a run's ciphertexts; `facts`: of its store, None where it forms sums.
+def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts) -> Parameters:
+    """Parameters of the ciphertexts of a run's store.
 
     Raises:
         ConfigError: they do not fit what is secure.
     """
     clients = config.federation.clients
-    if facts is None:
-        return bfv_for_sums(clients)
     if config.fhe.scheme == "ckks":
         polynomial = facts.norm == L1Polynomial.name
         largest = max(domain.size(clique) for clique in facts.cliques)

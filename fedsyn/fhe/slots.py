@@ -38,6 +38,16 @@ class Piece:
     first: int
 
 
+def placed(pieces: Sequence[Piece], slots: int) -> tuple[list[tuple[int, int]], tuple[int, ...], tuple[int, ...]]:
+    """How an opening is asked: (stored ciphertext, plane) of each ciphertext sent, first slot and size of each piece.
+
+    Server and key holder both derive it from the order: no slot of an opening is the server's choice.
+    """
+    pairs = list(dict.fromkeys((piece.index, piece.plane) for piece in pieces))
+    starts = tuple(pairs.index((piece.index, piece.plane)) * slots + piece.start for piece in pieces)
+    return pairs, starts, tuple(piece.stop - piece.start for piece in pieces)
+
+
 class SlotLayout:
     """Cells of some cliques in ciphertexts.
 
@@ -72,6 +82,16 @@ class SlotLayout:
     @property
     def ciphertexts(self) -> int:
         return ceil(self.length / self.slots)
+
+    @property
+    def entries(self) -> int:
+        """Of `vector`."""
+        return self.copies * (self.stride if self.copies > 1 else self.length)
+
+    @property
+    def noisy(self) -> int:
+        """Slots of a plane that are used."""
+        return min(self.copies * self.stride, self.slots)
 
     def range_of(self, clique: Clique) -> tuple[int, int]:
         """[start, stop) of a clique in the first copy; KeyError if it is not stored."""

@@ -257,10 +257,10 @@ class Policy:
                 "needs configurations, or approval: by person"
             )
         pinned = self.file.identity is not None
-        if pinned and (protocol, config.aggregation.threat) != ("secagg", "malicious"):
+        if pinned and not config.aggregation.is_signed:
             raise NodeError(
                 "this node has an identity and a roster: it takes part in runs with aggregation.protocol: secagg and "
-                "aggregation.threat: malicious only"
+                "aggregation.threat: malicious only, or with protocol: fhe and aggregation.roster"
             )
 
     def _check_app(self, asked: Asked) -> None:

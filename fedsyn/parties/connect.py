@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.parties.crypto import CryptoParty
-from fedsyn.parties.interface import Parties
+from fedsyn.parties.interface import CryptoParty, Parties
 from fedsyn.randomness import Randomness
 
 

@@ -1,23 +1,41 @@
-"""The crypto party: the only holder of a run's secret key, and what it lets out. It knows no transport.
+"""The crypto party: the only holder of a run's secret keys, and what it lets out. It knows no transport.
 
-FHAIM's crypto-service entity (Kumar et al. 2025, section 4). It makes a key pair for every run, decrypts what the
-server has computed on ciphertexts, and answers with integers that are private already:
+FHAIM's crypto-service entity (Kumar et al. 2025, section 4). It makes its keys anew for every run, takes off what hides
+the clients' numbers from the server, and answers with integers that are private already:
 
+- *total*, *opening*: the sum over the contributors that the server names, less their pads, with their noise on it;
 - *choice*: it reads noisy scores, adds a noise of its own and returns the index of the largest one. It is trusted with
   the scores (`selector: index`); or the scores carry Gaussian noise that is accounted in full, both its own and the
   server's, and it returns all of them (`selector: gaussian`);
-- *opening*, *total*: the requested slots, which carry the clients' noise;
 - *sums*: it adds up slots that are uniform to it and encrypts the sums again (`compute: packed | naive`). Nothing is
   opened.
 
-**What it sees** besides configuration, schema and orders: of every ciphertext the requested sums or slots; of all
-other slots numbers that are uniform, under a flood that hides how they came about (`fedsyn.fhe`). It never returns a
-plaintext polynomial, nor a slot that was not asked for (Li & Micciancio 2021). It counts its answers and refuses what
-comes after the last one that the mechanism has.
+**What it sees** besides configuration, schema, orders and who contributes: of every total, opening and choice the
+numbers above before its own noise is on them; of all other slots numbers that are uniform, under a flood that hides how
+they came about (`fedsyn.fhe`). It never returns a plaintext polynomial, nor a slot that was not asked for (Li &
+Micciancio 2021). It counts its answers and refuses what comes after the last one that the mechanism has.
 
-**What it trusts.** The server, to follow the protocol: it cannot see which numbers a ciphertext holds, nor how many
-clients are in it. Both together could read everything. Order of things as at a computing party: checked, charged in the
-run's ledger and in the book, drawn, out; after any error the run is over.
+**A server that deviates** gets nothing from a total or an opening but what an honest one gets, for contributors of its
+choice (`fedsyn.parties.boxes` has the proof): at least as many as the run and this party's policy demand, each in it
+once and as it was sealed, under the sigma, sensitivity and sizes that each reckoned with. Contributors can be made up:
+
+- *pinned* clients cannot. Where the policy pins the configuration (`policy.configurations`) and that names the
+  clients' keys (`aggregation.roster`), each box is signed. Then the shares of the H = fewest - corrupted honest ones
+  are in every answer: the noise that is charged (`fedsyn.privacy.distributed`).
+- *unknown* clients can: all but one may be the server's, and then a share of 1/H of the variance is all that is sure.
+  So this party adds the whole noise once more, at the sigma that it charges; alone it is the Gaussian mechanism (H = 1
+  of the same proof, whatever the shares are). A total then carries up to twice the variance. A store of unknown clients
+  is refused: its choices would be made on one client's exact counts.
+
+**What stays the server's word.** The scores of a choice. After the store is whole this party hands over its pads' sum,
+encrypted, once: so a choice is some function of the TOTAL over all contributors and of nothing else about them. Which
+function, it cannot see: a server that deviates learns an index, log2 of the candidates' number in bits, of any function
+of that exact total for each choice that the run has, and the price of a choice is then no bound on it. Nothing here is
+about what both know: server and crypto party together read everything. `compute: packed | naive` and `scheme: ckks`
+bind nothing; they trust the server and stay in simulations.
+
+Order of things as at a computing party: checked, charged in the run's ledger and in the book, drawn, out; after any
+error the run is over.
 """
 
 from __future__ import annotations
@@ -26,25 +44,25 @@ import contextlib
 import hashlib
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.base import Limits
-from fedsyn.counting.stored import StoredLayout, StoreFacts
+from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
+from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError, ProtocolError
 from fedsyn.fhe.bfv import BfvReader
-from fedsyn.fhe.parameters import MOST_FACTOR, most_answers
-from fedsyn.fhe.plan import holders_of, layout_of, parameters_of, reader_of
+from fedsyn.fhe.parameters import MOST_FACTOR, most_of
+from fedsyn.fhe.plan import holders_of, layout_of, parameters_of
 from fedsyn.fhe.question import Asked, Sums
-from fedsyn.fhe.seal import PublicKeys, SecretKeys
+from fedsyn.fhe.seal import Encryptor, PublicKeys, SecretKeys
+from fedsyn.fhe.slots import placed
 from fedsyn.parties.book import facts_of
 from fedsyn.parties.checks import (
     Host,
-    Orders,
     check_configuration,
     check_opening,
     checked,
@@ -53,63 +71,25 @@ from fedsyn.parties.checks import (
     plan_choice,
     refuse,
 )
+from fedsyn.parties.contributors import KeptRun, signers_of
 from fedsyn.parties.interface import (
     Announcement,
+    Begun,
     ChooseOrder,
     OpenOrder,
     Order,
     PartyCost,
     TotalOrder,
     run_id,
-    sealed_for,
 )
+from fedsyn.parties.sealing import Refused
 from fedsyn.parties.steps import step
-from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
+from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Release, SelectionNoise
 from fedsyn.privacy.distributed import of_two
 from fedsyn.privacy.release import COUNTS, ROLES
 from fedsyn.selection.terms import Terms
 
 _NONCE = 16
-
-
-@dataclass(frozen=True)
-class Begun:
-    """What the crypto party answers to an announcement.
-
-    Attributes:
-        run: id, 32 bytes.
-        keys: of the run.
-        signature: over both, by the key of its certificate; empty in a simulation.
-    """
-
-    run: bytes
-    keys: PublicKeys
-    signature: bytes
-
-
-class CryptoParty(Protocol):
-    """The crypto party as a server sees it. Every method raises RunError, in one sentence, if it is gone, slow or
-    refuses; the run is over then."""
-
-    @property
-    def costs(self) -> PartyCost:
-        """What it has spent so far in this run; its messages are the server's, so it sends and takes part in none."""
-
-    def begin(self, announcement: Announcement) -> Begun: ...
-
-    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
-        """(1,) the index; with `selector: gaussian` (m,) noisy scores."""
-
-    def open(self, order: OpenOrder, asked: Asked) -> npt.NDArray[np.int64]:
-        """The requested slots."""
-
-    def total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        """(L,) the total of a sum."""
-
-    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
-        """Linear combinations of sums of slots, encrypted again."""
-
-    def end(self) -> None: ...
 
 
 class KeyHolder:
@@ -123,7 +103,7 @@ class KeyHolder:
     def __init__(self, host: Host, sign: Callable[[bytes], bytes] | None = None) -> None:
         self.host, self._sign = host, sign
         self.over: str | None = None
-        self._begun: _Run | None = None
+        self._begun: KeptRun | None = None
         self.cpu = 0.0
 
     @property
@@ -156,7 +136,9 @@ class KeyHolder:
         refuse(theta < least, f"aggregation.corrupted is {theta:g}, and its policy demands at least {least:g}")
         if most is not None:
             refuse(gone > most, f"aggregation.dropout is {gone:g}, and its policy allows at most {most:g}")
+        signers = signers_of(config, self.host)
         if contract.store:
+            self._check_store(config, signers)
             holders, minimum = holders_of(config), config.federation.minimum_cohort
             fewest, least = Limits.of(config.aggregation, holders, minimum).fewest, policy.minimum_clients
             refuse(fewest < least, f"its policy opens nothing below {least} clients, and the run does from {fewest} on")
@@ -166,21 +148,70 @@ class KeyHolder:
         nonce = os.urandom(_NONCE)
         run = run_id(announcement, [nonce])
         facts = contract.store_facts if contract.store else None
-        secret = SecretKeys(parameters_of(config, announcement.domain, facts))
-        keys = secret.public
-        signature = self._sign(signed(run, announcement, keys)) if self._sign is not None else b""
-        begun = _Run(run, announcement, contract, facts, ledger, secret)
+        secret = None if facts is None else SecretKeys(parameters_of(config, announcement.domain, facts))
+        keys, pair = PublicKeys(b"", b"") if secret is None else secret.public, KeyPair()
+        begun = KeptRun(run, announcement, contract, ledger, secret, pair, signers)
+        most = 8 * policy.limits.entries  # 8 bytes each
+        refuse(begun.pads is not None and begun.pads.length > most, f"its policy allows {most} entries of a store")
+        signature = b"" if self._sign is None else self._sign(signed_keys(begun.agreed, keys.public, pair.public))
         if self.host.book is not None:
             self.host.book.begin(run.hex(), announcement.rho, **facts_of(config))
         self._begun = begun  # what is in the book gets its end from here on
-        return Begun(run, keys, signature)
+        return Begun(run, keys, pair.public, signature, not contract.store and begun.adds)
+
+    def _check_store(self, config: RunConfig, signers: Mapping[int, bytes] | None) -> None:
+        """ProtocolError for a store that nothing binds to its contributors, outside a simulation."""
+        if self.host.cards is None:
+            return
+        refuse(not config.fhe.is_bound, "compute: packed or naive and scheme: ckks trust the server: simulations only")
+        refuse(config.federation.participation < 1.0, "a store's contributors are named once: participation must be 1")
+        refuse(
+            signers is None,
+            "a store's clients could be made up: the configuration names their keys as aggregation.roster, and this "
+            "party's policy.configurations its hash",
+        )
+
+    @step
+    def admit(self, order: TotalOrder | None, boxes: Mapping[int, bytes]) -> dict[int, str]:
+        run = self._running(None, None)
+        if order is not None and order != run.sum:
+            run.ordered.take(order)
+            self._check_sum(run, order)
+            run.sum, run.seeds = order, {}
+        if order is None:
+            _ = run.store
+            pads = run.pads
+            if pads is None or (pads.closed and self.host.cards is not None):
+                raise ProtocolError("the contributors of this run's store are named already, or it names none")
+            pads.closed = False
+        refused = {}
+        for partition, box in sorted(boxes.items()):
+            try:
+                if order is None:
+                    run.deal(partition, box, self.host.policy.limits.clients)
+                else:
+                    run.contribute(order, partition, box)
+            except Refused as error:
+                refused[partition] = str(error)
+        return refused
+
+    @step
+    def unpad(self) -> list[bytes]:
+        run = self._running(None, None)
+        pads, secret = run.pads, run.secret
+        if pads is None or secret is None or pads.closed:
+            raise ProtocolError("this run's store has no pads to take off, or they were taken off")
+        self._check_many(run, len(run.deals), holders_of(run.config))
+        pads.closed = True
+        return Encryptor(secret.ring.parameters, secret.public.public).to_bytes(pads.minus())
 
     @step
     def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
         run = self._running(order, asked)
         layout, _ = run.store
         terms, limits = order.terms, self.host.policy.limits
-        plan_choice(order, layout, limits, terms.rows, bounded=False)
+        rows = terms.rows if run.pads is None else sum(facts.rows for facts in run.deals.values())
+        plan_choice(order, layout, limits, rows, bounded=False)
         noise: Any
         if run.config.fhe.selector == "gaussian":
             vector: DistributedNoise = checked(lambda: gaussian_scores(order.epsilon, terms))
@@ -212,45 +243,48 @@ class KeyHolder:
         return np.array([int(np.argmax(noisy))])
 
     @step
-    def open(self, order: OpenOrder, asked: Asked) -> npt.NDArray[np.int64]:
-        run = self._running(order, asked)
+    def open(self, order: OpenOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        run = self._running(order, None)
+        run.answer(len(ciphertexts))
         layout, _ = run.store
         check_opening(order, layout, self.host.policy.limits, run.least_sigma)
-        cells = sum(layout.domain.size(clique) for clique in order.cliques)
-        refuse(sum(asked.sizes) != cells, "an opening asks for other slots than its marginals have cells")
+        assert run.secret is not None and run.ranges is not None
         limits = Limits.of(run.config.aggregation, holders_of(run.config), run.config.federation.minimum_cohort)
-        noise: DistributedNoise = checked(
-            lambda: DistributedNoise.of_pool(
-                order.sigma,
-                asked=limits.asked,
-                fewest=limits.fewest,
-                corrupted=limits.corrupted,
-                count=len(order.cliques),
-                length=cells,
-                most=MOST_FACTOR,
-            )
-        )
+        cells, parameters = sum(layout.domain.size(clique) for clique in order.cliques), run.secret.ring.parameters
+        rows = sum(facts.rows for facts in run.deals.values())
+        counted = {"count": len(order.cliques), "length": cells, "rows": rows}
+        noise = checked(lambda: pooled_noise(order.sigma, limits, parameters.scheme, **counted))
+        pieces = run.ranges.reserve(order.cliques)
+        pairs, starts, sizes = placed(pieces, parameters.slots)
+        refuse(len(ciphertexts) != len(pairs), "an opening brings another number of ciphertexts than it has")
         entry = noise.release(order.name, order.round, replaced=COUNTS, sampler="drawn by the clients, not seen here")
         self._charge(run, order, entry)
         run.ledger.charge(entry)
-        return run.reader.numbers(asked)
+        pads = None if run.pads is None else run.pads.of(pieces, noise.resolution)
+        return run.reader.numbers(Asked(tuple(ciphertexts), starts, sizes), pads)
+
+    def _check_sum(self, run: KeptRun, order: TotalOrder) -> None:
+        """ProtocolError for a sum that the run or this party's policy does not allow."""
+        whole = all(type(n) is int and n > 0 for n in (order.count, order.length, order.asked))
+        real = all(0.0 < value < math.inf for value in (order.sigma, order.sensitivity))
+        refuse(not whole or not real or order.length > self.host.policy.limits.cells, "an order is malformed, or large")
+        everybody = run.config.federation.clients
+        refuse(order.asked > everybody, f"a sum asks at most the run's {everybody} clients")
+
+    def _check_many(self, run: KeptRun, contributors: int, asked: int) -> None:
+        """ProtocolError for fewer contributors than the run, its noise or this party's policy demands."""
+        fewest = Limits.of(run.config.aggregation, asked, run.config.federation.minimum_cohort).fewest
+        fewest = max(fewest, run.minimum, self.host.policy.minimum_clients)
+        refuse(contributors < fewest, f"{contributors} clients are in it, and nothing is opened below {fewest}")
 
     @step
-    def total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        run = self._running(order, None)
-        run.answer(len(ciphertexts))
-        policy, config = self.host.policy, run.config
-        whole = all(type(n) is int and n > 0 for n in (order.count, order.length, order.asked, order.contributors))
-        real = all(0.0 < value < math.inf for value in (order.sigma, order.sensitivity))
-        refuse(not whole or not real or order.length > policy.limits.cells, "an order is malformed, or too large")
-        everybody = config.federation.clients
-        refuse(not order.contributors <= order.asked <= everybody, f"a sum asks at most the run's {everybody} clients")
-        limits = Limits.of(config.aggregation, order.asked, config.federation.minimum_cohort)
-        fewest = max(limits.fewest, policy.minimum_clients)
-        if order.contributors < fewest:
-            raise ProtocolError(f"{order.contributors} clients are in a sum, and nothing is opened below {fewest}")
-        slots = run.secret.ring.parameters.slots
-        refuse(len(ciphertexts) != -(-order.length // slots), "a sum brings another number of ciphertexts than it has")
+    def total(self, order: TotalOrder, vector: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        run = self._running(None, None)
+        refuse(order != run.sum, "a total is ordered to which no client has contributed, or a second time")
+        seeds, run.sum, run.seeds = run.seeds, None, {}
+        self._check_many(run, len(seeds), order.asked)
+        refuse(vector.shape != (order.length,), "a total has another length than its order")
+        limits = Limits.of(run.config.aggregation, order.asked, run.config.federation.minimum_cohort)
         noise: DistributedNoise = checked(
             lambda: DistributedNoise.of(
                 order.sigma,
@@ -264,15 +298,19 @@ class KeyHolder:
         )
         entry = noise.release(order.name, order.round, sampler="drawn by the clients, not seen here")
         self._charge(run, order, entry)
+        total = vector.copy()
+        apply_masks(total, (), seeds.values())
+        if run.adds:
+            return run.ledger.once_more(total.view(np.int64), noise, entry, self._source(order))
         run.ledger.charge(entry)
-        assert isinstance(run.reader, BfvReader)
-        return run.reader.totals(ciphertexts, order.length)
+        return total.view(np.int64)
 
     @step
     def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
         run = self._running(None, asked)
         refuse(run.facts is None or run.config.fhe.compute == "client", "this run does not add up encrypted products")
         layout, facts = run.store
+        assert run.secret is not None
         sums.check(len(asked.starts))
         room = layout_of(run.secret.ring.parameters, layout.domain, facts)
         refuse(sums.copies * sums.length > room.ciphertexts * room.slots, "a question asks for more than a store holds")
@@ -286,17 +324,19 @@ class KeyHolder:
 
     # What every step begins with ------------------------------------------------------------------------------------
 
-    def _running(self, order: Order | None, asked: Asked | None) -> _Run:
+    def _running(self, order: Order | None, asked: Asked | None) -> KeptRun:
         run = self._begun
         if run is None:
             raise ProtocolError("no run has begun")
         if order is not None:
             run.ordered.take(order)
+        if isinstance(order, ChooseOrder | OpenOrder):
+            refuse(run.pads is not None and not run.pads.closed, "this run's store is not whole: nothing comes out yet")
         if asked is not None:
             run.answer(len(asked.ciphertexts))
         return run
 
-    def _charge(self, run: _Run, order: Order, entry: Release) -> None:
+    def _charge(self, run: KeptRun, order: Order, entry: Release) -> None:
         """Enters into the book what the run's own ledger has room for; on the disk when this returns."""
         book = self.host.book
         if not run.ledger.can_afford(entry):
@@ -309,48 +349,40 @@ class KeyHolder:
         return self.host.randomness.generator("party", 1, order.round, order.name, order.number)
 
 
-class _Run:
-    """What the crypto party keeps of a run, in memory alone."""
+def signed_keys(agreed: bytes, public: bytes, seal: bytes) -> bytes:
+    """What the crypto party signs and each client checks: its keys, and all that makes the run what it is.
 
-    def __init__(
-        self,
-        run: bytes,
-        announcement: Announcement,
-        contract: Any,
-        facts: StoreFacts | None,
-        ledger: Ledger,
-        secret: SecretKeys,
-    ) -> None:
-        self.id, self.config, self.facts, self.ledger, self.secret = run, announcement.config, facts, ledger, secret
-        self.layout = None if facts is None else StoredLayout(announcement.cliques, announcement.domain)
-        self.reader = reader_of(secret)
-        self.ordered, self.answered = Orders(contract, announcement.config), 0
-        least = getattr(contract, "least_sigma", None)
-        self.least_sigma: float | None = least(announcement.rho) if least is not None else None
-
-    def answer(self, ciphertexts: int) -> None:
-        """Counts what is decrypted; ProtocolError beyond what the flood was sized for."""
-        self.answered += ciphertexts
-        most = most_answers(self.secret.ring.parameters)
-        refuse(self.answered > most, f"a run decrypts {most} ciphertexts, and no more")
-
-    @property
-    def store(self) -> tuple[StoredLayout, StoreFacts]:
-        """ProtocolError in a run that forms sums."""
-        if self.layout is None or self.facts is None:
-            raise ProtocolError("this run forms sums: it has no store to choose from or to open")
-        return self.layout, self.facts
+    Args:
+        agreed: `fedsyn.parties.interface.sealed_for`.
+        public: of the ciphertexts.
+        seal: of the boxes.
+    """
+    return hashlib.sha256(b"fedsyn store: keys" + agreed + hashlib.sha256(public).digest() + seal).digest()
 
 
-def signed(run: bytes, announcement: Announcement, keys: PublicKeys) -> bytes:
-    """What the crypto party signs and each client checks: the keys, and all that makes the run what it is."""
-    agreed = sealed_for(run, announcement.config, announcement.domain, announcement.cliques)
-    return signed_keys(agreed, keys.public)
+def pooled_noise(sigma: float, limits: Limits, scheme: str, *, count: int, length: int, rows: int) -> DistributedNoise:
+    """The noise of an opening, and the γ of its counts: the same at the server and at the key holder.
 
+    Args:
+        sigma: that is asked for, of one marginal.
+        limits: who must have dealt, and who may be corrupted.
+        scheme: of the ciphertexts.
+        count: marginals.
+        length: cells of all.
+        rows: bound on every count; 0 where nobody knows one.
 
-def signed_keys(agreed: bytes, public: bytes) -> bytes:
-    """The same from what a client knows: `fedsyn.parties.interface.sealed_for`, and the key that it was sent."""
-    return hashlib.sha256(b"fedsyn store: keys" + agreed + hashlib.sha256(public).digest()).digest()
+    Raises:
+        ConfigError: as `DistributedNoise.of_pool`.
+    """
+    return DistributedNoise.of_pool(
+        sigma,
+        asked=limits.asked,
+        fewest=limits.fewest,
+        corrupted=limits.corrupted,
+        count=count,
+        length=length,
+        most=min(MOST_FACTOR, most_of(scheme) // (2 * max(1, rows))),
+    )
 
 
 def gaussian_scores(epsilon: float, terms: Terms) -> DistributedNoise:

@@ -41,7 +41,7 @@ class CryptoService(Serving[KeyHolder]):
         ConfigError: a key, card or certificate does not fit, the ledger cannot be used, or TenSEAL is not installed.
     """
 
-    methods = ("begin", "choose", "open", "total", "sums")
+    methods = ("begin", "admit", "unpad", "choose", "open", "total", "sums")
 
     def __init__(self, file: PartyFile) -> None:
         from fedsyn.fhe.seal import sealapi
@@ -72,9 +72,19 @@ class CryptoService(Serving[KeyHolder]):
             announcement.rho,
         )
         keys = begun.keys
-        return self.answer(
-            current, {"run": begun.run.hex()}, [keys.public, keys.relinearise, keys.rotate, begun.signature]
-        )
+        blobs = [keys.public, keys.relinearise, keys.rotate, begun.seal, begun.signature]
+        return self.answer(current, {"run": begun.run.hex(), "adds": begun.adds}, blobs)
+
+    def admit(self, request: bytes, tag: str) -> bytes:
+        order, boxes = messages.read_boxes(request)
+        with self.order(tag) as current:
+            refused = self.computed(current, lambda: current.party.admit(order, boxes))
+        return self.answer(current, {"refused": sorted(refused.items())}, [])
+
+    def unpad(self, request: bytes, tag: str) -> bytes:
+        with self.order(tag) as current:
+            minus = self.computed(current, lambda: current.party.unpad())
+        return self.answer(current, {}, minus)
 
     def choose(self, request: bytes, tag: str) -> bytes:
         order, blobs = _order_of(ChooseOrder, request)
@@ -83,12 +93,12 @@ class CryptoService(Serving[KeyHolder]):
 
     def open(self, request: bytes, tag: str) -> bytes:
         order, blobs = _order_of(OpenOrder, request)
-        asked = read_asked(blobs)
-        return self._numbers(tag, lambda party: party.open(order, asked))
+        return self._numbers(tag, lambda party: party.open(order, [bytes(blob) for blob in blobs]))
 
     def total(self, request: bytes, tag: str) -> bytes:
         order, blobs = _order_of(TotalOrder, request)
-        return self._numbers(tag, lambda party: party.total(order, [bytes(blob) for blob in blobs]))
+        vector = messages.read_vector(blobs)
+        return self._numbers(tag, lambda party: party.total(order, vector))
 
     def sums(self, request: bytes, tag: str) -> bytes:
         _, blobs = messages.unpack(request)

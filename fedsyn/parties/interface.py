@@ -1,4 +1,4 @@
-"""What a server asks of the three computing parties, whether they are services or states of a simulation.
+"""What a server asks of the three computing parties, or of a crypto party: services, or states of a simulation.
 
 A run has one `Announcement`, then deals, then orders, each numbered. Everything here is public. The parties compare
 what each of them was told before they compute anything, so a server cannot tell them different things.
@@ -17,10 +17,12 @@ import numpy.typing as npt
 
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
+from fedsyn.fhe.question import Asked, Sums
+from fedsyn.fhe.seal import PublicKeys
 from fedsyn.selection.terms import Terms
 
 #: Version of everything that server, parties and clients say to each other about a store.
-STORE_VERSION = 1
+STORE_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class OpenOrder(Order):
 
 @dataclass(frozen=True)
 class TotalOrder(Order):
-    """The total of a sum, as the crypto party opens it.
+    """The total of a sum, as the crypto party opens it; each contributor has sealed its pad to the very same facts.
 
     Attributes:
         sigma: of the sum's noise.
@@ -135,7 +137,6 @@ class TotalOrder(Order):
         count: the most arrays that one row touches.
         length: L, entries of the vector.
         asked: clients.
-        contributors: clients whose ciphertexts are in it.
     """
 
     sigma: float
@@ -143,7 +144,6 @@ class TotalOrder(Order):
     count: int
     length: int
     asked: int
-    contributors: int
 
 
 @dataclass(frozen=True)
@@ -200,3 +200,53 @@ class Parties(Protocol):
 
     def end(self) -> None:
         """Ends the run; the parties forget its shares."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What the crypto party answers to an announcement.
+
+    Attributes:
+        run: id, 32 bytes.
+        keys: of the run's ciphertexts; empty where it forms sums.
+        seal: X25519 key of the run, to which clients seal their pads.
+        signature: over all of it, by the key of its certificate; empty in a simulation.
+        adds: whether it adds a whole noise of its own to totals.
+    """
+
+    run: bytes
+    keys: PublicKeys
+    seal: bytes
+    signature: bytes
+    adds: bool = False
+
+
+class CryptoParty(Protocol):
+    """The crypto party as a server sees it. Every method raises RunError, in one sentence, if it is gone, slow or
+    refuses; the run is over then."""
+
+    @property
+    def costs(self) -> PartyCost:
+        """What it has spent so far in this run; its messages are the server's, so it sends and takes part in none."""
+
+    def begin(self, announcement: Announcement) -> Begun: ...
+
+    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
+        """(1,) the index; with `selector: gaussian` (m,) noisy scores."""
+
+    def open(self, order: OpenOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        """The marginals of the order, in the pieces that follow from it (`fedsyn.fhe.slots`)."""
+
+    def admit(self, order: TotalOrder | None, boxes: Mapping[int, bytes]) -> dict[int, str]:
+        """Names contributors, by partition, to a sum or (None) to the store; why each refused one was refused."""
+
+    def total(self, order: TotalOrder, vector: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """(L,) the total of a sum, from that of the vectors of all contributors that it has admitted."""
+
+    def unpad(self) -> list[bytes]:
+        """The store is whole: what takes the pads off its counts, encrypted."""
+
+    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
+        """Linear combinations of sums of slots, encrypted again."""
+
+    def end(self) -> None: ...

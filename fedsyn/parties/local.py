@@ -20,8 +20,8 @@ from fedsyn.mpc.dealing import reconstruct
 from fedsyn.mpc.network import LocalNetwork, PartyGone
 from fedsyn.mpc.shared import PARTIES
 from fedsyn.parties.checks import Host
-from fedsyn.parties.crypto import Begun, KeyHolder
-from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, SealedDeal, TotalOrder
+from fedsyn.parties.crypto import KeyHolder
+from fedsyn.parties.interface import Announcement, Begun, ChooseOrder, OpenOrder, PartyCost, SealedDeal, TotalOrder
 from fedsyn.parties.party import Party
 from fedsyn.parties.policy import Policy
 from fedsyn.parties.sealing import DealPart
@@ -153,11 +153,17 @@ class LocalCryptoParty:
     def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
         return self._said(lambda holder: holder.choose(order, asked))
 
-    def open(self, order: OpenOrder, asked: Asked) -> npt.NDArray[np.int64]:
-        return self._said(lambda holder: holder.open(order, asked))
+    def open(self, order: OpenOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        return self._said(lambda holder: holder.open(order, ciphertexts))
 
-    def total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        return self._said(lambda holder: holder.total(order, ciphertexts))
+    def admit(self, order: TotalOrder | None, boxes: Mapping[int, bytes]) -> dict[int, str]:
+        return self._said(lambda holder: holder.admit(order, boxes))
+
+    def total(self, order: TotalOrder, vector: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        return self._said(lambda holder: holder.total(order, vector))
+
+    def unpad(self) -> list[bytes]:
+        return self._said(lambda holder: holder.unpad())
 
     def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
         return self._said(lambda holder: holder.sums(asked, sums))

@@ -84,7 +84,7 @@ def order_bytes(order: Order) -> bytes:
         return pack(facts | {"kind": "open", "sigma": float(order.sigma).hex(), "cliques": cliques})
     if isinstance(order, TotalOrder):
         facts |= {"kind": "total", "sigma": float(order.sigma).hex(), "sensitivity": float(order.sensitivity).hex()}
-        counted = ("count", "length", "asked", "contributors")
+        counted = ("count", "length", "asked")
         return pack(facts | {name: getattr(order, name) for name in counted})
     assert isinstance(order, ChooseOrder)
     terms = order.terms
@@ -107,6 +107,41 @@ def read_order_with(message: bytes) -> tuple[ChooseOrder | OpenOrder | TotalOrde
     return read_order(bytes(blobs[0])), blobs[1:]
 
 
+def boxes_bytes(order: TotalOrder | None, boxes: Mapping[int, bytes]) -> bytes:
+    """Contributors of a sum, or (None) of a store."""
+    head = b"" if order is None else order_bytes(order)
+    return pack({"partitions": sorted(boxes)}, [head, *(box for _, box in sorted(boxes.items()))])
+
+
+def read_boxes(message: bytes) -> tuple[TotalOrder | None, dict[int, bytes]]:
+    """The inverse; ProtocolError if it is malformed, or names a contributor twice."""
+    facts, blobs = unpack(message)
+    partitions = _partitions(facts, "contributors")
+    if len(blobs) != 1 + len(partitions):
+        raise ProtocolError("a message with contributors is malformed")
+    order = read_order(bytes(blobs[0])) if len(blobs[0]) else None
+    if not isinstance(order, TotalOrder | None):
+        raise ProtocolError("an order is malformed")
+    return order, {k: bytes(box) for k, box in zip(partitions, blobs[1:], strict=True)}
+
+
+def read_vector(blobs: Sequence[memoryview]) -> npt.NDArray[np.uint64]:
+    """The vector of a total; ProtocolError if it is none."""
+    if len(blobs) != 1 or len(blobs[0]) % 8:
+        raise ProtocolError("a total is malformed")
+    return np.frombuffer(blobs[0], "<u8").astype(np.uint64, copy=False)
+
+
+def _partitions(facts: Mapping[str, Any], what: str) -> list[int]:
+    """Distinct partition ids."""
+    listed = facts.get("partitions")
+    if not isinstance(listed, list) or not all(type(k) is int and 0 <= k < 2**31 for k in listed):
+        raise ProtocolError(f"a message with {what} is malformed")
+    if len(set(listed)) != len(listed):
+        raise ProtocolError(f"a message with {what} is malformed")
+    return listed
+
+
 def read_order(message: bytes) -> ChooseOrder | OpenOrder | TotalOrder:
     """ProtocolError if it is malformed. What it asks for is checked elsewhere."""
     facts, blobs = unpack(message)
@@ -116,7 +151,7 @@ def read_order(message: bytes) -> ChooseOrder | OpenOrder | TotalOrder:
             return OpenOrder(number, name, round, float.fromhex(facts["sigma"]), _cliques(facts["cliques"]))
         if kind == "total" and not blobs:
             sigma, sensitivity = float.fromhex(facts["sigma"]), float.fromhex(facts["sensitivity"])
-            counted = [facts[name] for name in ("count", "length", "asked", "contributors")]
+            counted = [facts[name] for name in ("count", "length", "asked")]
             return TotalOrder(number, name, round, sigma, sensitivity, *counted)
         if kind != "choose":
             raise ValueError
@@ -148,12 +183,8 @@ def deals_bytes(parts: Mapping[int, DealPart]) -> bytes:
 
 def read_deals(message: bytes) -> dict[int, DealPart]:
     facts, blobs = unpack(message)
-    partitions = facts.get("partitions")
-    if (
-        not isinstance(partitions, list)
-        or not all(type(k) is int and 0 <= k < 2**31 for k in partitions)
-        or not len(blobs) == 3 * len(partitions) == 3 * len(set(partitions))
-    ):
+    partitions = _partitions(facts, "deals")
+    if len(blobs) != 3 * len(partitions):
         raise ProtocolError("a message with deals is malformed")
     rows = (blobs[i : i + 3] for i in range(0, len(blobs), 3))
     return {k: DealPart(bytes(p), bytes(b), bytes(c)) for k, (p, b, c) in zip(partitions, rows, strict=True)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ from fedsyn.errors import FedsynError, RunError
 from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import PublicKeys
 from fedsyn.parties import messages
-from fedsyn.parties.crypto import Begun
-from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, TotalOrder
+from fedsyn.parties.interface import Announcement, Begun, ChooseOrder, OpenOrder, PartyCost, TotalOrder
 from fedsyn.parties.keys import load_credentials
 from fedsyn.parties.lines import TAG, cut
 from fedsyn.parties.questions import asked_blobs, sums_blobs
@@ -63,8 +62,9 @@ class RemoteCryptoParty:
         self._watch = self._channel.unary_stream(METHOD + "watch")(b"", metadata=((TAG, self._tag),))
         try:
             next(self._watch)
-            public, relinearise, rotate, signature = (bytes(blob) for blob in blobs)
-            return Begun(bytes.fromhex(facts["run"]), PublicKeys(public, relinearise, rotate), signature)
+            public, relinearise, rotate, seal, signature = (bytes(blob) for blob in blobs)
+            keys = PublicKeys(public, relinearise, rotate)
+            return Begun(bytes.fromhex(facts["run"]), keys, seal, signature, bool(facts["adds"]))
         except (grpc.RpcError, StopIteration):
             self._fail("has dropped the run")
         except (ValueError, KeyError, TypeError):
@@ -74,11 +74,23 @@ class RemoteCryptoParty:
     def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
         return self._numbers("choose", messages.order_with(order, asked_blobs(asked)))
 
-    def open(self, order: OpenOrder, asked: Asked) -> npt.NDArray[np.int64]:
-        return self._numbers("open", messages.order_with(order, asked_blobs(asked)))
+    def open(self, order: OpenOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        return self._numbers("open", messages.order_with(order, list(ciphertexts)))
 
-    def total(self, order: TotalOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        return self._numbers("total", messages.order_with(order, list(ciphertexts)))
+    def admit(self, order: TotalOrder | None, boxes: Mapping[int, bytes]) -> dict[int, str]:
+        facts, _ = self._call("admit", messages.boxes_bytes(order, boxes))
+        try:
+            return {int(partition): str(reason) for partition, reason in facts["refused"]}
+        except (KeyError, TypeError, ValueError):
+            self._fail("gave a malformed answer")
+        raise AssertionError  # _fail raises
+
+    def total(self, order: TotalOrder, vector: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        return self._numbers("total", messages.order_with(order, [vector.astype("<u8", copy=False).tobytes()]))
+
+    def unpad(self) -> list[bytes]:
+        _, blobs = self._call("unpad", messages.pack({}))
+        return [bytes(blob) for blob in blobs]
 
     def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
         _, blobs = self._call("sums", messages.pack({}, sums_blobs(asked, sums)))

@@ -22,6 +22,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +50,8 @@ class Fault(IntEnum):
     BUDGET = 6
     TWICE = 7
     MANY = 8
+    SEALED = 9
+    UNSIGNED = 10
 
     @property
     def sentence(self) -> str:
@@ -65,6 +68,8 @@ _SENTENCES = {
     Fault.BUDGET: "its deal allows for a smaller budget than this run may still spend",
     Fault.TWICE: "it has dealt in this run already",
     Fault.MANY: "more clients have dealt than a party's policy allows",
+    Fault.SEALED: "its pad was not sealed for this run, this client and what was asked, or it is damaged",
+    Fault.UNSIGNED: "its pad is not signed by the key that the configuration pins for it",
 }
 
 
@@ -87,12 +92,15 @@ class DealFacts:
 
     rho: float
     rows: int
+    SIZE: ClassVar[int] = _FACTS.size  # bytes
 
     def to_bytes(self) -> bytes:
         return _FACTS.pack(self.rho, self.rows)
 
     @classmethod
     def of(cls, raw: bytes) -> DealFacts:
+        if len(raw) != _FACTS.size:
+            raise Refused(Fault.MALFORMED)
         facts = cls(*_FACTS.unpack(raw))
         if not 0.0 < facts.rho < math.inf or not 0 <= facts.rows < 2**40:
             raise Refused(Fault.MALFORMED)

@@ -58,7 +58,7 @@ draws is within 2^-130 of the one above, which adds at most (1 + e^ε) 2^-130 to
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -214,6 +214,14 @@ class DistributedNoise:
     def noise_by(self) -> str:
         """Who draws the noise, as a ledger names it."""
         return "each client" if self.is_local and self.by == CLIENTS else self.by
+
+    def whole(self) -> DistributedNoise:
+        """The planned noise once more, drawn whole by one who need trust no contributor; in the same units of 1/γ.
+
+        H = 1 in the proof: this share alone is the planned noise, whatever the others' are. It is charged with what
+        the shares cost beyond it, which is no less.
+        """
+        return replace(self, share=share_of(self.resolution * self.sigma, 1), asked=1, fewest=1, corrupted=0)
 
     def sigma_of(self, contributors: int) -> float:
         """Standard deviation of the opened sum of this many clients, with all their shares in it, in summed units."""

@@ -28,6 +28,7 @@ from fedsyn.privacy.against import against, faced
 from fedsyn.privacy.budget import PrivacyBudget
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.privacy.release import (
+    BOTH,
     CLIENTS,
     EXPONENTIAL,
     GAUSSIAN,
@@ -544,6 +545,25 @@ class Ledger:
         )
         self.charge(release)
         return scores + _noise.gumbel_steps(len(scores), noise.scale, source) if draws else scores.copy()
+
+    def once_more(
+        self, total: NDArray[np.int64], noise: DistributedNoise, entry: Release, source: RandomSource
+    ) -> NDArray[np.int64]:
+        """Charges, then adds the noise of a sum once more, whole, to a total that has shares of it (or none).
+
+        Args:
+            total: (L,) in units of 1/`noise.resolution`, modulo 2^64; it may wrap around, and so may the result.
+            noise: the plan of the sum; its `whole` is drawn.
+            entry: of the sum.
+            source: from `Randomness.generator`.
+
+        Raises:
+            BudgetExceeded: before anything is drawn.
+        """
+        if total.shape != (noise.length,) or total.dtype != np.int64:
+            raise ValueError(f"a total of this sum is a vector of {noise.length} integers")
+        self.charge(replace(entry, noise_by=BOTH, sampler=sampler_of(source)))
+        return _noise.discrete(total, noise.whole().share, source)
 
     def pool(self, length: int, share: float, promised: Release, source: RandomSource) -> NDArray[np.int64]:
         """(length,) shares of noise that will be opened later: this holder's part of what a promise relies on.

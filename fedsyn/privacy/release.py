@@ -20,6 +20,7 @@ UNKNOWN_SAMPLER = "unknown"
 CLIENTS = "the clients, a share each"
 PARTIES = "the three parties, a share each"
 ROLES = "server and crypto party, a share each"
+BOTH = "the clients, a share each, and the crypto party, the whole once more"
 #: How much farther a release moves when a row is exchanged for another than when one is added: twice, in general.
 TWICE = 2.0
 #: Where every row adds a non-negative vector of norm S: two of them are at most sqrt(2) S apart.

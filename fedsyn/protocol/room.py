@@ -73,8 +73,6 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
                 _try_store(trusted, one, rows)
         except ConfigError as error:
             raise ConfigError(f"{where}: its request '{one.name}' could not be answered: {error}") from None
-    if sums is not None:
-        sums.room_of_all(clients, [(one.layout.length, one.times) for one in asked if isinstance(one, ForeseenSum)])
 
 
 def _try_sum(sums: Aggregation, one: ForeseenSum, cohorts: Iterable[int], rows: float) -> None:

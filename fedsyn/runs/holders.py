@@ -6,7 +6,8 @@ data holder's own node configuration names its table and the schema it approved:
     flower-supernode ... --node-config 'data="/secure/rows.csv" schema="/secure/schema.yaml" epsilon=1.0 delta=1e-5'
 
 Secure sums under the malicious threat model also need `identity` (the holder's own key file) and `roster` (everybody's
-public keys, as this holder pinned them); a node that has them takes part in such runs only.
+public keys, as this holder pinned them), and so do runs of protocol fhe whose configuration has a roster; a node that
+has them takes part in such runs only.
 
 Where columns are split over holders (`federation.columns`), `partition-id` says which of the lists is a node's own: it
 reads those columns alone, and its table need not have the others.
@@ -246,10 +247,10 @@ def _require_agreed(config: RunConfig, node: Any) -> None:
             "config-sha256 that 'fedsyn explain CONFIG' prints into the node configuration"
         )
     pinned = "identity" in node or "roster" in node
-    if pinned and (config.aggregation.protocol, config.aggregation.threat) != ("secagg", "malicious"):
+    if pinned and not config.aggregation.is_signed:
         raise NodeError(
             "this node has an identity and a roster: it takes part in runs with aggregation.protocol: secagg and "
-            "aggregation.threat: malicious only"
+            "aggregation.threat: malicious only, or with protocol: fhe and aggregation.roster"
         )
 
 

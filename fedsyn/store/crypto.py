@@ -1,4 +1,4 @@
-"""What every use of protocol 'fhe' shares: the crypto party's key on its way to clients, and sums of their ciphertexts.
+"""What every use of protocol 'fhe' shares: the crypto party's keys on their way to clients, and sums of what they hide.
 
 `fedsyn.aggregation.fhe` has the sums' rules, `fedsyn.store.fhe` the store.
 """
@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,17 +20,33 @@ from fedsyn.randomness import Randomness
 from fedsyn.wire.envelope import Arrays
 
 if TYPE_CHECKING:
-    from fedsyn.aggregation import ServerSum
-    from fedsyn.fhe.parameters import Parameters
-    from fedsyn.parties.crypto import Begun, CryptoParty
+    from fedsyn.aggregation import ClientSum, ServerSum
+    from fedsyn.parties.interface import Begun, CryptoParty, TotalOrder
+    from fedsyn.wire.envelope import SumSpec
+    from fedsyn.wire.holder import Holder
 
 _RUN = 32  # bytes
-_KEY = "the request does not bring its run and the crypto party's key"
+_KEY = "the request does not bring its run and the crypto party's keys"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The crypto party's keys of a run, as a client has found them to be right.
+
+    Attributes:
+        agreed: what the run is (`fedsyn.parties.interface.sealed_for`).
+        public: of the ciphertexts of a store; empty where it sums.
+        seal: to which pads are sealed.
+    """
+
+    agreed: bytes
+    public: bytes
+    seal: bytes
 
 
 @dataclass(frozen=True)
 class CryptoKey:
-    """A client's way to the crypto party's key, which the server carries.
+    """A client's way to the crypto party's keys, which the server carries.
 
     Attributes:
         config: of the client.
@@ -42,44 +57,77 @@ class CryptoKey:
     config: RunConfig
     domain: Domain
     cliques: tuple[Clique, ...] = ()
-    invited: ClassVar[int] = 3
+    invited: ClassVar[int] = 4
 
     @property
     def clients(self) -> int:
         return self.config.federation.clients
 
-    def read(self, arrays: Arrays) -> bytes:
-        """The run's public key; ProtocolError unless the crypto party of the client's own configuration has signed it
-        for this run. A simulation, which protects nobody, takes what the message brings."""
+    @property
+    def is_real(self) -> bool:
+        """Whether there is somebody to protect."""
+        return self.config.runtime.engine == "deployment"
+
+    def read(self, arrays: Arrays) -> Keys:
+        """The run's keys; ProtocolError unless the crypto party of the client's own configuration has signed them for
+        this run. A simulation, which protects nobody, takes what the message brings."""
+        from fedsyn.parties.interface import sealed_for
+
         ours = arrays[: self.invited]
         if len(ours) < self.invited or any(array.dtype != np.uint8 or array.ndim != 1 for array in ours):
             raise ProtocolError(_KEY)
-        run, public, signature = (array.tobytes() for array in ours)
+        run, public, seal, signature = (array.tobytes() for array in ours)
         if len(run) != _RUN:
             raise ProtocolError(_KEY)
-        if self.config.runtime.engine == "deployment":
-            self._check(run, public, signature)
-        return public
+        keys = Keys(sealed_for(run, self.config, self.domain, self.cliques), public, seal)
+        if self.is_real:
+            self._check(keys, signature)
+        return keys
 
-    def _check(self, run: bytes, public: bytes, signature: bytes) -> None:
+    def _check(self, keys: Keys, signature: bytes) -> None:
         from fedsyn.parties.crypto import signed_keys
-        from fedsyn.parties.interface import sealed_for
         from fedsyn.parties.keys import is_signed
 
         card = self.config.aggregation.crypto
         if card is None:
             raise ProtocolError("aggregation.crypto is missing: a real client takes no key from the server")
-        agreed = sealed_for(run, self.config, self.domain, self.cliques)
-        if not is_signed(card.certificate, signature, signed_keys(agreed, public)):
-            raise ProtocolError("the run's key was not signed for this run by the crypto party that this client knows")
+        if not is_signed(card.certificate, signature, signed_keys(keys.agreed, keys.public, keys.seal)):
+            raise ProtocolError("the run's keys were not signed for it by the crypto party that this client knows")
 
-    def encrypted(self, invitation: Arrays, vector: Callable[[], npt.NDArray[np.int64]]) -> Arrays:
-        """One client's part of a sum."""
-        from fedsyn.fhe.plan import parameters_of
-        from fedsyn.fhe.seal import encryptor_of
+    def sealed(self, keys: Keys, facts: bytes, holder: Holder) -> tuple[bytes, bytes]:
+        """A new pad's seed, and the box with it, signed where the configuration pins this client's key.
 
-        encryptor = encryptor_of(parameters_of(self.config, self.domain, None), self.read(invitation))
-        return pack(encryptor.to_bytes(vector()))
+        Raises:
+            ProtocolError: this client does not know its own place, or not the key that is pinned for it.
+        """
+        from fedsyn.parties.boxes import seal_box
+
+        roster, identity, partition = self.config.aggregation.roster, None, holder.partition
+        if partition is None:
+            raise ProtocolError("a client of protocol fhe needs a partition id of its own, which no server can change")
+        if roster is not None:
+            identity, _ = holder.identities()
+            if self.is_real and roster.get(partition) != identity.public.hex():
+                raise ProtocolError("the configuration names another key for this client in aggregation.roster")
+        return seal_box(facts, keys.agreed, partition, keys.seal, identity)
+
+    def hidden(self, invitation: Arrays, part: ClientSum, vector: Callable[[], npt.NDArray[np.int64]]) -> Arrays:
+        """One client's part of a sum under its pad, modulo 2^64, and the box with the pad's seed."""
+        from fedsyn.aggregation.secagg.primitives import apply_masks
+        from fedsyn.parties.boxes import of_sum
+
+        order = order_of(part.name, part.call.round, part.spec)
+        seed, box = self.sealed(self.read(invitation), of_sum(order), part.holder)
+        padded = vector().view(np.uint64)
+        apply_masks(padded, [seed], [])
+        return [padded, np.frombuffer(box, np.uint8)]
+
+
+def order_of(name: str, round: int, spec: SumSpec) -> TotalOrder:
+    """A sum, as its clients seal their pads to it and the server orders it."""
+    from fedsyn.parties.interface import TotalOrder
+
+    return TotalOrder(spec.number, name, round, spec.sigma, spec.sensitivity, spec.count, spec.length, spec.asked)
 
 
 class CryptoRun:
@@ -131,8 +179,8 @@ class CryptoRun:
 
     @property
     def invitation(self) -> Arrays:
-        """What clients are sent along: run id, the run's public key, its signature."""
-        pieces = (self.begun.run, self.begun.keys.public, self.begun.signature)
+        """What clients are sent along: run id, the run's public keys, their signature."""
+        pieces = (self.begun.run, self.begun.keys.public, self.begun.seal, self.begun.signature)
         return [np.frombuffer(piece, np.uint8) for piece in pieces]
 
     def close(self) -> None:
@@ -147,42 +195,23 @@ class CryptoRun:
 
 
 class SumRun(CryptoRun):
-    """The same for sums: adds up ciphertexts, and has totals opened."""
+    """The same for sums: has contributors admitted, and totals opened."""
 
-    @cached_property
-    def _parameters(self) -> Parameters:
-        from fedsyn.fhe.plan import parameters_of
+    def admitted(self, whole: ServerSum, boxes: Mapping[int, bytes]) -> dict[int, str]:
+        """Names contributors; why each refused one was refused."""
+        return self.party.admit(order_of(whole.name, whole.round, whole.spec), boxes) if boxes else {}
 
-        return parameters_of(self.config, self.domain, None)
-
-    @cached_property
-    def _computation(self) -> Any:
-        from fedsyn.fhe.plan import computation_of
-
-        return computation_of(self._parameters, self.begun.keys)
-
-    def empty(self) -> Any:
-        return None
-
-    def added(self, total: Any, arrays: Arrays, length: int) -> Any:
-        """The total with one client's vector of `length` entries; ProtocolError if it is none."""
-        from fedsyn.fhe.seal import added
-
-        pieces = unpack(arrays, -(-length // self._parameters.slots))
-        return added(self._computation.ring, total, self._computation.read(pieces))
-
-    def opened(self, whole: ServerSum, total: Any, contributors: int) -> npt.NDArray[np.int64]:
-        """(L,) what the crypto party decrypts."""
-        from fedsyn.parties.interface import TotalOrder
-
-        spec = whole.spec
-        facts = (spec.sigma, spec.sensitivity, spec.count, spec.length, spec.asked, contributors)
-        answer = self.party.total(
-            TotalOrder(spec.number, whole.name, whole.round, *facts), self._computation.drowned(total)
-        )
-        if answer.shape != (spec.length,):
+    def opened(self, whole: ServerSum, total: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """(L,) what the crypto party lets out of the total of those that it has admitted."""
+        answer = self.party.total(order_of(whole.name, whole.round, whole.spec), total)
+        if answer.shape != (whole.spec.length,):
             raise RunError("the crypto party has opened something else than it was asked for")
         return answer
+
+    @property
+    def adds(self) -> bool:
+        """Whether the crypto party adds the whole noise once more."""
+        return self.begun.adds
 
 
 def sums_with(config: RunConfig, domain: Domain, randomness: Randomness) -> SumRun:

@@ -8,6 +8,10 @@ that will be opened; the computation and generation entities are this server; th
 (`DistributedNoise.of_pool`); a marginal times the public factor γ is opened with slots that nothing was opened with
 before (`NoiseRanges`), so no two releases share noise.
 
+*Pads.* Counts and planes carry a pad under the ciphertext, uniform modulo t, whose seed is sealed to the crypto party
+(`fedsyn.parties.boxes`). It takes the pads off an opening itself, by the order; off the counts that choices are made on
+once, for all contributors together.
+
 *Noise of a choice.* Server and crypto party add a whole Gumbel vector each (`fedsyn.privacy.selection`, with these two
 for the parties that draw): neither knows all of it, and the two do not collude.
 """
@@ -65,19 +69,11 @@ class FheStore(Store):
             )
         if self.node.threat == "malicious":
             raise ConfigError(
-                "aggregation: threat: malicious cannot go with protocol: fhe, whose server is trusted to compute what "
-                "it should; allowed: mpc, or secagg for mechanisms that sum"
+                "aggregation: threat: malicious cannot go with protocol: fhe, whose server is trusted with the scores "
+                "of a choice; allowed: mpc, or secagg for mechanisms that sum"
             )
-        if self.fhe.scheme == "ckks" and not self.simulated:
-            raise ConfigError(
-                "aggregation.fhe.scheme: ckks is approximate, and what it hides from the crypto party is not proved to "
-                "2^-40: it is for comparisons in simulations; allowed in a deployment: bfv"
-            )
-        if not self.simulated and self.node.crypto is None:
-            raise ConfigError(
-                "aggregation.crypto: a deployment with protocol: fhe needs the card of its crypto party "
-                "(fedsyn party card prints one)"
-            )
+        if not self.simulated:
+            self._check_deployed()
         if self.fhe.scheme == "ckks" and self.fhe.compute != "client":
             raise ConfigError(
                 f"aggregation.fhe: compute: {self.fhe.compute} counts exactly, with masks modulo a prime, which "
@@ -96,6 +92,29 @@ class FheStore(Store):
             )
         pool_share(limits.fewest - limits.corrupted)
         sealapi()
+
+    def _check_deployed(self) -> None:
+        """Refuses what real clients should not be asked for; ConfigError."""
+        if not self.fhe.is_bound:
+            raise ConfigError(
+                f"aggregation.fhe: scheme: {self.fhe.scheme} with compute: {self.fhe.compute} trusts the server with "
+                "what is opened and is for simulations; allowed in a deployment: scheme: bfv with compute: client"
+            )
+        if self.node.crypto is None:
+            raise ConfigError(
+                "aggregation.crypto: a deployment with protocol: fhe needs the card of its crypto party "
+                "(fedsyn party card prints one)"
+            )
+        if sorted(self.node.roster or ()) != list(range(self._holders)):
+            raise ConfigError(
+                "aggregation.roster: in a deployment with protocol: fhe the crypto party of a store must know its "
+                f"clients: the public key (fedsyn identity) of each of the clients 0 to {self._holders - 1}"
+            )
+        if self.federation.participation < 1.0:
+            raise ConfigError(
+                "federation.participation: the crypto party of a store is told its contributors once; allowed in a "
+                "deployment with protocol: fhe: 1"
+            )
 
     @property
     def limits(self) -> Limits:
@@ -118,29 +137,37 @@ class FheStore(Store):
         }
 
     def answer(self, part: ClientDeal) -> Arrays:
-        """Encrypted counts or columns, and encrypted noise for all that will be opened, in one message."""
+        """Encrypted counts or columns, and encrypted noise for all that will be opened, in one message; its box."""
         from fedsyn.fhe.plan import columns_of, layout_of, parameters_of
         from fedsyn.fhe.seal import encryptor_of
         from fedsyn.fhe.slots import planes_of
+        from fedsyn.parties.boxes import Pads, of_deal
+        from fedsyn.parties.sealing import DealFacts
 
         config, domain, facts = part.config, part.holder.domain, part.facts
         key = CryptoKey(config, domain, part.request.layout(part.contract).cliques)
         parameters = parameters_of(config, domain, facts)
-        encryptor = encryptor_of(parameters, key.read(part.arrays))
+        keys = key.read(part.arrays)
+        encryptor = encryptor_of(parameters, keys.public)
         layout = layout_of(parameters, domain, facts)
         planes = planes_of(layout, facts.openings, facts.attributes)
         counts = self.fhe.compute == "client"
         columns = None if counts else columns_of(config, domain, _partition(part), len(part.holder.codes), layout.slots)
         sent = layout.ciphertexts if columns is None else columns.ciphertexts
         check_message(float((sent + planes) * parameters.bytes), "aggregation.protocol: fhe", simulated=self.simulated)
+        told = DealFacts(part.request.rho, part.public_rows)
+        seed, box = key.sealed(keys, of_deal(told), part.holder) if self.fhe.is_bound else (b"", b"")
         part.promise(CLIENTS)
         vectors = self._counts(part, layout) if columns is None else _vectors(part, columns)
         limits = self.limits
-        share, slots = pool_share(limits.fewest - limits.corrupted), min(layout.copies * layout.stride, layout.slots)
+        share, slots = pool_share(limits.fewest - limits.corrupted), layout.noisy
         vectors += list(
             part.ledger.pool(planes * slots, share, part.request.release(CLIENTS), part.source).reshape(planes, slots)
         )
-        return pack([piece for vector in vectors for piece in encryptor.to_bytes(vector)])
+        if self.fhe.is_bound:
+            vectors = Pads(layout, planes, encryptor.ring.modulus).add(seed).on(vectors)
+        sealed = np.frombuffer(told.to_bytes() + box if box else b"", np.uint8)
+        return [*pack([piece for vector in vectors for piece in encryptor.to_bytes(vector)]), sealed]
 
     def _counts(self, part: ClientDeal, layout: SlotLayout) -> list[npt.NDArray[np.int64]]:
         """`compute: client`: all cells, counted by the client."""
@@ -203,12 +230,9 @@ class FheStore(Store):
 
     def room_of_opening(self, sigma: float, *, count: int, length: int, rows: int) -> DistributedNoise | None:
         """Noise that clients deal before sigma is known: the largest resolution that leaves the counts room."""
-        from fedsyn.fhe.parameters import MOST_FACTOR, most_of
+        from fedsyn.parties.crypto import pooled_noise
 
-        limits = self.limits
-        who = {"asked": limits.asked, "fewest": limits.fewest, "corrupted": limits.corrupted}
-        most = min(MOST_FACTOR, most_of(self.fhe.scheme) // (2 * rows))
-        return DistributedNoise.of_pool(sigma, **who, count=count, length=length, most=most)
+        return pooled_noise(sigma, self.limits, self.fhe.scheme, count=count, length=length, rows=rows)
 
     def who_sees_what(self) -> dict[str, str]:
         columns = self.federation.columns is not None
@@ -219,10 +243,17 @@ class FheStore(Store):
             "index": "; the crypto party reads the noisy scores of every choice, and is trusted with them",
             "gaussian": "; scores carry Gaussian noise that is accounted for, and anybody may see them",
         }
+        bound = (
+            "; a server that deviates gets of marginals what an honest one gets, and by each choice an index of any "
+            "function of the total over all clients"
+        )
+        if not self.fhe.is_bound:
+            how = f"scheme: {self.fhe.scheme} and compute: {self.fhe.compute}"
+            bound = f"; with {how} the server is trusted with all that is opened (simulations only)"
         return {
             "trust": "server and crypto party to follow the protocol, and not to collude: the server has ciphertexts, "
             "the crypto party their key; no more than the share aggregation.corrupted of the clients (one at least, "
-            f"unless that is 0) may collude with either{split}{played}{seen[self.fhe.selector]}",
+            f"unless that is 0) may collude with either{split}{played}{seen[self.fhe.selector]}{bound}",
             "server": "ciphertexts, which it cannot read; of what was dealt, only what the crypto party opens"
             + (" (all noisy scores, too)" if self.fhe.selector == "gaussian" else ""),
             "noise": "the clients (marginals: a share each, encrypted) and server and crypto party (choices: a whole "

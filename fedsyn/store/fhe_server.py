@@ -11,6 +11,7 @@ import numpy as np
 
 from fedsyn.aggregation.base import Limits
 from fedsyn.errors import ConfigError, ProtocolError, RunError
+from fedsyn.parties.sealing import DealFacts
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Release, SelectionNoise
 from fedsyn.privacy.release import COUNTS, ROLES
 from fedsyn.store.base import ServedRun, Store, StoreServer
@@ -19,10 +20,12 @@ from fedsyn.wire.envelope import Arrays, Reply, check_message
 from fedsyn.wire.requests import Choose, Layout, Open, Summed
 from fedsyn.wire.sparse import split_vector
 
+_BOX = 256  # bytes, at most
+
 if TYPE_CHECKING:
     from fedsyn.fhe.products import ColumnLayout, Columns
     from fedsyn.fhe.slots import NoiseRanges, SlotLayout
-    from fedsyn.parties.crypto import CryptoParty
+    from fedsyn.parties.interface import CryptoParty
 
 
 class FheServer(StoreServer):
@@ -41,6 +44,7 @@ class FheServer(StoreServer):
         layout = run.layout
         self.crypto = CryptoRun(run.config, layout.domain, layout.cliques, run.minimum, connect)
         self._stored: list[Any] | None = None
+        self._counts: list[Any] | None = None  # the same without pads; None until the store is whole
         self._planes: list[Any] | None = None
         self._entities: dict[int, Columns] = {}  # where columns are split over holders
 
@@ -94,20 +98,36 @@ class FheServer(StoreServer):
     def deal(self, replies: Mapping[int, Reply]) -> None:
         from fedsyn.fhe.seal import added
 
+        read, boxes = dict[int, tuple[list[Any], int]](), dict[int, bytes]()
         for partition, reply in sorted(replies.items()):
             try:
-                columns = None if self.fhe.compute == "client" else self._columns_of(partition)
-                count = self.layout.ciphertexts if columns is None else columns.ciphertexts
-                read = self.computation.read(unpack(reply.arrays, count + self.ranges.planes))
-                if columns is not None:
-                    self._multiply(partition, columns, read[:count])
+                read[partition], boxes[partition] = self._read(partition, reply.arrays)
             except (ProtocolError, ConfigError) as error:
                 self.run.drop(partition, str(error))
+        refused = self.crypto.party.admit(None, boxes) if self.fhe.is_bound and boxes else {}
+        for partition, (ciphertexts, count) in read.items():
+            if partition in refused:
+                self.run.drop(partition, f"the crypto party: {refused[partition]}")
                 continue
-            if columns is None:
-                self._stored = added(self.computation.ring, self._stored, read[:count])
-            self._planes = added(self.computation.ring, self._planes, read[count:])
+            if self.fhe.compute == "client":
+                self._stored = added(self.computation.ring, self._stored, ciphertexts[:count])
+            self._planes = added(self.computation.ring, self._planes, ciphertexts[count:])
+            self._counts = None
             self.dealt.append(partition)
+
+    def _read(self, partition: int, arrays: Arrays) -> tuple[tuple[list[Any], int], bytes]:
+        """A client's ciphertexts, how many of them hold counts (or columns), and its box; ProtocolError if unusable."""
+        columns = None if self.fhe.compute == "client" else self._columns_of(partition)
+        count = self.layout.ciphertexts if columns is None else columns.ciphertexts
+        if len(arrays) != 3 or arrays[2].dtype != np.uint8 or arrays[2].ndim != 1 or len(arrays[2]) > _BOX:
+            raise ProtocolError("what it sent is not ciphertexts and a box")
+        box = arrays[2].tobytes()
+        if self.fhe.is_bound and DealFacts.of(box[: DealFacts.SIZE]).rows != (self.run.rows(partition) or 0):
+            raise ProtocolError("another row count is sealed with its deal than it has published")
+        ciphertexts = self.computation.read(unpack(arrays[:2], count + self.ranges.planes))
+        if columns is not None:
+            self._multiply(partition, columns, ciphertexts[:count])
+        return (ciphertexts, count), box
 
     def _columns_of(self, partition: int) -> ColumnLayout:
         from fedsyn.fhe.plan import columns_of
@@ -173,13 +193,26 @@ class FheServer(StoreServer):
                 source=source,
                 noise_by=ROLES,
             )
-        question = self.computation.scores(self._stored, self.layout, terms, share)
+        question = self.computation.scores(self._unpadded(), self.layout, terms, share)
         answer = self.crypto.party.choose(ChooseOrder(number, request.name, round, request.epsilon, terms), question)
         if self.fhe.selector == "gaussian":
             return int(np.argmax(answer))
         if answer.shape != (1,) or not 0 <= int(answer[0]) < len(terms.cliques):
             raise RunError("the crypto party has chosen what was not offered to it")
         return int(answer[0])
+
+    def _unpadded(self) -> list[Any]:
+        """The counts without pads: the crypto party gives what takes them off, when the store is whole."""
+        assert self._stored is not None
+        if self._counts is None:
+            self._counts = self._stored
+            if self.fhe.is_bound:
+                from fedsyn.fhe.seal import added
+
+                minus = self.computation.read(self.crypto.party.unpad())
+                copies = [self.computation.ring.copied(one) for one in self._stored]
+                self._counts = added(self.computation.ring, copies, minus)
+        return self._counts
 
     def open(self, asked: Open, layout: Layout, round: int) -> Summed:
         from fedsyn.fhe.plan import unit_of
@@ -188,10 +221,11 @@ class FheServer(StoreServer):
         request, number = asked.request, self.next_order()
         noise = self.charge_opening(asked, layout, round)
         assert self._stored is not None and self._planes is not None
+        self._unpadded()  # nothing comes out before the crypto party knows that the store is whole
         pieces = self.ranges.reserve(layout.cliques)
         question = self.computation.marginals(self._stored, self._planes, noise.resolution, pieces, self.most_rows)
         order = OpenOrder(number, request.name, round, request.sigma, layout.cliques)
-        answer = self.crypto.party.open(order, question)
+        answer = self.crypto.party.open(order, question.ciphertexts)
         total = np.zeros(noise.length, np.int64)
         if answer.shape != total.shape:
             raise RunError("the crypto party has opened something else than it was asked for")

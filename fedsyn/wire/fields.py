@@ -193,10 +193,10 @@ _INVITED: Mapping[str, tuple[Line, ...]] = {
         bounded("partition", "the client's own number; sealed into the deal"),
     ),
     "deal (fhe)": (
-        derived("run key signature", "signed for this run, configuration and schema by the crypto party of the card"),
+        derived("run key seal signature", "signed for run, configuration and schema by the crypto party of the card"),
         bounded("partition", "the client's own number; whose columns it holds"),
     ),
-    "sum (fhe)": (derived("run key signature", "as in a deal"),),
+    "sum (fhe)": (derived("run key seal signature", "as in a deal"),),
 }
 
 #: What a party gets: from a server, from clients through it, from the other parties.
@@ -232,9 +232,9 @@ _PARTIES: Mapping[str, tuple[Line, ...]] = {
         ),
         word(
             "rows",
-            "l1: whatever it is, a score wraps where one row moves it no farther; squared_l2: three parties have "
-            "clients' own counts, the crypto party has none",
-            "at three parties a worse choice; at the crypto party noise that is too small by the factor of the lie",
+            "l1: whatever it is, a score wraps where one row moves it no farther; squared_l2: no fewer than the "
+            "clients that have dealt say together, sealed",
+            "a worse choice",
         ),
         unread("groups", "a plain store's alone; they are not in an order"),
     ),
@@ -246,24 +246,28 @@ _PARTIES: Mapping[str, tuple[Line, ...]] = {
         bounded("cliques", "candidates, each once; cells within the policy; each is paid for"),
     ),
     "TotalOrder": (
-        bounded("number", "later than the last one"),
         derived("name", "that of a sum of the mechanism"),
-        word("round", "an integer", "the label of an entry in the ledgers"),
-        bounded("sigma", "the run's ledger and the book"),
-        bounded("length asked", "cells of the policy; clients of the run"),
-        word(
-            "sensitivity count contributors",
-            "positive; no fewer contributors than the sum's fewest and the policy's minimum, no more than are asked",
-            "a total of other ciphertexts than the price is for: the server is trusted to follow the protocol",
+        bounded(
+            "number round sigma sensitivity count length asked",
+            "what each contributor has sealed its pad to; the run's ledger and the book, the policy's limits",
         ),
     ),
     "Asked": (
         word(
             "ciphertexts offsets",
             "ciphertexts of the run's parameters; counted, no more than the flood was sized for",
-            "what is read is another computation than the order's: the server is trusted to follow the protocol",
+            "of a choice: an index of another function of the total over all contributors; in simulations with "
+            "compute: packed or naive, what is opened",
         ),
-        bounded("starts sizes", "inside what it brings; the slots of the order's marginals, or cells of its cliques"),
+        bounded("starts sizes", "inside what it brings; cells of the order's cliques"),
+    ),
+    "brought to a party": (
+        bounded("boxes", "each opens for this run, client and order alone, once; signed where the client is pinned"),
+        word(
+            "vector ciphertexts",
+            "as long as the order, as many as it has; the pads of all that were named come off",
+            "nothing: what comes out is the honest answer plus a number that depends on nobody's rows",
+        ),
     ),
     "Sums": (
         bounded("slots sums factors length copies", "inside what is asked for, no more than a store holds; no opening"),
@@ -275,7 +279,7 @@ _PARTIES: Mapping[str, tuple[Line, ...]] = {
         bounded("rho", "no less than the run may still release"),
         word(
             "rows",
-            "the same at all three parties; below 2^40",
+            "the same at all three parties, sealed to the crypto party; below 2^40",
             "of a client, with score squared_l2: rows of others count for more; nothing with l1",
         ),
     ),

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from loopback import Federation
-from test_crypto_service import NAME, CryptoServices
+from test_crypto_service import CryptoServices
 from test_engines import read_lines
 
+from fedsyn.aggregation.identities import new_identity
+from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
 
 pytest.importorskip("tenseal")
@@ -31,7 +33,7 @@ data: {source: survey, schema: schema.yaml, label: smokes}
 federation: {clients: 3, minimum_cohort: 3}
 privacy: {epsilon: 8.0, delta: 1.0e-5, client_sizes: public}
 workload: {degree: 2, size: null}
-aggregation: {protocol: fhe, noise: distributed, crypto: elder/card.yaml}
+aggregation: {protocol: fhe, noise: distributed, crypto: elder/card.yaml, roster: ROSTER}
 evaluation: []
 runtime: {engine: deployment, superlink: loopback, operator: operator}
 """
@@ -48,10 +50,16 @@ class Consortium:
         self.federation: Federation | None = None
 
     def agree(self, run: str) -> None:
-        """Everybody has the same configuration, and its hash."""
+        """Everybody has the same configuration, with the holders' keys in it, and its hash, which the party has too."""
+        keys = {k: new_identity(self.folder / f"{k}.key") for k in range(3)}
+        text = "".join(f"{k}: {key}\n" for k, key in keys.items())
+        (self.folder / "roster.yaml").write_text(text, encoding="utf-8")
         (self.folder / "schema.yaml").write_text(SCHEMA, encoding="utf-8")
-        (self.folder / "run.yaml").write_text(run, encoding="utf-8")
+        (self.folder / "run.yaml").write_text(run.replace("ROSTER", json.dumps(keys)), encoding="utf-8")
         self.agreed = load_config(self.folder / "run.yaml").sha256
+        self.services.kill()
+        self.services.pin([self.agreed])
+        self.services.start()
         self.federation = Federation(self.folder)
 
     def add(self, k: int, rows: Sequence[dict[str, str]], *columns: str, pinned: bool = True) -> None:
@@ -60,7 +68,8 @@ class Consortium:
         lines = [",".join(columns), *(",".join(row[name] for name in columns) for row in rows), ""]
         (self.folder / f"{k}.csv").write_text("\n".join(lines), encoding="utf-8")
         node: dict[str, Any] = {"data": str(self.folder / f"{k}.csv"), "schema": str(self.folder / "schema.yaml")}
-        own = {**node, "config-sha256": self.agreed, "partition-id": k} if pinned else node
+        keys = {"identity": str(self.folder / f"{k}.key"), "roster": str(self.folder / "roster.yaml")}
+        own = {**node, **keys, "config-sha256": self.agreed, "partition-id": k} if pinned else node
         self.federation.add_node(f"holder{k}", own)
 
     def run(self, name: str = "out") -> tuple[dict[str, Any], list[dict[str, str]]]:
@@ -122,13 +131,11 @@ def test_three_holders_a_crypto_party_and_a_server_that_sees_nothing(consortium:
     assert any("must agree to the crypto party" in note for note in first["notes"])
 
 
-def test_two_holders_with_other_columns_of_the_same_people(consortium: Consortium) -> None:
-    """No table has both columns of the pair that matters; the synthetic one has what holds between them."""
-    rows = people(300, 7)
-    consortium.agree(SPLIT)
-    consortium.add(0, rows, "smokes", "floor")
-    consortium.add(1, rows, "job")
-    ledger, table = consortium.run()
-    assert len(table) == 300 and set(table[0]) == {"job", "smokes", "floor"}
-    assert share_of_smokers(table, "nurse") > 0.8 > 0.2 > share_of_smokers(table, "driver")
-    assert ledger["releases"][0]["name"] == "one-way" and NAME in consortium.services.log()
+def test_columns_split_over_holders_are_for_simulations(tmp_path: Path) -> None:
+    """Nothing binds what is opened of encrypted columns to all people, nor to the noise: no real holder is asked."""
+    CryptoServices(tmp_path, policy=POLICY).close()
+    (tmp_path / "schema.yaml").write_text(SCHEMA, encoding="utf-8")
+    keys = {k: new_identity(tmp_path / f"{k}.key") for k in range(2)}
+    (tmp_path / "run.yaml").write_text(SPLIT.replace("ROSTER", json.dumps(keys)), encoding="utf-8")
+    with pytest.raises(ConfigError, match="trusts the server with what is opened and is for simulations"):
+        load_config(tmp_path / "run.yaml")

@@ -145,6 +145,13 @@ def messages_in(function: Any) -> Iterator[type]:
                         yield kind
 
 
+def hints_of(function: Any) -> dict[str, Any]:
+    """What a step is called with."""
+    hints = typing.get_type_hints(function, vars(inspect.getmodule(function)))
+    hints.pop("return", None)
+    return hints
+
+
 def steps(kind: type) -> list[Any]:
     """What a party can be called with: the methods that are steps of a run."""
     return [method for method in vars(kind).values() if hasattr(method, "__wrapped__")]
@@ -186,7 +193,19 @@ def other_fields() -> dict[str, list[str]]:
         for name, method in vars(Party).items()
         if callable(method) and "_lines.exchange" in inspect.getsource(inspect.unwrap(method))
     ]
-    return {"run configuration": list(submitted), "call": list(*call), "lines between parties": [*talks, "session"]}
+    brought = [
+        name
+        for kind in (Party, KeyHolder)
+        for step in steps(kind)
+        for name, hint in hints_of(step.__wrapped__).items()
+        if not any(dataclasses.is_dataclass(part) for part in parts_of(hint))
+    ]
+    return {
+        "brought to a party": [*dict.fromkeys(brought)],
+        "run configuration": list(submitted),
+        "call": list(*call),
+        "lines between parties": [*talks, "session"],
+    }
 
 
 def services() -> list[tuple[type, str]]:
@@ -242,7 +261,7 @@ def test_orders_are_written_with_no_other_keys_than_their_types_have() -> None:
     bench = Bench()
     bench.deal()
     found = dataclass_fields()
-    total = TotalOrder(0, "measure", 1, 4.0, 1.0, 1, 40, 4, 4)
+    total = TotalOrder(0, "measure", 1, 4.0, 1.0, 1, 40, 4)
     for order in (bench.choice(), bench.opening(), total):
         known = {*found[type(order).__name__], *found["Terms"]}
         assert json_keys(messages.order_bytes(order)) - {"kind"} <= known
@@ -311,8 +330,8 @@ _CAP = f"{OWN}::test_made_up_counts_of_clients_decide_how_many_rows_take_part_as
 _PIECES = "unit/test_opening.py::test_pieces_that_do_not_fit_the_schema_are_refused"
 _JUDGE = "unit/test_judging.py::test_a_row_moves_no_entry_farther_than_is_charged"
 _FITTED = "unit/test_hostile_requests.py::test_measurements_that_a_client_fits_itself_are_bounded_like_a_model"
-_TOTAL = "e2e/test_crypto_service.py::test_totals"
-_COMPUTED = "e2e/test_crypto_service.py::test_choices_and_openings"
+_CONTRIBUTORS = "unit/test_crypto_contributors.py"
+_COMPUTED = f"{_CONTRIBUTORS}::test_a_choice_sees_the_total_of_all_or_nothing"
 
 #: What shows that a lie buys what its line says and no more: message -> field -> tests.
 ATTACKS: dict[str, dict[str, str]] = {
@@ -343,11 +362,15 @@ ATTACKS: dict[str, dict[str, str]] = {
     "Announcement": {"nonce": f"{OWN}::test_a_nonce_of_the_server_alone_makes_no_two_runs_the_same"},
     "ChooseOrder": {"round": _LABEL},
     "OpenOrder": {"round": _LABEL},
-    "TotalOrder": {"round": _LABEL} | dict.fromkeys(("sensitivity", "count", "contributors"), _TOTAL),
+    "brought to a party": {
+        "vector": f"{_CONTRIBUTORS}::test_a_total_of_others_than_were_named_is_uniform",
+        "ciphertexts": f"{_CONTRIBUTORS}::test_an_opening_of_anything_else_is_uniform",
+    },
     "Terms": dict.fromkeys(("weights", "penalties", "model", "scale"), _TERMS)
     | {
         "rows": f"{OWN}::test_too_few_rows_wrap_an_l1_score_and_move_it_no_farther "
-        f"{OWN}::test_too_few_rows_make_the_noise_of_a_squared_score_too_small_by_their_factor_and_no_more"
+        f"{OWN}::test_too_few_rows_make_the_noise_of_a_squared_score_too_small_by_their_factor_and_no_more "
+        f"{_CONTRIBUTORS}::test_terms_name_no_fewer_rows_than_the_clients_sealed"
     },
     "Asked": dict.fromkeys(("ciphertexts", "offsets"), _COMPUTED),
     "DealFacts": {"rows": f"{OWN}::test_rows_that_a_client_makes_up_break_a_squared_score_and_no_l1_score"},

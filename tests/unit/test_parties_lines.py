@@ -15,6 +15,7 @@ from fedsyn.errors import ProtocolError
 from fedsyn.mpc.dealing import ServerShare
 from fedsyn.mpc.network import PartyGone
 from fedsyn.parties import messages
+from fedsyn.parties.interface import STORE_VERSION
 from fedsyn.parties.lines import FRAME, Inbox, Inboxes, cut, joined
 from fedsyn.parties.sealing import DealPart
 
@@ -221,7 +222,7 @@ def test_huge_numbers_and_depths_are_malformed() -> None:
 
 def test_another_version_says_so() -> None:
     with pytest.raises(ProtocolError, match="speak different versions"):
-        messages.read_announcement(messages.pack(announced(mpc_config()).facts | {"version": 2}))
+        messages.read_announcement(messages.pack(announced(mpc_config()).facts | {"version": STORE_VERSION + 1}))
 
 
 def test_digests_tell_apart_what_concatenation_does_not() -> None:

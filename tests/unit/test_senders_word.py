@@ -127,7 +127,7 @@ def test_too_few_rows_wrap_an_l1_score_and_move_it_no_farther() -> None:
 
 
 def test_too_few_rows_make_the_noise_of_a_squared_score_too_small_by_their_factor_and_no_more() -> None:
-    """At a crypto party that has no row counts to compare with; three parties refuse it (`test_parties_runs`)."""
+    """So every party refuses it, with the row counts that it has from the clients (`test_parties_runs`)."""
     attribute = DOMAIN.attributes[:1]
     full = np.repeat(CODES[:1], 1000, axis=0)
     size, zeros = DOMAIN.size(attribute), np.zeros(1, np.int64)
