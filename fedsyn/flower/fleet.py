@@ -44,6 +44,7 @@ from fedsyn.wire.envelope import ANSWER, to_json
 
 _log = logging.getLogger("fedsyn.node")
 _BEAT = 12.0  # seconds between heartbeats
+_AGAIN = 0.5  # seconds between two goodbyes
 _LONGEST = 5.0  # seconds between two tries to connect
 _NOT_RUNNING = httpx.codes.FORBIDDEN
 
@@ -91,10 +92,13 @@ class Fleet:
             threading.Thread(target=self._leave, daemon=True).start()
 
     def _leave(self) -> None:
-        try:
-            self._deactivate(self._node)
-        except Exception as error:
-            _log.debug("no goodbye: %s", error)
+        """Says so until `serve` has ended: a look that was on its way may be held after the first time."""
+        while self.contact.connected:
+            try:
+                self._deactivate(self._node)
+            except Exception as error:
+                _log.debug("no goodbye: %s", error)
+            time.sleep(_AGAIN)
 
     def serve(self, answer: Answer) -> None:
         """Answers requests until `stop`."""

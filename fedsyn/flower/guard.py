@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import socket
 import ssl
 import time
 from collections import Counter
@@ -33,7 +34,7 @@ from fedsyn.wire.envelope import MOST_MESSAGE
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-#: Among the extensions of a request whose connection came through the `Door`.
+#: Among the extensions of a request that came through the `Door`: has the event that is set when the server ends.
 GUARDED = "fedsyn.guarded"
 
 
@@ -119,9 +120,11 @@ class Doorkeeper:
 class Connection(HttpToolsProtocol):
     """Uvicorn's HTTP, with bounds of headers."""
 
-    def __init__(self, *given: Any, limits: Limits, left: Callable[[], None], **named: Any) -> None:
+    def __init__(
+        self, *given: Any, limits: Limits, left: Callable[[], None], ending: asyncio.Event, **named: Any
+    ) -> None:
         super().__init__(*given, **named)
-        self.limits, self._left = limits, left
+        self.limits, self._left, self._ending = limits, left, ending
         self._early = list[bytes]()  # TLS hands over what came with the end of its handshake before it is announced
         self._in_head, self._head = True, 0
         self._timer: asyncio.TimerHandle | None = None
@@ -155,7 +158,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {GUARDED: {}}
+        self.scope["extensions"] = {GUARDED: {"ending": self._ending}}
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -234,14 +237,26 @@ def server(app: Any, limits: Limits, **named: Any) -> uvicorn.Server:
     )
     config.load()
     context, config.ssl = config.ssl, None  # TLS begins after the connection was counted
-    keeper = Doorkeeper(limits)
+    keeper, ending = Doorkeeper(limits), asyncio.Event()
 
     def door(**given: Any) -> Door:
-        return Door(keeper, context, lambda left: Connection(**given, limits=limits, left=left))
+        return Door(keeper, context, lambda left: Connection(**given, limits=limits, left=left, ending=ending))
 
     config.http_protocol_class = door  # type: ignore[assignment]
     logging.getLogger("uvicorn.error").addFilter(_Seldom())
-    return uvicorn.Server(config)
+    return _Server(config, ending)
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it ends: what is held for somebody keeps it no longer."""
+
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ending.set()
+        await super().shutdown(sockets)
 
 
 class _Seldom(logging.Filter):

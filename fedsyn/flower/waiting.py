@@ -2,7 +2,8 @@
 
 Flower pushes nothing: a node asks for messages, and the SuperLink's own helper for tasks, over and over, and each look
 costs the SuperLink milliseconds. The gate sees them, and what changes their answers as well: a ServerApp's push, an
-order. So it holds a look until then, and for `HOLD` seconds at most; a missed event costs that long and nothing else.
+order. So it holds a look until then, or until the SuperLink ends, and for `HOLD` seconds at most; a missed event costs
+that long and nothing else.
 
 * A node's look is held if it says that its last one found nothing (`WAITS`), and by Flower's own check is that node's.
   What is pushed between two of its looks is remembered.
@@ -23,7 +24,7 @@ from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from fedsyn.flower.fleet_client import WAITS
-from fedsyn.flower.guard import Scope
+from fedsyn.flower.guard import GUARDED, Scope
 
 HOLD, QUIET = 20.0, 5.0
 _LOOK, _LEAVE = "/v1/fleet/pull-messages", "/v1/fleet/deactivate-node"
@@ -58,10 +59,10 @@ class Waiting:
                 look = PullMessagesRequest.FromString(body)
                 if await asyncio.get_running_loop().run_in_executor(None, self._authentic, scope, look):
                     event = self._pushed.setdefault(look.node.node_id, asyncio.Event())
-                    await self._wait(event)
+                    await self._wait(event, scope)
                     event.clear()  # what was pushed until now is found by the look that follows
         elif scope["path"] == _TASK:
-            await self._wait(self._ordered)
+            await self._wait(self._ordered, scope)
             self._ordered.clear()
 
     def after(self, scope: Scope, body: bytes) -> None:
@@ -79,7 +80,12 @@ class Waiting:
             self._busy_until = time.monotonic() + QUIET
             self._ordered.set()
 
-    async def _wait(self, event: asyncio.Event) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._hold):
-                await event.wait()
+    async def _wait(self, event: asyncio.Event, scope: Scope) -> None:
+        """Until the event is set, or the server ends, which a held look would keep from it."""
+        ending = scope.get("extensions", {}).get(GUARDED, {}).get("ending")
+        waits = [asyncio.ensure_future(each.wait()) for each in (event, ending) if each is not None]
+        try:
+            await asyncio.wait(waits, timeout=self._hold, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()

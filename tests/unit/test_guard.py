@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from fedsyn.deploy.authority import new_authority, new_link
+from fedsyn.flower.fleet_client import WAITS
 from fedsyn.flower.guard import Doorkeeper, Limits, Scope, server
 from fedsyn.flower.superlink import Gate
+from fedsyn.flower.waiting import Waiting
 
 LIMITS = Limits(
     connections=8, headers=2**12, stranger=2**12, message=2**20, in_all=2**20, seconds=1.5, silence=2.0, slowest=2**20
@@ -31,6 +33,8 @@ class App:
     def __init__(self) -> None:
         self.lengths: list[int] = []
         self.wait = 0.0
+        self.gate: Any = None
+        self.server: Any = None
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         import asyncio
@@ -56,6 +60,7 @@ def served(limits: Limits = LIMITS, tls: Path | None = None) -> Iterator[tuple[A
     gate = Gate(app, known=lambda scope: (b"x-node", b"known") in scope["headers"], limits=limits)
     files = {} if tls is None else {"ssl_certfile": str(tls / "one.crt"), "ssl_keyfile": str(tls / "one.key")}
     made = server(gate, limits, host="127.0.0.1", port=0, log_config=None, **files)
+    app.gate, app.server = gate, made
     thread = threading.Thread(target=made.run, daemon=True)
     thread.start()
     while not made.started:
@@ -219,6 +224,25 @@ def test_connections_of_an_address() -> None:
     local = [keeper.enter("127.0.0.1") for _ in range(8)]
     assert sum(each is not None for each in local) == 7  # of this machine all that there is room for
     assert keeper.enter("2001:db8::1") is None
+
+
+def test_a_held_look_is_answered_when_the_server_ends() -> None:
+    """It would keep the SuperLink from ending, for as long as looks are held or until it is killed."""
+    held = threading.Event()
+
+    def authentic(scope: Scope, message: Any) -> bool:
+        held.set()
+        return True
+
+    with served() as (app, connect):
+        app.gate._waiting = Waiting(authentic, hold=300.0)
+        with connect() as line:
+            more = f"{WAITS}: 1\r\n".encode()
+            line.sendall(head(0, more, b"/v1/fleet/pull-messages"))
+            assert held.wait(10.0) and app.lengths == []
+            app.server.should_exit = True
+            line.settimeout(60.0)
+            assert answer(line).startswith(b"HTTP/1.1 200") and app.lengths == [0]
 
 
 def test_large_bodies_wait_for_each_other() -> None:
