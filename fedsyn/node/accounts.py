@@ -21,7 +21,7 @@ from fedsyn.parties.book import WORDS as PARTY_WORDS
 from fedsyn.parties.book import Reading
 from fedsyn.parties.policy import load_party_file
 from fedsyn.privacy import UNIT, PrivacyBudget, zcdp_epsilon
-from fedsyn.privacy.chain import TORN, Head, Lines, damaged
+from fedsyn.privacy.chain import TORN, Head, Lines, damaged, require_head, require_private
 
 _FORMAT = 1
 #: Columns of `rows`, in order.
@@ -151,9 +151,13 @@ def verify(opened: Opened, head: Mapping[str, Any] | None = None) -> dict[str, A
 
     Raises:
         LedgerDamaged: a torn last line, or the ledger does not hold what was seen of it.
-        ConfigError: the head is none.
+        ConfigError: the head is none, or others than its owner may write the ledger or its folder.
     """
     lines = opened.lines
+    require_private(opened.path)
+    seen = seen_head(opened.path) if opened.node is not None else None
+    if seen is not None:
+        require_head(lines, opened.path, WORDS, seen)
     if lines.torn:
         number = opened.raw.count(b"\n", 0, opened.raw.rindex(lines.fragments[-1])) + 1
         raise LedgerDamaged(
@@ -161,9 +165,6 @@ def verify(opened: Opened, head: Mapping[str, Any] | None = None) -> dict[str, A
             f"rho = {opened.torn:.4g}, which the next start writes down",
             number,
         )
-    seen = seen_head(opened.path) if opened.node is not None else None
-    if seen is not None and not lines.holds(seen):
-        raise _older(opened, seen, "its node has noted (.seen)")
     if head is not None:
         _verify_head(opened, head)
     torn = sum(entry["entry"] == TORN for entry in lines.entries)
@@ -197,13 +198,13 @@ def _verify_head(opened: Opened, head: Mapping[str, Any]) -> None:
     except (KeyError, TypeError, ValueError):
         raise ConfigError("--head: expected what 'fedsyn ledger export --head' wrote") from None
     if not opened.lines.holds(before) or hashlib.sha256(opened.raw[:size]).hexdigest() != whole:
-        raise _older(opened, before, "the head speaks of")
+        raise _older(opened, before)
 
 
-def _older(opened: Opened, head: Head, what: str) -> LedgerDamaged:
+def _older(opened: Opened, head: Head) -> LedgerDamaged:
     return LedgerDamaged(
-        f"ledger: {opened.path} is not the one that {what}: it is older, or was written anew; entry {head.entries} is "
-        "missing or another one",
+        f"ledger: {opened.path} is not the one that the head speaks of: it is older, or was written anew; entry "
+        f"{head.entries} is missing or another one",
         min(head.entries, len(opened.lines.entries) + 1),
     )
 

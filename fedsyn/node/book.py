@@ -60,7 +60,7 @@ class NodeBook:
         now: the clock, seconds since 1970.
 
     Raises:
-        ConfigError: the ledger is missing, or (`new`) is there or was there; it cannot be written.
+        ConfigError: the ledger is missing, or (`new`) is there or was there; it cannot be written, or others may.
         LedgerDamaged: it was changed, or is older than what was seen of it (`PATH.seen`).
     """
 
@@ -72,12 +72,9 @@ class NodeBook:
             _make(self.path, now)
         if not self.path.exists():
             raise ConfigError(_missing(self.path))
-        self._chain = Chain(self.path, partial(NodeLines, now=now), WORDS)
+        self._chain = Chain(self.path, partial(NodeLines, now=now), WORDS, seen=seen_head(self.path))
         if self.lines.opened is None:
             raise LedgerDamaged(f"ledger: {self.path} has no first line; {WORDS.advice}", 1)
-        seen = seen_head(self.path)
-        if seen is not None:
-            self._chain.require(seen)
         self._note()
 
     # -------------------------------------------------------------------------------------------------- what is spent

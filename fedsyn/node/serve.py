@@ -15,6 +15,7 @@ from pathlib import Path
 from fedsyn.errors import ConfigError
 from fedsyn.node.file import NodeFile, load_node_file, require_files
 from fedsyn.node.processes import BAD_INPUT, Bounds
+from fedsyn.privacy.chain import require_private
 
 _log = logging.getLogger("fedsyn.node")
 _LONGEST = 30.0  # seconds between two starts of a link that keeps dying
@@ -92,6 +93,7 @@ def _only_one(file: NodeFile) -> int:
     folder = file.state_folder
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_private(file.ledger_file)  # before the rights are set right, which would hide it
         folder.chmod(0o700)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:

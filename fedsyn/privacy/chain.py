@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -194,6 +195,31 @@ def read_lines(path: Path, lines: L, words: Words, *, missing_ok: bool = False) 
     return lines
 
 
+def require_head(lines: Lines, path: Path, words: Words, head: Head) -> None:
+    """LedgerDamaged unless the chain goes through a head that was noted before."""
+    if not lines.holds(head):
+        raise LedgerDamaged(
+            f"ledger: {path} is older than what this {words.owner} has seen: its entry {head.entries} is missing or "
+            f"another one; {words.advice}",
+            min(head.entries, len(lines.entries) + 1),
+        )
+
+
+def require_private(path: Path) -> None:
+    """ConfigError if others than its owner may write a ledger, or its folder: they could put an older one there.
+
+    In a folder like /tmp (sticky) nobody replaces another one's file.
+    """
+    for each in (path.parent, path):
+        with contextlib.suppress(OSError):  # which whoever opens it hears of
+            mode = each.stat().st_mode
+            if mode & (stat.S_IWGRP | stat.S_IWOTH) and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
+                raise ConfigError(
+                    f"ledger: {each} can be written by others than its owner, who could put an older ledger there; "
+                    f"find out whether somebody did, then type: chmod go-w {each}"
+                )
+
+
 class Chain(Generic[L]):
     """A chain that is written to.
 
@@ -206,17 +232,22 @@ class Chain(Generic[L]):
         make: gives empty lines.
         words: for people.
         alone: keep the lock until `close`; the file is made if there is none.
+        seen: a head that was noted before. It is looked for before a torn line is mended: a file that is refused stays
+            as it is.
 
     Raises:
-        ConfigError: the file cannot be opened, or (`alone`) another process has it.
-        LedgerDamaged: it was changed.
+        ConfigError: the file cannot be opened, others may write it, or (`alone`) another process has it.
+        LedgerDamaged: it was changed, or does not go on from `seen`.
     """
 
-    def __init__(self, path: Path, make: Callable[[], L], words: Words, *, alone: bool = False) -> None:
+    def __init__(
+        self, path: Path, make: Callable[[], L], words: Words, *, alone: bool = False, seen: Head | None = None
+    ) -> None:
+        require_private(path)
         self.path, self.words, self.alone = path, words, alone
         self._make, self._file, self._inode = make, -1, 0
         self.lines: L = make()
-        self._known = self.lines.where
+        self._known = self.lines.where if seen is None else seen
         self._reread = False
         is_new = not path.exists()
         try:
@@ -307,12 +338,7 @@ class Chain(Generic[L]):
 
     def require(self, head: Head) -> None:
         """LedgerDamaged unless the chain goes through a head that was noted before."""
-        if not self.lines.holds(head):
-            raise LedgerDamaged(
-                f"ledger: {self.path} is older than what this {self.words.owner} has seen: its entry {head.entries} is "
-                f"missing or another one; {self.words.advice}",
-                min(head.entries, len(self.lines.entries) + 1),
-            )
+        require_head(self.lines, self.path, self.words, head)
 
     def _open(self, more: int) -> None:
         self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | more, 0o600)

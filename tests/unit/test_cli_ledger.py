@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from test_node_book import ONE, facts, share
-from test_parties_book import two_runs
+from test_parties_book import BUDGET, two_runs
 from typed_commands import Fedsyn, entry_point
 
+from fedsyn.errors import ConfigError, LedgerDamaged
 from fedsyn.node.book import NodeBook
 from fedsyn.node.limits import CHOICE, BookLimits
+from fedsyn.parties.book import Book
 from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, Release, gaussian_epsilon, zcdp_epsilon
 
 LIMITS = BookLimits(None, None, PrivacyBudget(4.0, 1e-6))
@@ -229,6 +231,48 @@ def test_torn_lines_count_before_anybody_mends_them(fedsyn: Fedsyn, path: Path) 
     NodeBook(path, LIMITS)
     assert json.loads(fedsyn("ledger", "export", path).out)["rho"] == pytest.approx(exported["rho"])
     assert "1 torn lines" in fedsyn("ledger", "verify", path).out
+
+
+def test_verify_says_of_a_cut_line_what_the_next_start_says(fedsyn: Fedsyn, path: Path) -> None:
+    """A line that its node has noted was cut: that is no writer who was stopped, and no start takes it for one."""
+    cut = path.read_bytes()
+    book = NodeBook(path, LIMITS)
+    account = book.account("second", facts("zcdp", mechanism="aim"), "q2")
+    account.answered(1)
+    path.write_bytes(path.read_bytes()[:-30])
+    told = fedsyn("ledger", "verify", path)
+    assert told.code == 1 and "is older than what this node has seen" in told.err and "counts as" not in told.err
+    torn = path.read_bytes()
+    with pytest.raises(LedgerDamaged) as refused:
+        NodeBook(path, LIMITS)
+    assert told.err.strip() == str(refused.value)
+    assert path.read_bytes() == torn, "a start that refuses leaves the file as it is, for whoever looks into it"
+    # The same cut of a line that nobody noted is a writer's who was stopped: both say so, and the start goes on.
+    path.write_bytes(cut + torn[len(cut) :])
+    path.with_name(path.name + ".seen").unlink()
+    assert "which the next start writes down" in fedsyn("ledger", "verify", path).err
+    assert NodeBook(path, LIMITS).lines.entries[-1]["entry"] == "torn"
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_a_ledger_that_others_may_write_is_told_and_refused(
+    fedsyn: Fedsyn, path: Path, party: Path, what: str, mode: int
+) -> None:
+    for ledger in (path, party):
+        fine = fedsyn("ledger", "verify", ledger)
+        touched = ledger.parent if what == "folder" else ledger
+        touched.chmod(mode)
+        told = fedsyn("ledger", "verify", ledger)
+        with pytest.raises(
+            ConfigError, match=f"{touched} can be written by others .*: chmod go-w {touched}$"
+        ) as refused:
+            NodeBook(path, LIMITS) if ledger == path else Book(party, BUDGET)
+        assert (fine.code, told.code) == (0, 2) and str(refused.value) in told.err
+        touched.chmod(0o700)
+        assert fedsyn("ledger", "verify", ledger).code == 0
+    path.parent.chmod(0o1777)  # as /tmp is: nobody replaces a file of another one's there
+    assert fedsyn("ledger", "verify", path).code == 0
 
 
 # seal ----------------------------------------------------------------------------------------------------------------

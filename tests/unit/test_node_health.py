@@ -94,6 +94,17 @@ def test_a_node_without_its_files_does_not_start(tmp_path: Path) -> None:
         serve(path)
 
 
+@pytest.mark.parametrize("what", ["state", "state/ledger.jsonl"])
+def test_a_node_whose_ledger_others_may_write_does_not_start(tmp_path: Path, what: str) -> None:
+    """Setting the rights right would hide that an older ledger may have been put there."""
+    path = make_node(tmp_path / "node")
+    touched = path.parent / what
+    touched.chmod(0o777)
+    with pytest.raises(ConfigError, match=f"{touched} can be written by others than its owner"):
+        serve(path)
+    assert touched.stat().st_mode & 0o777 == 0o777
+
+
 def test_what_the_worker_would_not_read_is_not_sent_to_it(tmp_path: Path) -> None:
     assert fits({"a": 1}, [b"x"])
     assert not fits({"a": "x" * MOST_HEADER})
