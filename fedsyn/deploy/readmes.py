@@ -37,7 +37,8 @@ noise, never more than `policy` in `node.yaml` allows; nobody but you can change
    mechanisms, how few others may take part, and who may order a run. What the run may ask: `fedsyn explain run.yaml`.
 4. Compare fingerprints with the operator by telephone, not by e-mail: $fingerprints.
 $own_keys
-The one command. It starts what dies in it again; let the system (systemd) start the command itself again:
+The one command. It starts what dies in it again; only the system can start the command itself again. For systemd there
+is a unit in fedsyn's repository, `deploy/systemd/fedsyn-node@.service`:
 
 ```sh
 fedsyn node serve node.yaml

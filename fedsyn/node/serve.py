@@ -12,13 +12,14 @@ import threading
 import time
 from pathlib import Path
 
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, RunError
 from fedsyn.node.file import NodeFile, load_node_file, require_files
 from fedsyn.node.processes import BAD_INPUT, Bounds
 from fedsyn.privacy.chain import require_private
 
 _log = logging.getLogger("fedsyn.node")
 _LONGEST = 30.0  # seconds between two starts of a link that keeps dying
+_SHORT, _MOST = 60.0, 10  # so many lives in a row, each shorter than that: the link cannot be kept running
 _GOODBYE = 15.0  # seconds that a link has to end
 
 
@@ -27,6 +28,7 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
 
     Raises:
         ConfigError: its file, or a file that it names, cannot be used; or another process serves the same state.
+        RunError: its link ends again and again, soon after each start.
     """
     file = load_node_file(path)
     require_files(file)
@@ -36,7 +38,7 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
     for kind in (signal.SIGTERM, signal.SIGINT):
         signal.signal(kind, lambda *_: serving.stop())
     _log.info("node '%s': table %s, SuperLink %s", file.name, file.data, file.superlink)
-    wait = 0.2
+    wait, deaths = 0.2, 0
     try:
         while not stopping.is_set():
             started = time.monotonic()
@@ -45,7 +47,13 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
                 break
             if code == BAD_INPUT:
                 raise ConfigError("the node cannot go on (see above)")
-            wait = 0.2 if time.monotonic() - started > 60.0 else min(2 * wait, _LONGEST)
+            short = time.monotonic() - started < _SHORT
+            wait, deaths = (min(2 * wait, _LONGEST), deaths + 1) if short else (0.2, 1)
+            if deaths == _MOST:
+                raise RunError(
+                    f"the node's link ended {_MOST} times in a row, each time within {_SHORT:g} s of its start (the "
+                    f"last time with {_name(code)}); what it said is above"
+                )
             _log.error("the link has ended (%s); it is started again in %.1f s", _name(code), wait)
             stopping.wait(wait)
     finally:

@@ -23,6 +23,8 @@ _PART, _LAST, _END, _ABORT = b"\0", b"\1", b"\2", b"\3"
 FRAME = 1 << 20  # bytes, and one that says what it is
 _MESSAGE = 256  # bytes that a waiting message counts beside its own
 _UNKNOWN = 1 << 14  # bytes that may wait for a run that this party has not heard of: its first message has 48
+#: What is said of a party that is gone, stopped or cut off, however it is noticed: nobody can tell which it is.
+LOST = "does not answer: it has stopped, is too slow, or the connection to it broke"
 _PENDING = 8  # such runs, of each other party
 
 
@@ -99,7 +101,7 @@ class Inbox:
         try:
             message = self._queue.get(timeout=timeout)
         except queue.Empty:
-            raise PartyGone(f"heard nothing from {self.who} for {timeout:g} seconds") from None
+            raise PartyGone(f"{self.who} {LOST}") from None
         if message is None:
             self._queue.put(None)
             raise PartyGone(self.ended or f"{self.who} has left")
@@ -141,7 +143,7 @@ class Inboxes:
             inbox.close(f"{who} has opened two lines")
             return
         parts: list[bytes] = []
-        length, reason = 0, f"{who} is gone: its connection broke"
+        length, reason = 0, f"{who} {LOST}"
         try:
             for frame in frames:
                 kind, rest = frame[:1], frame[1:]
@@ -196,7 +198,7 @@ class Line:
     def _reason(self) -> str:
         if self._call.code() in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED):
             return f"{self._who} has ended the run"  # it hung up
-        return f"{self._who} is gone: the connection to it broke"
+        return f"{self._who} {LOST}"
 
     def send(self, payload: bytes | memoryview) -> None:
         if self.closed:

@@ -23,7 +23,7 @@ from fedsyn.mpc.shared import PARTIES
 from fedsyn.parties import messages
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, SealedDeal
 from fedsyn.parties.keys import load_credentials
-from fedsyn.parties.lines import TAG, cut
+from fedsyn.parties.lines import LOST, TAG, cut
 from fedsyn.parties.sealing import DealPart
 from fedsyn.parties.serving import METHOD
 from fedsyn.parties.tls import channel_to, trouble_with
@@ -178,7 +178,7 @@ class RemoteParties:
                 code, text = str(error.code().name), str(error.details())
                 rank = _FIRST.index(code) if code in _FIRST else len(_FIRST)
                 if code == "UNAVAILABLE":
-                    text = "is gone: the connection to it broke"
+                    text = LOST
                 elif code == "DEADLINE_EXCEEDED":
                     text = f"has not answered for {self.timeout:g} seconds"
                 found.append((rank, index, code, text))

@@ -17,7 +17,7 @@ from fedsyn.fhe.seal import PublicKeys
 from fedsyn.parties import messages
 from fedsyn.parties.interface import Announcement, Begun, ChooseOrder, OpenOrder, PartyCost, TotalOrder
 from fedsyn.parties.keys import load_credentials
-from fedsyn.parties.lines import TAG, cut
+from fedsyn.parties.lines import LOST, TAG, cut
 from fedsyn.parties.questions import asked_blobs, sums_blobs
 from fedsyn.parties.serving import METHOD
 from fedsyn.parties.tls import channel_to, trouble_with
@@ -129,7 +129,7 @@ class RemoteCryptoParty:
         except grpc.RpcError as error:
             code, text = error.code().name, str(error.details())
             if code == "UNAVAILABLE":
-                self._fail("is gone: the connection to it broke")
+                self._fail(LOST)
             if code == "DEADLINE_EXCEEDED":
                 self._fail(f"has not answered for {self.timeout:g} seconds")
             self._fail(text if code == "RESOURCE_EXHAUSTED" else f"has ended the run: {text}")

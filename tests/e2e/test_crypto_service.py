@@ -46,7 +46,7 @@ from fedsyn.parties.boxes import Pads, of_deal, of_sum, seal_box
 from fedsyn.parties.crypto import pooled_noise
 from fedsyn.parties.interface import Announcement, Begun, ChooseOrder, OpenOrder, TotalOrder, sealed_for
 from fedsyn.parties.keys import load_credentials
-from fedsyn.parties.lines import LINE, TAG, cut
+from fedsyn.parties.lines import LINE, LOST, TAG, cut
 from fedsyn.parties.local import LocalCryptoParty
 from fedsyn.parties.policy import load_card
 from fedsyn.parties.questions import asked_blobs, sums_blobs
@@ -945,7 +945,7 @@ def test_a_party_that_was_killed_between_orders(services: CryptoServices) -> Non
     try:
         with pytest.raises(RunError) as caught:
             run.party.open(*run.opening())
-        one_sentence(caught, at(services), "is gone: the connection to it broke; nothing was opened")
+        one_sentence(caught, at(services), f"{LOST}; nothing was opened")
         with pytest.raises(RunError) as caught:
             Driven(services)
         one_sentence(caught, at(services), "does not listen there")
@@ -970,7 +970,7 @@ def test_a_party_that_is_killed_in_the_middle_of_an_order(services: CryptoServic
     try:
         with pytest.raises(RunError) as caught:
             run.party.open(*run.opening())
-        one_sentence(caught, at(services), "is gone: the connection to it broke; nothing was opened")
+        one_sentence(caught, at(services), f"{LOST}; nothing was opened")
     finally:
         timer.join()
         services.start()
@@ -985,7 +985,7 @@ def test_a_party_started_anew_has_lost_its_run_and_its_key(services: CryptoServi
     services.start()
     with pytest.raises(RunError) as caught:
         run.party.open(*run.opening())
-    one_sentence(caught, at(services), "is gone|no such run here: it has ended, was dropped, or this party was")
+    one_sentence(caught, at(services), f"{LOST}|no such run here: it has ended, was dropped, or this party was")
     files = {path.name for path in (services.folder / NAME).iterdir()}
     assert files == {"card.yaml", "certificate.pem", "ledger.jsonl", "party.yaml", "seal.key", "tls.key"}
     Driven(services).party.end()

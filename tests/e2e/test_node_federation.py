@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 import urllib.error
@@ -13,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from loopback import BIN, Federation, free_port
+from loopback import BIN, ROOT, Federation, environment, free_port
 
 from tests.node_folders import SCHEMA, make_node
 
@@ -171,6 +173,63 @@ def test_a_node_killed_at_once_is_back_within_seconds(nodes: Nodes) -> None:
     assert json.loads((nodes.files[1].parent / "state" / "node.json").read_text()) == known
     log = nodes.federation.log("node-1")
     assert "counts as online" not in log  # Flower's own node would be refused for a minute
+
+
+class Unit:
+    """A unit's command, started again by the unit's own rules: no systemd runs where the tests do."""
+
+    def __init__(self, federation: Federation, file: Path) -> None:
+        parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=("=",))
+        parser.read(ROOT / "deploy" / "systemd" / "fedsyn-node@.service", encoding="utf-8")
+        service = parser["Service"]
+        assert service["Restart"] == "always"
+        program, *words = service["ExecStart"].split()
+        words = [word.replace("/var/lib/fedsyn/%i", str(file.parent)) for word in words]
+        self.command = [str(BIN / Path(program).name), *words]
+        self.pause, self.final = float(service["RestartSec"]), int(service["RestartPreventExitStatus"])
+        self.federation, self.stopping = federation, threading.Event()
+        self.codes: list[int] = []
+        self.process: subprocess.Popen[bytes] | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        with (self.federation.folder / "unit.log").open("ab") as log:
+            while not self.stopping.is_set() and self.final not in self.codes:
+                self.process = subprocess.Popen(
+                    self.command, env=environment(self.federation.folder / "unit-home"), stdout=log, stderr=log
+                )
+                self.codes.append(self.process.wait())
+                self.stopping.wait(self.pause)
+
+    def stop(self) -> None:
+        self.stopping.set()
+        if self.process is not None:
+            self.process.terminate()
+        self.thread.join(60.0)
+
+
+def test_the_unit_brings_a_killed_supervisor_back(nodes: Nodes) -> None:
+    """kill -9 of `node serve`: the unit's command is started again, with the same ledger, and the node is ready."""
+    federation, ledger = nodes.federation, nodes.files[0].parent / "state" / "ledger.jsonl"
+    os.kill(federation.processes["node-0"].pid, signal.SIGTERM)
+    federation.processes["node-0"].wait(60.0)
+    before, unit = ledger.read_bytes(), Unit(federation, nodes.files[0])
+    try:
+        nodes.until_ready(0)
+        assert unit.process is not None
+        first = unit.process.pid
+        os.kill(first, signal.SIGKILL)
+        end = time.monotonic() + 60.0
+        while not unit.codes:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        nodes.until_ready(0, ready=False)
+        nodes.until_ready(0)
+        assert unit.codes == [-signal.SIGKILL] and unit.process.pid != first
+        assert ledger.read_bytes() == before
+    finally:
+        unit.stop()
 
 
 def test_a_second_process_does_not_serve_the_same_state(nodes: Nodes) -> None:

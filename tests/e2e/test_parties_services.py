@@ -31,7 +31,7 @@ from fedsyn.parties import messages
 from fedsyn.parties.book import Reading, read_book
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
 from fedsyn.parties.keys import load_credentials
-from fedsyn.parties.lines import LINE, TAG, cut
+from fedsyn.parties.lines import LINE, LOST, TAG, cut
 from fedsyn.parties.policy import load_card
 from fedsyn.parties.remote import RemoteParties
 from fedsyn.parties.sealing import seal_deal
@@ -430,7 +430,7 @@ def test_a_party_that_was_killed_between_orders(services: Services) -> None:
     try:
         with pytest.raises(RunError) as caught:
             run.parties.open(run.opening())
-        one_sentence(caught, at(services, "cedar"), "is gone: the connection to it broke; nothing was opened")
+        one_sentence(caught, at(services, "cedar"), f"{LOST}; nothing was opened")
         assert spent(services) == before
         with pytest.raises(RunError) as caught:
             Driven(services)
@@ -459,7 +459,7 @@ def test_a_party_that_is_killed_in_the_middle_of_an_order(services: Services) ->
     try:
         with pytest.raises(RunError) as caught:
             run.parties.open(run.opening())
-        one_sentence(caught, at(services, "birch"), "is gone: the connection to it broke; nothing was opened")
+        one_sentence(caught, at(services, "birch"), f"{LOST}; nothing was opened")
     finally:
         timer.join()
         services.start("birch")
@@ -479,7 +479,7 @@ def test_a_party_started_anew_has_lost_its_run(services: Services) -> None:
     with pytest.raises(RunError) as caught:
         run.parties.open(run.opening())
     one_sentence(
-        caught, at(services, "alder"), "is gone|no such run here: it has ended, was dropped, or this party was"
+        caught, at(services, "alder"), f"{LOST}|no such run here: it has ended, was dropped, or this party was"
     )
     Driven(services).parties.end()
 

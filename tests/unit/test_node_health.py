@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, RunError
 from fedsyn.flower.fleet_messages import Incoming
 from fedsyn.node.file import load_node_file
 from fedsyn.node.health import Budget, Figures, Health, metrics
@@ -103,6 +105,27 @@ def test_a_node_whose_ledger_others_may_write_does_not_start(tmp_path: Path, wha
     with pytest.raises(ConfigError, match=f"{touched} can be written by others than its owner"):
         serve(path)
     assert touched.stat().st_mode & 0o777 == 0o777
+
+
+def test_a_supervisor_whose_link_cannot_be_kept_running_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever supervises it sees an exit code, and not a process that is alive and does nothing."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def dying(*_: object) -> subprocess.Popen[bytes]:
+        assert len(started) < 20, "it would go on for ever"
+        started.append(subprocess.Popen(["/bin/false"]))
+        return started[-1]
+
+    monkeypatch.setattr("fedsyn.node.serve._start", dying)
+    monkeypatch.setattr("fedsyn.node.serve._LONGEST", 0.0)
+    before = {kind: signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with pytest.raises(RunError, match=r"ended 10 times in a row, .* \(the last time with exit code 1\)"):
+            serve(make_node(tmp_path / "node"))
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+    assert len(started) == 10
 
 
 def test_what_the_worker_would_not_read_is_not_sent_to_it(tmp_path: Path) -> None:
