@@ -49,7 +49,7 @@ class FederationNode(Node):
     """The federation.
 
     Attributes:
-        clients: number of clients K. A deployment waits until so many SuperNodes are connected.
+        clients: number of clients K. A deployment waits for so many nodes to connect.
         participation: probability p with which a client joins a round's cohort, independently (Poisson sampling).
         participations: m, the most rounds in which any one client takes part; null: no bound. With it a row pays
             for m rounds, not for all: cohorts are drawn without replacement, each of `participation` times the clients,
@@ -57,9 +57,11 @@ class FederationNode(Node):
             bounds of a schema) is paid beside it.
         minimum_cohort: fewest clients that a round asks, and fewest that must answer.
         timeout: seconds that the server waits for the replies to one request; later replies are not used.
-        connect_timeout: seconds that a deployment waits for its clients to connect.
-        patience: seconds for which a deployment asks again what too few holders have answered: those that are offline
-            or slow, whose disk is full, whose people have yet to approve the run. A simulation has nobody to wait for.
+        connect_timeout: seconds that a deployment waits for all of its clients to connect; then `minimum_cohort` of
+            them are enough.
+        patience: seconds for which a deployment waits for `minimum_cohort` clients to connect, and asks again what too
+            few holders have answered: those that are offline or slow, whose disk is full, whose people have yet to
+            approve the run. A simulation has nobody to wait for.
         on_loss: what a run does that lacks answers for good: `stop` ends it, and a deployment's can be resumed; with
             `go_on` it goes on without that sum, to a poorer table.
         partition: how a simulation splits the pooled table; ignored by a deployment.

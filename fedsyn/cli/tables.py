@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsyn.cli.console import SetOption, err_console, out_console, writing
+from fedsyn.cli.console import SetOption, err_console, out_console, round_progress, writing
 from fedsyn.config import MOST_ROWS
 from fedsyn.errors import ConfigError
 from fedsyn.output import no_more_output, say, table_stream
@@ -144,8 +144,12 @@ def _ask_holders(
     from fedsyn.runs.judge_table import judge_table
 
     folder = out or new_out(name="evaluation")
-    with _federation(federated, assignments or ()) as config:
-        facts = judge_table(config, synthetic_file(synthetic) if synthetic.is_dir() else synthetic, folder.resolve())
+    table = synthetic_file(synthetic) if synthetic.is_dir() else synthetic
+    with (
+        _federation(federated, assignments or ()) as (config, names),
+        round_progress(f"holders are asked about {table.name}", None, names) as progress,
+    ):
+        facts = judge_table(config, table, folder.resolve(), progress)
     if as_json:
         say(json.dumps(facts, indent=1))
         return
@@ -162,12 +166,15 @@ def _ask_holders(
 
 
 @contextmanager
-def _federation(named: Path, assignments: Sequence[str]) -> Iterator[RunConfig]:
-    """The configuration of a federation: a file, or the folder that `fedsyn deploy init` made, with its SuperLink."""
+def _federation(named: Path, assignments: Sequence[str]) -> Iterator[tuple[RunConfig, dict[int, str]]]:
+    """The configuration of a federation, and its holders' names by partition, where they are known.
+
+    `named` is a file, or the folder that `fedsyn deploy init` made, with its SuperLink.
+    """
     if not named.is_dir():
         from fedsyn.loading import load_config
 
-        yield load_config(named, assignments)
+        yield load_config(named, assignments), {}
         return
     from fedsyn.deploy.federation import place_of
     from fedsyn.deploy.ordering import addressed, configuration, connected, require_link
@@ -177,7 +184,7 @@ def _federation(named: Path, assignments: Sequence[str]) -> Iterator[RunConfig]:
     config = configuration(place, federation, None, assignments)
     require_link(place, federation)
     with connected(place, federation):
-        yield addressed(config, place, federation)
+        yield addressed(config, place, federation), {holder.partition: holder.name for holder in federation.holders}
 
 
 def _several(

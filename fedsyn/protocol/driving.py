@@ -264,13 +264,10 @@ class Driver(OwnLoop):
                 self._promise(replace(release, round=self.round))
         exchange = self._exchange(grid, timeout, asked.cohort, self._envelope(asked.request))
         if isinstance(asked.request, Join):
-            federation, dropped = self.config.federation, self.record.dropped
             # Where nothing is lost on the way, whoever does not answer once never does.
-            needed = federation.minimum_cohort if self.config.runtime.engine == "deployment" else 0
+            needed = self.config.federation.minimum_cohort if self.config.runtime.engine == "deployment" else 0
             once = replace(exchange, patience=None)
-            known = self.config.runtime.nodes or {}
-            queue = joining.Queue(federation.patience, federation.connect_timeout, known, self.waits)
-            return joining.asked_patiently(once, dropped, queue, needed)
+            return joining.asked_patiently(once, self.record.dropped, self._queue, needed)
         return exchange(list(asked.arrays))
 
     def _promise(self, release: Release) -> None:
@@ -401,19 +398,30 @@ class Driver(OwnLoop):
     def _join(self, grid: Grid, timeout: float, public: bool) -> None:
         federation = self.config.federation
         wanted = 1 if self.contract.central else federation.clients
-        nodes = joining.wait_for_nodes(grid, wanted, federation.connect_timeout)
+        # Other columns of the same people stand for nobody else's; a simulation has nobody to wait for.
+        is_whole = federation.columns is not None or self.config.runtime.engine != "deployment"
+        needed = wanted if is_whole else min(wanted, federation.minimum_cohort)
+        nodes, absent = joining.wait_for_nodes(grid, wanted, needed, self._queue)
         self.clients = joining.provisional(nodes)
         self.record.cohort = sorted(self.clients)
         replies = self._ask(Ask(list(self.clients), Join(schema_hash=self.schema_hash)), grid, timeout)
         joining.told_again(grid, {k: client.node for k, client in self.clients.items()}, replies)
         dropped = sorted(self.record.dropped.items(), reverse=True)  # node by node
-        reasons = [f"{self._holder(self.clients[k].node)}{reason}" for k, reason in dropped]
+        reasons = [each.named(self.config.runtime.holders) for each in absent]
+        reasons += [f"{self._holder(self.clients[k].node)}{reason}" for k, reason in dropped]
         self.record.dropped = {}  # under provisional ids
         self.clients, refused = joining.joined(self.clients, replies, public)
         reasons += refused
         self.record.notes += [f"not joined: {reason}" for reason in reasons]
-        joining.require_enough(self.clients, len(nodes), federation, reasons)
+        joining.require_enough(self.clients, len(nodes) + len(absent), federation, reasons)
         self.record.cohort = list(self.clients)
+
+    @property
+    def _queue(self) -> joining.Queue:
+        """How long those who have yet to join are waited for; of a simulation's, nobody comes later."""
+        federation, runtime = self.config.federation, self.config.runtime
+        people = federation.patience if runtime.engine == "deployment" else 0.0
+        return joining.Queue(people, federation.connect_timeout, runtime.nodes or {}, runtime.holders or {}, self.waits)
 
     def _holder(self, node: int) -> str:
         """`lake: ` of a node whose holder the operator knows; nothing of another one."""

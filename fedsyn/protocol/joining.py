@@ -15,13 +15,14 @@ from fedsyn.flower import Grid
 from fedsyn.flower.patient import PatientGrid
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.record import Missing, Waiting
-from fedsyn.protocol.waiting import NO_REPLY, Announcer, Told
+from fedsyn.protocol.waiting import NO_REPLY, Announcer, Told, reasons
 from fedsyn.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
 from fedsyn.wire.holder import MOST_PARTITIONS
 from fedsyn.wire.requests import Summed
 
 #: Seconds after which a node that waits for its holder is asked again.
 PAUSE = 5.0
+_AWAY = f"{OFFLINE}: its node is not connected"
 _LOST = (OFFLINE, SLOW, NO_REPLY, BUSY)  # how reasons begin that say nothing of a node but that it was not heard
 #: Parameter of the answer to `join`: true where the node keeps its memory of the run on its own disk, and answers a
 #: request that it has answered already with the same bytes, and is charged once.
@@ -61,36 +62,69 @@ class Participant:
         return (self.rows or 0.0) if self.own is None else self.own
 
 
-def wait_for_nodes(grid: Grid, wanted: int, patience: float) -> list[int]:
-    """Node ids, once `wanted` of them are connected; RunError after `patience` seconds."""
-    deadline = time.monotonic() + patience
-    while True:
-        nodes = sorted(grid.get_node_ids())
-        if len(nodes) >= wanted:
-            return nodes
-        if time.monotonic() > deadline:
-            raise RunError(
-                f"{len(nodes)} of {wanted} clients connected within {patience:g} s (federation.connect_timeout)"
-            )
-        time.sleep(0.5)
-
-
 @dataclass(frozen=True)
 class Queue:
     """How long a run waits for those who have yet to join.
 
     Attributes:
-        people: seconds for nodes whose holders have yet to approve the run: people have days (federation.patience).
+        people: seconds for nodes whose holders have yet to approve the run, and for those without which it cannot
+            begin: people have days (federation.patience).
         nodes: seconds for nodes that were not heard, where the run could begin without them
             (federation.connect_timeout).
         partitions: the holders' partitions by node, where the operator knows them.
+        names: the holders' names by partition, where they are known.
         told: called with whom the run waits for, and with None when that is over.
     """
 
     people: float
     nodes: float
     partitions: Mapping[int, int]
+    names: Mapping[int, str]
     told: Told
+
+
+def wait_for_nodes(grid: Grid, wanted: int, needed: int, queue: Queue) -> tuple[list[int], list[Missing]]:
+    """Ids of the nodes that are connected, and those that the run goes on without.
+
+    All are waited for, for `queue.nodes` seconds. Then those that are there have to do, if they are `needed`; with
+    fewer of them the run waits for `queue.people` seconds in all, and says for whom.
+
+    Args:
+        grid: with the nodes.
+        wanted: how many there should be.
+        needed: nodes without which the run would fail.
+        queue: how long, from now on.
+
+    Raises:
+        RunError: fewer have come in the time that they had.
+    """
+    began, announce = time.monotonic(), Announcer(queue.told)
+    most, key = max((queue.people, "patience"), (queue.nodes, "connect_timeout"))
+    try:
+        while True:
+            nodes, now = sorted(grid.get_node_ids()), time.monotonic() - began
+            if len(nodes) >= wanted:
+                return nodes, []
+            absent = _absent(nodes, wanted, queue.partitions)
+            if len(nodes) >= needed and now >= queue.nodes:
+                return nodes, absent
+            if now >= most:
+                raise RunError(
+                    f"{len(nodes)} of {wanted} clients connected within {most:g} s (federation.{key}), the minimum is "
+                    f"{needed}; not connected: {reasons(absent, names=queue.names)}"
+                )
+            if len(nodes) < needed:
+                announce(Waiting("join", 0, wanted, time.time() + most - now, tuple(absent)))
+            time.sleep(min(PAUSE if now >= queue.nodes else 0.5, most - now))
+    finally:
+        announce(None)
+
+
+def _absent(nodes: Sequence[int], wanted: int, partitions: Mapping[int, int]) -> list[Missing]:
+    """Who is not connected: the holders where the operator knows their nodes, else only how many."""
+    if not partitions:
+        return [Missing(None, None, _AWAY)] * (wanted - len(nodes))
+    return sorted((Missing(k, node, _AWAY) for node, k in partitions.items() if node not in nodes), key=_order)
 
 
 def asked_patiently(exchange: Exchange, dropped: dict[int, str], queue: Queue, needed: int) -> dict[int, Reply]:

@@ -68,7 +68,7 @@ class Missing:
         """`NAME (why)`; `names` are of holders, by partition id."""
         number = self.partition
         if number is None:
-            return f"node {self.node} ({self.why})"
+            return f"a node ({self.why})" if self.node is None else f"node {self.node} ({self.why})"
         return f"{(names or {}).get(number, f'client {number}')} ({self.why})"
 
 

@@ -86,8 +86,8 @@ def require_whole(asked: Ask | Sum, answer: Summed | Mapping[int, Reply], record
     raise Lost(f"'{asked.request.name}' of round {record.round} {what}{f' ({why})' if why else ''}", can_go_on=False)
 
 
-def reasons(missing: Iterable[Missing], most: int = 5) -> str:
-    """Who is missing and why, on one line."""
-    named = [each.named() for each in missing]
+def reasons(missing: Iterable[Missing], most: int = 5, names: Mapping[int, str] | None = None) -> str:
+    """Who is missing and why, on one line. `names`: of holders, by partition id."""
+    named = [each.named(names) for each in missing]
     more = f" and {len(named) - most} more" if len(named) > most else ""
     return "; ".join(named[:most]) + more

@@ -122,10 +122,10 @@ def first_sentence(facts: RunFacts) -> str:
     """What the table is, for whom it is private, and how good it is."""
     size = "a synthetic table" if facts.rows is None else f"a synthetic table of {facts.rows:,} rows"
     holders = f"the rows of {facts.clients:,} holders" if facts.clients > 1 else "the rows of one holder"
-    text = (
-        f"This is {size} and {len(facts.domain)} columns, made by {facts.mechanism} from {holders} of {facts.source}; "
-    )
     ledger = facts.ledger
+    run = f" in run {ledger['run']}" if "run" in ledger else ""  # of a deployment
+    text = f"This is {size} and {len(facts.domain)} columns, made by {facts.mechanism} from {holders} of {facts.source}"
+    text += f"{run}; "
     guarantee = f"epsilon = {ledger['epsilon']:.4g} and delta = {ledger['delta']:g}"
     if ledger["private"]:
         text += f"it keeps private {ledger['unit']}, with {guarantee}"

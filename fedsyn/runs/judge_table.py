@@ -10,7 +10,7 @@ from fedsyn.data import encode_file
 from fedsyn.errors import ConfigError
 from fedsyn.registry import strategy_class
 from fedsyn.report.html import read_facts
-from fedsyn.runs.deployment import run_elsewhere, superlink_of
+from fedsyn.runs.deployment import Progress, run_elsewhere, superlink_of
 from fedsyn.runs.directory import JUDGED_FILE
 from fedsyn.runs.engines import simulation_grid
 from fedsyn.runs.given_table import ask, with_judging
@@ -18,7 +18,7 @@ from fedsyn.runs.prepare import prepare
 from fedsyn.runs.stores import run_store
 
 
-def judge_table(config: RunConfig, table: Path, out: Path) -> dict[str, Any]:
+def judge_table(config: RunConfig, table: Path, out: Path, progress: Progress | None = None) -> dict[str, Any]:
     """Asks the holders of a federation how good a table is; what evaluation.json says.
 
     Args:
@@ -26,6 +26,7 @@ def judge_table(config: RunConfig, table: Path, out: Path) -> dict[str, Any]:
             Its mechanism is not run. A simulation, or a deployment: the holders' nodes charge it like any run.
         table: rows by the holders' schema.
         out: folder for evaluation.json, ledger.json and the rounds; made, or empty.
+        progress: of a deployment: told how the run is called and for whom it waits, and called with its round.
 
     Raises:
         InputError: an open schema, a table of another one, or a folder that is in use; nothing was spent.
@@ -44,7 +45,7 @@ def judge_table(config: RunConfig, table: Path, out: Path) -> dict[str, Any]:
         if not len(codes):
             raise ConfigError(f"{table} has no rows")
         if config.runtime.engine == "deployment":
-            run_elsewhere(config, prepared, out, superlink_of(config), None, table=codes)
+            run_elsewhere(config, prepared, out, superlink_of(config), progress, table=codes)
         else:
             with simulation_grid(config, prepared) as grid:
                 ask(config, prepared, grid, out, codes)

@@ -153,6 +153,40 @@ def test_people_have_a_day_and_nobody_sleeps_through_it(monkeypatch: pytest.Monk
     assert clock[0] >= 86400.0
 
 
+@pytest.mark.parametrize(
+    ("comes", "minimum", "joined"), [(23.0, 4, 4), (0.01, 3, 4), (23.0, 3, 3), (48.0, 4, None)]
+)  # hours
+def test_a_node_that_is_off_is_named_and_waited_for(
+    comes: float, minimum: int, joined: int | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without it a run that needs it has `federation.patience`, a run that does not `connect_timeout`."""
+    clock = [0.0]
+    monkeypatch.setattr(joining.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(joining.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr(joining, "PAUSE", 600.0)
+    strategy, grid, asked = federated(lambda *_: None, direct=True, patience=86400.0, minimum=minimum)
+    everybody = grid.get_node_ids()
+    monkeypatch.setattr(grid, "get_node_ids", lambda: [n for n in everybody if n != 3 or clock[0] >= 3600 * comes])
+    away = "lake (offline: its node is not connected)"
+    with caplog.at_level(logging.WARNING, "fedsyn.run"):
+        if joined is None:
+            with pytest.raises(
+                RunError, match=r"3 of 4 clients connected within 86400 s \(federation\.patience\)"
+            ) as no:
+                strategy.start(grid)
+            assert str(no.value).endswith(f"the minimum is 4; not connected: {away}") and not any(asked.values())
+        else:
+            strategy.start(grid)
+    told = [r.getMessage() for r in caplog.records if "the run waits for" in r.getMessage()]
+    assert len(told) == (minimum == 4) and all(f"1 of 4 holders to answer 'join' of round 0: {away}" in m for m in told)
+    if joined is not None:
+        assert len(strategy.clients) == joined
+        notes = [note for note in strategy.records[0].notes if note.startswith("not joined")]
+        assert notes == ([] if joined == 4 else [f"not joined: {away}"])
+        waited = strategy.config.federation.connect_timeout if joined == 3 else 3600 * comes
+        assert waited <= clock[0] <= waited + 600.0
+
+
 def never(partition: int) -> None:
     if partition == 1:
         raise WaitsForHolder(WAITS)

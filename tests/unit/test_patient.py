@@ -24,7 +24,7 @@ from fedsyn.flower import patient as module
 from fedsyn.flower.messages import array_record, read_reply
 from fedsyn.flower.packing import apart, is_together
 from fedsyn.flower.patient import PatientGrid, patient
-from fedsyn.protocol.joining import wait_for_nodes
+from fedsyn.protocol.joining import Queue, wait_for_nodes
 
 UNAVAILABLE = 5  # Flower's code for a node that the SuperLink cannot reach
 Nodes = dict[int, Callable[[int], str]]
@@ -240,5 +240,6 @@ def test_a_node_that_the_run_is_not_for_is_not_seen() -> None:
     assert sorted(patient(link).get_node_ids()) == [11, 12, 13, 14]
     grid = patient(link, {11: 0, 13: 2, 15: 3})
     assert sorted(grid.get_node_ids()) == [11, 13]
-    with pytest.raises(RunError, match=r"2 of 3 clients connected within 0\.01 s"):
-        wait_for_nodes(grid, 3, 0.01)
+    queue = Queue(0.0, 0.01, {11: 0, 13: 2, 15: 3}, {3: "west"}, lambda _: None)
+    with pytest.raises(RunError, match=r"2 of 3 clients connected within 0\.01 s .*not connected: west \(offline: "):
+        wait_for_nodes(grid, 3, 3, queue)

@@ -143,6 +143,14 @@ def test_the_page_of_a_run_says_what_it_is_first_and_shows_all_there_is(made: Pa
     assert 0 < found[1]["workload_error"]["independent columns"] < found[1]["workload_error"]["uniform table"]
 
 
+def test_the_page_of_a_deployment_names_its_run(copy: Path) -> None:
+    ledger = json.loads((copy / "ledger.json").read_text(encoding="utf-8"))
+    assert " in run " not in read(copy / "report.html")
+    (copy / "ledger.json").write_text(json.dumps({"run": "ce490ae03a", **ledger}), encoding="utf-8")
+    report_folder(copy)
+    assert " in run ce490ae03a; it is not private" in read(copy / "report.html")
+
+
 def test_what_is_drawn_are_the_tables_themselves(made: Path) -> None:
     """The shares that are drawn are those of synthetic.csv and of the training rows."""
     import pandas as pd
