@@ -216,8 +216,11 @@ class FheNode(Node):
 
     @property
     def is_bound(self) -> bool:
-        """Whether what is opened is bound to its contributors and their noise; else the server is trusted with it."""
-        return self.scheme == "bfv" and self.compute == "client"
+        """Whether what is opened is bound to its contributors and their noise; else the server is trusted with it.
+
+        With `selector: gaussian` it is not: whatever a server brings as scores comes out, a cell times 2^40 for one.
+        """
+        return (self.scheme, self.compute, self.selector) == ("bfv", "client", "index")
 
 
 class AggregationNode(Node):

@@ -169,12 +169,11 @@ class BfvReader:
             found.append(centred((int(weight) * sum_modulo(slots[start : start + size], t) + offset) % t, t))
         return np.array(found, np.int64)
 
-    def numbers(self, asked: Asked, pads: Residues | None = None) -> Integers:
-        """The slots that are asked for, one range after the other, less their pads, as integers around 0."""
+    def numbers(self, asked: Asked) -> Integers:
+        """The slots that are asked for, one range after the other, as integers around 0."""
         slots, t = self.slots(asked), self.ring.modulus
         ranges = [slots[start : start + size] for start, size in zip(asked.starts, asked.sizes, strict=True)]
-        found = np.concatenate(ranges)
-        return centred_all(found if pads is None else less_modulo(found, pads, t), t)
+        return centred_all(np.concatenate(ranges), t)
 
     def again(self, asked: Asked, sums: Sums) -> list[bytes]:
         """Linear combinations of sums of slots, encrypted again."""

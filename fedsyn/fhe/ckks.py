@@ -247,9 +247,8 @@ class CkksReader:
             raise ProtocolError("a question to the key holder does not fit the terms of the choice")
         return np.rint(self._slots(asked)[list(asked.starts)] * terms.unit).astype(np.int64)
 
-    def numbers(self, asked: Asked, pads: npt.NDArray[np.uint64] | None = None) -> Integers:
-        """The slots that are asked for, one range after the other, rounded to 1/CKKS_GRID; reals have no pads."""
-        assert pads is None
+    def numbers(self, asked: Asked) -> Integers:
+        """The slots that are asked for, one range after the other, rounded to 1/CKKS_GRID."""
         slots = self._slots(asked)
         ranges = [slots[start : start + size] for start, size in zip(asked.starts, asked.sizes, strict=True)]
         return np.rint(np.concatenate(ranges) * CKKS_GRID).astype(np.int64)

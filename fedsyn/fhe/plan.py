@@ -21,6 +21,7 @@ from fedsyn.fhe.seal import PublicKeys, SecretKeys
 from fedsyn.fhe.slots import SlotLayout
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import L1Polynomial
+from fedsyn.settings import FheNode
 
 _MOST_ROWS = 2**24
 _MOST_PRODUCTS = 2**16  # of one client, 64 of which come back in a piece
@@ -29,6 +30,13 @@ _MOST_PRODUCTS = 2**16  # of one client, 64 of which come back in a piece
 def holders_of(config: RunConfig) -> int:
     """Clients that deal: one where the mechanism has one holder by design."""
     return 1 if contract_class(config.mechanism.name).central else config.federation.clients
+
+
+def message_of(node: FheNode, sent: int, planes: int, layout: SlotLayout, parameters: Parameters) -> float:
+    """Bytes of one client's message with so many ciphertexts of counts or columns; all but its box."""
+    if node.is_bound:
+        return float(sent * parameters.bytes + 8 * (layout.entries + planes * layout.noisy))
+    return float((sent + planes) * parameters.bytes)
 
 
 def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts) -> Parameters:

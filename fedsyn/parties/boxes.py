@@ -13,9 +13,15 @@ contributors that were named, so what comes out is
 the sum over all named contributors, plus a number that is a function of the x alone and therefore of nobody's rows.
 (An opening of a store has γ v_k plus the client's noise in the place of v_k, and γ p_k + r_k in that of p_k, with the γ
 and the slots that the crypto party derives from the order.) A total of one client, a scaled one, one without its noise,
-another function, a ciphertext made to read the key: each is post-processing of the honest answer, and of no use before
-it. The pads of clients that do not exist, or are the server's, it knows: then the honest ones' sum comes out, with the
-honest ones' shares of the noise.
+another function: each is post-processing of the honest answer, and of no use before it. The pads of clients that do not
+exist, or are the server's, it knows: then the honest ones' sum comes out, with the honest ones' shares of the noise.
+
+*Why openings are no ciphertexts of a lattice.* The proof needs f to be of the x alone. For choices the server gets what
+takes the pads off, encrypted, and so holds encrypted counts. If what is opened were decrypted with that key, f could be
+of the counts: a million times v_j on top of the honest answer, whose noise is then nothing. So each client sends its
+counts twice, under pads of two different parts of one stream: encrypted, for choices, and as they are, with the noise,
+for openings. What is brought to be opened is numbers, which the server has computed from what it can read, and
+nothing is decrypted for them. What it learned by choices it may put into f: as any post-processing of choices.
 
 *What is sealed to.* A box opens only with the run (its id, configuration, schema and cliques), the client's partition,
 and the facts that the client sized its noise by, byte for byte: of a sum the whole order but for who contributed
@@ -52,7 +58,7 @@ from fedsyn.aggregation.secagg.primitives import (
     usable_public_key,
 )
 from fedsyn.errors import ProtocolError
-from fedsyn.fhe.bfv import plus_modulo, times_modulo
+from fedsyn.fhe.bfv import centred_all, less_modulo, plus_modulo, times_modulo
 from fedsyn.fhe.slots import Piece, SlotLayout
 from fedsyn.parties.interface import STORE_VERSION, TotalOrder
 from fedsyn.parties.messages import order_bytes
@@ -137,11 +143,14 @@ def residues(seed: bytes, modulus: int, length: int) -> Residues:
 
 
 class Pads:
-    """The pads of a store's counts and planes: of one client, or of all contributors added up.
+    """The pads of a store: of one client, or of all contributors added up.
+
+    Those of the encrypted counts come first, then those of the numbers for openings: the counts again, and the planes
+    of noise.
 
     Args:
         layout: of the store.
-        planes: of encrypted noise.
+        planes: of noise.
         modulus: t.
     """
 
@@ -152,25 +161,21 @@ class Pads:
 
     @property
     def length(self) -> int:
-        """Entries of one client: those of the counts, then those of each plane."""
-        return self.layout.entries + self.planes * self.layout.noisy
+        """Of one client: its counts twice, and each plane."""
+        return 2 * self.layout.entries + self.planes * self.layout.noisy
 
     def add(self, seed: bytes) -> Pads:
         """The same with one more client's."""
         self.total = plus_modulo(self.total, residues(seed, self.modulus, self.length), self.modulus)
         return self
 
-    def on(self, vectors: Sequence[npt.NDArray[np.int64]]) -> list[npt.NDArray[np.int64]]:
-        """A client's vectors, counts and planes in order, each with its part of the pads, from 0 to t - 1."""
-        padded, at = [], 0
-        for vector in vectors:
-            own = np.mod(vector, self.modulus).astype(np.uint64)
-            whole = plus_modulo(own, self.total[at : at + len(vector)], self.modulus)
-            padded.append(whole.astype(np.int64))
-            at += len(vector)
-        if at != self.length:
+    def on(self, counts: npt.NDArray[np.int64], planes: npt.NDArray[np.int64]) -> tuple[Residues, Residues]:
+        """A client's padded numbers, from 0 to t - 1: the counts, to be encrypted; counts and planes, for openings."""
+        plain = np.concatenate([counts, counts, planes.reshape(-1)])
+        if len(plain) != self.length:
             raise ProtocolError("the pads are not those of these vectors")
-        return padded
+        padded = plus_modulo(np.mod(plain, self.modulus).astype(np.uint64), self.total, self.modulus)
+        return padded[: self.layout.entries], padded[self.layout.entries :]
 
     def minus(self) -> npt.NDArray[np.int64]:
         """What takes the pads off the counts, modulo t."""
@@ -178,15 +183,38 @@ class Pads:
             np.int64
         )
 
+    def read(self, brought: Sequence[bytes], cells: int) -> Residues:
+        """The padded numbers of an opening; ProtocolError if they are not so many."""
+        if len(brought) != 1 or len(brought[0]) != 8 * cells:
+            raise ProtocolError(f"an opening brings something else than its {cells} padded numbers")
+        return np.frombuffer(brought[0], "<u8").astype(np.uint64) % np.uint64(self.modulus)
+
+    def off(self, padded: Residues, pieces: Sequence[Piece], factor: int) -> npt.NDArray[np.int64]:
+        """What an opening says once its pads are off, as integers around 0."""
+        return centred_all(less_modulo(padded, self.of(pieces, factor), self.modulus), self.modulus)
+
     def of(self, pieces: Sequence[Piece], factor: int) -> Residues:
         """What γ times the counts of an opening plus its noise carry, one piece after the other."""
-        slots, first, parts = self.layout.slots, self.layout.entries, [np.zeros(0, np.uint64)]
-        for piece in pieces:
-            start, size = piece.index * slots + piece.start, piece.stop - piece.start
-            noise = first + piece.plane * self.layout.noisy + piece.start
-            counts = times_modulo(self.total[start : start + size], factor, self.modulus)
-            parts.append(plus_modulo(counts, self.total[noise : noise + size], self.modulus))
-        return np.concatenate(parts)
+        return opening_of(self.total[self.layout.entries :], self.layout, pieces, factor, self.modulus)
+
+
+def opening_of(numbers: Residues, layout: SlotLayout, pieces: Sequence[Piece], factor: int, modulus: int) -> Residues:
+    """γ times the counts of an opening plus its noise, one piece after the other; of padded numbers, or of their pads.
+
+    Args:
+        numbers: counts, then each plane.
+        layout: of the store.
+        pieces: of the opening.
+        factor: γ.
+        modulus: t.
+    """
+    parts = [np.zeros(0, np.uint64)]
+    for piece in pieces:
+        start, size = piece.index * layout.slots + piece.start, piece.stop - piece.start
+        noise = layout.entries + piece.plane * layout.noisy + piece.start
+        counts = times_modulo(numbers[start : start + size], factor, modulus)
+        parts.append(plus_modulo(counts, numbers[noise : noise + size], modulus))
+    return np.concatenate(parts)
 
 
 def _bound(facts: bytes, run: bytes, partition: int) -> bytes:

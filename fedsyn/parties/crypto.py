@@ -163,7 +163,8 @@ class KeyHolder:
         """ProtocolError for a store that nothing binds to its contributors, outside a simulation."""
         if self.host.cards is None:
             return
-        refuse(not config.fhe.is_bound, "compute: packed or naive and scheme: ckks trust the server: simulations only")
+        trusts = "compute: packed or naive, scheme: ckks and selector: gaussian trust the server: simulations only"
+        refuse(not config.fhe.is_bound, trusts)
         refuse(config.federation.participation < 1.0, "a store's contributors are named once: participation must be 1")
         refuse(
             signers is None,
@@ -243,9 +244,9 @@ class KeyHolder:
         return np.array([int(np.argmax(noisy))])
 
     @step
-    def open(self, order: OpenOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
+    def open(self, order: OpenOrder, brought: Sequence[bytes]) -> npt.NDArray[np.int64]:
         run = self._running(order, None)
-        run.answer(len(ciphertexts))
+        run.answer(len(brought) if run.pads is None else 0)  # with pads nothing is decrypted
         layout, _ = run.store
         check_opening(order, layout, self.host.policy.limits, run.least_sigma)
         assert run.secret is not None and run.ranges is not None
@@ -256,12 +257,15 @@ class KeyHolder:
         noise = checked(lambda: pooled_noise(order.sigma, limits, parameters.scheme, **counted))
         pieces = run.ranges.reserve(order.cliques)
         pairs, starts, sizes = placed(pieces, parameters.slots)
-        refuse(len(ciphertexts) != len(pairs), "an opening brings another number of ciphertexts than it has")
+        padded = None if run.pads is None else run.pads.read(brought, cells)
+        few = padded is None and len(brought) != len(pairs)
+        refuse(few, "an opening brings another number of ciphertexts than it has")
         entry = noise.release(order.name, order.round, replaced=COUNTS, sampler="drawn by the clients, not seen here")
         self._charge(run, order, entry)
         run.ledger.charge(entry)
-        pads = None if run.pads is None else run.pads.of(pieces, noise.resolution)
-        return run.reader.numbers(Asked(tuple(ciphertexts), starts, sizes), pads)
+        if run.pads is None or padded is None:
+            return run.reader.numbers(Asked(tuple(brought), starts, sizes))
+        return run.pads.off(padded, pieces, noise.resolution)
 
     def _check_sum(self, run: KeptRun, order: TotalOrder) -> None:
         """ProtocolError for a sum that the run or this party's policy does not allow."""

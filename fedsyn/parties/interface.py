@@ -234,8 +234,11 @@ class CryptoParty(Protocol):
     def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
         """(1,) the index; with `selector: gaussian` (m,) noisy scores."""
 
-    def open(self, order: OpenOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        """The marginals of the order, in the pieces that follow from it (`fedsyn.fhe.slots`)."""
+    def open(self, order: OpenOrder, brought: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        """The marginals of the order, in the pieces that follow from it (`fedsyn.fhe.slots`).
+
+        `brought`: of a store with pads one string, its padded numbers of 8 bytes each; else the ciphertexts.
+        """
 
     def admit(self, order: TotalOrder | None, boxes: Mapping[int, bytes]) -> dict[int, str]:
         """Names contributors, by partition, to a sum or (None) to the store; why each refused one was refused."""

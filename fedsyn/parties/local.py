@@ -153,8 +153,8 @@ class LocalCryptoParty:
     def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
         return self._said(lambda holder: holder.choose(order, asked))
 
-    def open(self, order: OpenOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        return self._said(lambda holder: holder.open(order, ciphertexts))
+    def open(self, order: OpenOrder, brought: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        return self._said(lambda holder: holder.open(order, brought))
 
     def admit(self, order: TotalOrder | None, boxes: Mapping[int, bytes]) -> dict[int, str]:
         return self._said(lambda holder: holder.admit(order, boxes))

@@ -74,8 +74,8 @@ class RemoteCryptoParty:
     def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
         return self._numbers("choose", messages.order_with(order, asked_blobs(asked)))
 
-    def open(self, order: OpenOrder, ciphertexts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        return self._numbers("open", messages.order_with(order, list(ciphertexts)))
+    def open(self, order: OpenOrder, brought: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        return self._numbers("open", messages.order_with(order, list(brought)))
 
     def admit(self, order: TotalOrder | None, boxes: Mapping[int, bytes]) -> dict[int, str]:
         facts, _ = self._call("admit", messages.boxes_bytes(order, boxes))

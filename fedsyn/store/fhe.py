@@ -8,9 +8,10 @@ that will be opened; the computation and generation entities are this server; th
 (`DistributedNoise.of_pool`); a marginal times the public factor γ is opened with slots that nothing was opened with
 before (`NoiseRanges`), so no two releases share noise.
 
-*Pads.* Counts and planes carry a pad under the ciphertext, uniform modulo t, whose seed is sealed to the crypto party
-(`fedsyn.parties.boxes`). It takes the pads off an opening itself, by the order; off the counts that choices are made on
-once, for all contributors together.
+*Pads.* The encrypted counts, for choices, carry a pad under the ciphertext. Counts and planes for openings carry other
+pads and are not encrypted besides. All are uniform modulo t, from one seed that is sealed to the crypto party
+(`fedsyn.parties.boxes`). It takes them off an opening itself, by the order; off the counts that choices are made on
+once, for all contributors together. Without pads (`FheNode.is_bound`) the planes are encrypted, too.
 
 *Noise of a choice.* Server and crypto party add a whole Gumbel vector each (`fedsyn.privacy.selection`, with these two
 for the parties that draw): neither knows all of it, and the two do not collude.
@@ -97,8 +98,9 @@ class FheStore(Store):
         """Refuses what real clients should not be asked for; ConfigError."""
         if not self.fhe.is_bound:
             raise ConfigError(
-                f"aggregation.fhe: scheme: {self.fhe.scheme} with compute: {self.fhe.compute} trusts the server with "
-                "what is opened and is for simulations; allowed in a deployment: scheme: bfv with compute: client"
+                f"aggregation.fhe: scheme: {self.fhe.scheme} with compute: {self.fhe.compute} and selector: "
+                f"{self.fhe.selector} trusts the server with what is opened and is for simulations; allowed in a "
+                "deployment: scheme: bfv with compute: client and selector: index"
             )
         if self.node.crypto is None:
             raise ConfigError(
@@ -137,8 +139,8 @@ class FheStore(Store):
         }
 
     def answer(self, part: ClientDeal) -> Arrays:
-        """Encrypted counts or columns, and encrypted noise for all that will be opened, in one message; its box."""
-        from fedsyn.fhe.plan import columns_of, layout_of, parameters_of
+        """Encrypted counts or columns, and noise for all that will be opened, in one message; with pads, its box."""
+        from fedsyn.fhe.plan import columns_of, layout_of, message_of, parameters_of
         from fedsyn.fhe.seal import encryptor_of
         from fedsyn.fhe.slots import planes_of
         from fedsyn.parties.boxes import Pads, of_deal
@@ -154,20 +156,21 @@ class FheStore(Store):
         counts = self.fhe.compute == "client"
         columns = None if counts else columns_of(config, domain, _partition(part), len(part.holder.codes), layout.slots)
         sent = layout.ciphertexts if columns is None else columns.ciphertexts
-        check_message(float((sent + planes) * parameters.bytes), "aggregation.protocol: fhe", simulated=self.simulated)
+        size = message_of(self.fhe, sent, planes, layout, parameters)
+        check_message(size, "aggregation.protocol: fhe", simulated=self.simulated)
         told = DealFacts(part.request.rho, part.public_rows)
         seed, box = key.sealed(keys, of_deal(told), part.holder) if self.fhe.is_bound else (b"", b"")
         part.promise(CLIENTS)
         vectors = self._counts(part, layout) if columns is None else _vectors(part, columns)
         limits = self.limits
         share, slots = pool_share(limits.fewest - limits.corrupted), layout.noisy
-        vectors += list(
-            part.ledger.pool(planes * slots, share, part.request.release(CLIENTS), part.source).reshape(planes, slots)
-        )
-        if self.fhe.is_bound:
-            vectors = Pads(layout, planes, encryptor.ring.modulus).add(seed).on(vectors)
-        sealed = np.frombuffer(told.to_bytes() + box if box else b"", np.uint8)
-        return [*pack([piece for vector in vectors for piece in encryptor.to_bytes(vector)]), sealed]
+        noise = part.ledger.pool(planes * slots, share, part.request.release(CLIENTS), part.source)
+        if not self.fhe.is_bound:
+            vectors += list(noise.reshape(planes, slots))
+            return pack([piece for vector in vectors for piece in encryptor.to_bytes(vector)])
+        counted, numbers = Pads(layout, planes, encryptor.ring.modulus).add(seed).on(vectors[0], noise)
+        ciphertexts = pack(encryptor.to_bytes(counted.astype(np.int64)))
+        return [*ciphertexts, numbers, np.frombuffer(told.to_bytes() + box, np.uint8)]
 
     def _counts(self, part: ClientDeal, layout: SlotLayout) -> list[npt.NDArray[np.int64]]:
         """`compute: client`: all cells, counted by the client."""
@@ -186,7 +189,7 @@ class FheStore(Store):
 
     def room_of_deals(self, contract: Any, rows: float) -> None:
         """All ciphertexts of a client in one message; columns of so many rows, where those are encrypted."""
-        from fedsyn.fhe.plan import columns_of, layout_of, parameters_of
+        from fedsyn.fhe.plan import columns_of, layout_of, message_of, parameters_of
         from fedsyn.fhe.slots import planes_of
 
         config, domain, facts = contract.config, contract.domain, contract.store_facts
@@ -201,9 +204,8 @@ class FheStore(Store):
                 raise ConfigError(f"aggregation.fhe: compute: {self.fhe.compute}: {error}") from None
             sent = [part.ciphertexts for part in parts]
         planes = planes_of(layout, facts.openings, facts.attributes)
-        check_message(
-            float((max(sent) + planes) * parameters.bytes), "aggregation.protocol: fhe", simulated=self.simulated
-        )
+        size = message_of(self.fhe, max(sent), planes, layout, parameters)
+        check_message(size, "aggregation.protocol: fhe", simulated=self.simulated)
 
     def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
         """Scores of honest clients, and their noise, stay below what ciphertexts hold.
@@ -248,7 +250,7 @@ class FheStore(Store):
             "function of the total over all clients"
         )
         if not self.fhe.is_bound:
-            how = f"scheme: {self.fhe.scheme} and compute: {self.fhe.compute}"
+            how = f"scheme: {self.fhe.scheme}, compute: {self.fhe.compute} and selector: {self.fhe.selector}"
             bound = f"; with {how} the server is trusted with all that is opened (simulations only)"
         return {
             "trust": "server and crypto party to follow the protocol, and not to collude: the server has ciphertexts, "
@@ -256,8 +258,8 @@ class FheStore(Store):
             f"unless that is 0) may collude with either{split}{played}{seen[self.fhe.selector]}{bound}",
             "server": "ciphertexts, which it cannot read; of what was dealt, only what the crypto party opens"
             + (" (all noisy scores, too)" if self.fhe.selector == "gaussian" else ""),
-            "noise": "the clients (marginals: a share each, encrypted) and server and crypto party (choices: a whole "
-            "one each, 2 times the variance of central noise)",
+            "noise": "the clients (marginals: a share each, which the server cannot read) and server and crypto party "
+            "(choices: a whole one each, 2 times the variance of central noise)",
         }
 
 

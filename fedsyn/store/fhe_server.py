@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.aggregation.base import Limits
 from fedsyn.errors import ConfigError, ProtocolError, RunError
@@ -45,7 +46,8 @@ class FheServer(StoreServer):
         self.crypto = CryptoRun(run.config, layout.domain, layout.cliques, run.minimum, connect)
         self._stored: list[Any] | None = None
         self._counts: list[Any] | None = None  # the same without pads; None until the store is whole
-        self._planes: list[Any] | None = None
+        self._planes: list[Any] | None = None  # encrypted; of a store with pads:
+        self._numbers: npt.NDArray[np.uint64] | None = None  # what is opened of it, padded
         self._entities: dict[int, Columns] = {}  # where columns are split over holders
 
     # Public facts -----------------------------------------------------------------------------------------------------
@@ -82,8 +84,14 @@ class FheServer(StoreServer):
     # Deals ------------------------------------------------------------------------------------------------------------
 
     def announce(self, rho: float) -> None:
-        check_message(float((self.layout.ciphertexts + self.ranges.planes) * self.parameters.bytes), "aggregation: fhe")
+        check_message(self._message, "aggregation: fhe")
         self.crypto.announce(rho)
+
+    @property
+    def _message(self) -> float:
+        from fedsyn.fhe.plan import message_of
+
+        return message_of(self.fhe, self.layout.ciphertexts, self.ranges.planes, self.layout, self.parameters)
 
     def invitation(self, rho: float) -> Arrays:
         self.announce(rho)
@@ -92,42 +100,64 @@ class FheServer(StoreServer):
     @property
     def at_once(self) -> int:
         """As many as fit a gigabyte, but for encrypted columns, which are few clients' anyway."""
-        message: int = (self.layout.ciphertexts + self.ranges.planes) * self.parameters.bytes
-        return max(1, 2**30 // message)
+        return max(1, int(2**30 // self._message))
 
     def deal(self, replies: Mapping[int, Reply]) -> None:
+        from fedsyn.fhe.bfv import plus_modulo
         from fedsyn.fhe.seal import added
 
         read, boxes = dict[int, tuple[list[Any], int]](), dict[int, bytes]()
         for partition, reply in sorted(replies.items()):
             try:
-                read[partition], boxes[partition] = self._read(partition, reply.arrays)
+                if self.fhe.is_bound:
+                    boxes[partition] = self._box(partition, reply.arrays)
+                read[partition] = self._read(partition, reply.arrays)
             except (ProtocolError, ConfigError) as error:
                 self.run.drop(partition, str(error))
-        refused = self.crypto.party.admit(None, boxes) if self.fhe.is_bound and boxes else {}
+        boxes = {partition: box for partition, box in boxes.items() if partition in read}
+        refused = self.crypto.party.admit(None, boxes) if boxes else {}
         for partition, (ciphertexts, count) in read.items():
             if partition in refused:
                 self.run.drop(partition, f"the crypto party: {refused[partition]}")
                 continue
             if self.fhe.compute == "client":
                 self._stored = added(self.computation.ring, self._stored, ciphertexts[:count])
-            self._planes = added(self.computation.ring, self._planes, ciphertexts[count:])
+            if self.fhe.is_bound:
+                numbers, before = replies[partition].arrays[2], self._numbers
+                self._numbers = numbers if before is None else plus_modulo(before, numbers, self.modulus)
+            else:
+                self._planes = added(self.computation.ring, self._planes, ciphertexts[count:])
             self._counts = None
             self.dealt.append(partition)
 
-    def _read(self, partition: int, arrays: Arrays) -> tuple[tuple[list[Any], int], bytes]:
-        """A client's ciphertexts, how many of them hold counts (or columns), and its box; ProtocolError if unusable."""
+    @property
+    def modulus(self) -> int:
+        """t."""
+        modulus: int = self.computation.ring.modulus
+        return modulus
+
+    def _box(self, partition: int, arrays: Arrays) -> bytes:
+        """A client's box, beside padded numbers for openings; ProtocolError if either cannot be used."""
+        length = self.layout.entries + self.ranges.planes * self.layout.noisy
+        fits = len(arrays) == 4 and arrays[2].dtype == np.uint64 and arrays[2].shape == (length,)
+        if not fits or arrays[3].dtype != np.uint8 or arrays[3].ndim != 1 or len(arrays[3]) > _BOX:
+            raise ProtocolError("what it sent is not ciphertexts, padded numbers and a box")
+        if arrays[2].max(initial=0) >= self.modulus:
+            raise ProtocolError("a padded number that it sent is as large as the modulus, or larger")
+        box = arrays[3].tobytes()
+        if DealFacts.of(box[: DealFacts.SIZE]).rows != (self.run.rows(partition) or 0):
+            raise ProtocolError("another row count is sealed with its deal than it has published")
+        return box
+
+    def _read(self, partition: int, arrays: Arrays) -> tuple[list[Any], int]:
+        """A client's ciphertexts, and how many of them hold counts (or columns); ProtocolError if they are unusable."""
         columns = None if self.fhe.compute == "client" else self._columns_of(partition)
         count = self.layout.ciphertexts if columns is None else columns.ciphertexts
-        if len(arrays) != 3 or arrays[2].dtype != np.uint8 or arrays[2].ndim != 1 or len(arrays[2]) > _BOX:
-            raise ProtocolError("what it sent is not ciphertexts and a box")
-        box = arrays[2].tobytes()
-        if self.fhe.is_bound and DealFacts.of(box[: DealFacts.SIZE]).rows != (self.run.rows(partition) or 0):
-            raise ProtocolError("another row count is sealed with its deal than it has published")
-        ciphertexts = self.computation.read(unpack(arrays[:2], count + self.ranges.planes))
+        planes = 0 if self.fhe.is_bound else self.ranges.planes
+        ciphertexts = self.computation.read(unpack(arrays[:2] if self.fhe.is_bound else arrays, count + planes))
         if columns is not None:
             self._multiply(partition, columns, ciphertexts[:count])
-        return (ciphertexts, count), box
+        return ciphertexts, count
 
     def _columns_of(self, partition: int) -> ColumnLayout:
         from fedsyn.fhe.plan import columns_of
@@ -216,16 +246,24 @@ class FheServer(StoreServer):
 
     def open(self, asked: Open, layout: Layout, round: int) -> Summed:
         from fedsyn.fhe.plan import unit_of
+        from fedsyn.parties.boxes import opening_of
         from fedsyn.parties.interface import OpenOrder
 
         request, number = asked.request, self.next_order()
         noise = self.charge_opening(asked, layout, round)
-        assert self._stored is not None and self._planes is not None
+        assert self._stored is not None
         self._unpadded()  # nothing comes out before the crypto party knows that the store is whole
         pieces = self.ranges.reserve(layout.cliques)
-        question = self.computation.marginals(self._stored, self._planes, noise.resolution, pieces, self.most_rows)
+        brought: Sequence[bytes]
+        if self._numbers is not None:
+            padded = opening_of(self._numbers, self.layout, pieces, noise.resolution, self.modulus)
+            brought = (padded.astype("<u8", copy=False).tobytes(),)
+        else:
+            assert self._planes is not None
+            question = self.computation.marginals(self._stored, self._planes, noise.resolution, pieces, self.most_rows)
+            brought = question.ciphertexts
         order = OpenOrder(number, request.name, round, request.sigma, layout.cliques)
-        answer = self.crypto.party.open(order, question.ciphertexts)
+        answer = self.crypto.party.open(order, brought)
         total = np.zeros(noise.length, np.int64)
         if answer.shape != total.shape:
             raise RunError("the crypto party has opened something else than it was asked for")

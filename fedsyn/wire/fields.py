@@ -257,16 +257,17 @@ _PARTIES: Mapping[str, tuple[Line, ...]] = {
             "ciphertexts offsets",
             "ciphertexts of the run's parameters; counted, no more than the flood was sized for",
             "of a choice: an index of another function of the total over all contributors; in simulations with "
-            "compute: packed or naive, what is opened",
+            "compute: packed or naive, scheme: ckks or selector: gaussian, what is opened",
         ),
         bounded("starts sizes", "inside what it brings; cells of the order's cliques"),
     ),
     "brought to a party": (
         bounded("boxes", "each opens for this run, client and order alone, once; signed where the client is pinned"),
         word(
-            "vector ciphertexts",
+            "vector brought",
             "as long as the order, as many as it has; the pads of all that were named come off",
-            "nothing: what comes out is the honest answer plus a number that depends on nobody's rows",
+            "nothing: what comes out is the honest answer plus a number that depends on nobody's rows; without pads "
+            "(simulations) what is opened",
         ),
     ),
     "Sums": (

@@ -42,7 +42,7 @@ from fedsyn.fhe.seal import Encryptor, SecretKeys, added, ring_of, sealapi
 from fedsyn.fhe.slots import NoiseRanges
 from fedsyn.parties import connect, messages
 from fedsyn.parties.book import Reading, read_book
-from fedsyn.parties.boxes import Pads, of_deal, of_sum, seal_box
+from fedsyn.parties.boxes import Pads, of_deal, of_sum, opening_of, seal_box
 from fedsyn.parties.crypto import pooled_noise
 from fedsyn.parties.interface import Announcement, Begun, ChooseOrder, OpenOrder, TotalOrder, sealed_for
 from fedsyn.parties.keys import load_credentials
@@ -74,14 +74,12 @@ RHO = PrivacyBudget(1.0, 1e-5).rho
 MECHANISMS = ["fhaim", "sketch_aim", "distributed_aim"]
 POLICY = {"epsilon_per_run": 1.0, "epsilon_total": 50.0, "delta": 1e-5, "mechanisms": MECHANISMS}
 CLIENTS, ROUNDS = 3, 2
-GAUSSIAN = {"fhe": {"selector": "gaussian"}}
 PRIVATE = {"client_sizes": "private"}
 ROSTER = {k: simulated_identities(k, CLIENTS)[0].public.hex() for k in range(CLIENTS)}
 #: The configurations that the party of most tests has pinned, with their clients' keys.
 PINNED: list[dict[str, Any]] = [
     {},
     {"options": {"rounds": None}},
-    {"aggregation": GAUSSIAN},
     {"mechanism": "sketch_aim"},
     {"mechanism": "distributed_aim", "privacy": PRIVATE},
 ]
@@ -245,11 +243,10 @@ class Driven:
             boxes[k] = told.to_bytes() + box
         assert self.party.admit(None, boxes) == {}
         counts = self.layout.vector({q: exact([q]) for q in self.layout.cliques})
-        planes = [np.zeros(self.layout.noisy, np.int64)] * self.ranges.planes
-        sent = [one for vector in pads.on([counts, *planes]) for one in self.read(vector)]
-        self.stored, self.planes = sent[: self.layout.ciphertexts], sent[self.layout.ciphertexts :]
-        copies = [self.computation.ring.copied(one) for one in self.stored]
-        self.counts = added(self.computation.ring, copies, self.computation.read(self.party.unpad()))
+        planes = np.zeros(self.ranges.planes * self.layout.noisy, np.int64)
+        stored, self.numbers = pads.on(counts, planes)
+        minus = self.computation.read(self.party.unpad())
+        self.counts = added(self.computation.ring, self.read(stored.astype(np.int64)), minus)
 
     def read(self, vector: npt.NDArray[np.int64]) -> list[Any]:
         return self.computation.read(self.encryptor.to_bytes(vector))
@@ -288,8 +285,8 @@ class Driven:
         limits = Limits.of(self.config.aggregation, CLIENTS, self.config.federation.minimum_cohort)
         self.factor = pooled_noise(sigma, limits, self.parameters.scheme, **facts).resolution
         pieces = self.ranges.reserve(cliques)
-        asked = self.computation.marginals(self.stored, self.planes, self.factor, pieces, len(CODES))
-        return OpenOrder(self.number, "measure", 1, sigma, cliques), asked.ciphertexts
+        padded = opening_of(self.numbers, self.layout, pieces, self.factor, self.computation.ring.modulus)
+        return OpenOrder(self.number, "measure", 1, sigma, cliques), (padded.astype("<u8").tobytes(),)
 
     def total(self, contributors: int = CLIENTS, length: int = 40) -> tuple[TotalOrder, npt.NDArray[np.uint64]]:
         """Each client's vector is 0, 1, 2, ... times its number; who contributes is named already."""
@@ -419,7 +416,6 @@ def _facts(config: RunConfig) -> Any:
     ("mechanism", "nodes"),
     [
         ("fhaim", {}),
-        ("fhaim", {"aggregation": GAUSSIAN}),
         ("sketch_aim", {}),
         ("distributed_aim", {"privacy": PRIVATE}),
     ],
@@ -566,7 +562,7 @@ def test_clients_take_no_key_that_their_party_has_not_signed_for_their_run(servi
         (key, arrays(replace(own, signature=b""))),
         (key, arrays(replace(own, keys=replace(own.keys, public=b"")))),
         (replace(key, config=services.config(privacy={"epsilon": 1.5})), invitation),
-        (replace(key, config=services.config(aggregation=GAUSSIAN)), invitation),
+        (replace(key, config=services.config(options={"rounds": None})), invitation),
         (replace(key, config=services.config(card=impostor)), invitation),
         (replace(key, cliques=key.cliques[1:]), invitation),
         (replace(key, domain=replace(DOMAIN, shape=tuple(n + 1 for n in DOMAIN.shape))), invitation),
@@ -716,24 +712,30 @@ def test_less_noise_than_the_run_has(services: CryptoServices) -> None:
 
 def test_questions_that_do_not_fit(services: CryptoServices) -> None:
     """What is found out before the charge costs nothing; what only decryption shows stays charged."""
-    cost = len(DOMAIN) / (2 * 20.0**2)
-    cases: list[tuple[Callable[[tuple[bytes, ...]], tuple[bytes, ...]], str, float]] = [
-        (lambda sent: (), "brings another number of ciphertexts than it has", 0),
-        (lambda sent: sent * 2, "brings another number of ciphertexts than it has", 0),
-        (lambda sent: (b"",), "the bytes of a Ciphertext are damaged", cost),
-        (lambda sent: (sent[0][:-9],), "the bytes of a Ciphertext are damaged", cost),
-        (lambda sent: (sent[0] * 3,), "larger than its parameters allow", cost),
+    cases: list[Callable[[tuple[bytes, ...]], tuple[bytes, ...]]] = [
+        lambda sent: (),
+        lambda sent: sent * 2,
+        lambda sent: (b"",),
+        lambda sent: (sent[0][:-8],),
+        lambda sent: (sent[0] * 3,),
     ]
-    for change, said, charged in cases:
+    for change in cases:
         run = Driven(services)
         order, sent = run.opening()
-        refused(services, run, partial(run.party.open, order, change(sent)), said, charged=charged)
-    run = Driven(services)
-    order, _ = run.opening()
-    fresh_one = tuple(run.encryptor.to_bytes(np.arange(5)))
-    refused(
-        services, run, lambda: run.party.open(order, fresh_one), "is not of the kind that was asked for", charged=cost
-    )
+        cells = sum(DOMAIN.size(clique) for clique in order.cliques)
+        said = f"brings something else than its {cells} padded numbers"
+        refused(services, run, partial(run.party.open, order, change(sent)), said)
+    damage: list[tuple[Callable[[bytes], bytes], str]] = [
+        (lambda sent: b"", "the bytes of a Ciphertext are damaged"),
+        (lambda sent: sent[:-9], "the bytes of a Ciphertext are damaged"),
+        (lambda sent: sent * 3, "larger than its parameters allow"),
+        (lambda sent: run.encryptor.to_bytes(np.arange(5))[0], "is not of the kind that was asked for"),
+    ]
+    for harm, said in damage:
+        run = Driven(services)
+        chosen, question = run.choice()
+        harmed = replace(question, ciphertexts=(harm(question.ciphertexts[0]), *question.ciphertexts[1:]))
+        refused(services, run, partial(run.party.choose, chosen, harmed), said, charged=0.01**2 / 8)
     run = Driven(services)
     chosen, question = run.choice()
     short = replace(question, offsets=question.offsets[1:])

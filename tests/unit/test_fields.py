@@ -364,7 +364,8 @@ ATTACKS: dict[str, dict[str, str]] = {
     "OpenOrder": {"round": _LABEL},
     "brought to a party": {
         "vector": f"{_CONTRIBUTORS}::test_a_total_of_others_than_were_named_is_uniform",
-        "ciphertexts": f"{_CONTRIBUTORS}::test_an_opening_of_anything_else_is_uniform",
+        "brought": f"{_CONTRIBUTORS}::test_an_opening_of_anything_else_is_uniform "
+        f"{_CONTRIBUTORS}::test_encrypted_counts_can_not_be_added_to_an_opening",
     },
     "Terms": dict.fromkeys(("weights", "penalties", "model", "scale"), _TERMS)
     | {
