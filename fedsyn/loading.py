@@ -185,7 +185,7 @@ def assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
     if not all(keys) or not keys:
         raise ConfigError(f"{where}: '{key}' is not a key like privacy.epsilon")
     if keys[0] not in RunConfig.model_fields:
-        raise ConfigError(f"{where}: unknown key '{key}'{nearest(keys[0], RunConfig.model_fields)}")
+        raise ConfigError(f"{where}: unknown key '{key}'{nearest(keys[0], [*RunConfig.model_fields, *BUDGET])}")
     node = document
     for part in keys[:-1]:
         child = node.get(part)
@@ -268,6 +268,8 @@ def require_files(data: DataNode, *, source: bool = True) -> None:
             path = Path(file)
             if path.is_dir():
                 raise ConfigError(f"data.{key}: {path} is a folder: name a file in it")
+            if path.exists():
+                raise ConfigError(f"data.{key}: {path} is a pipe or a device, not a file: write it to one first")
             present = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
             raise ConfigError(
                 f"data.{key}: no such file: {path}{nearest(path.name, present)}; a file name in a configuration is "

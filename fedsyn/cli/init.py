@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,7 +57,7 @@ def init(
         with writing(path):
             path.write_text(content, encoding="utf-8")
     show_draft(out_console, guesses, cells.notes, len(cells.frame), files[0] if len(files) == 1 else "")
-    data = " ".join(f"--data {file}" for file in files)
+    data = " ".join(f"--data {shlex.quote(file)}" for file in files)
     out_console.print(
         f"run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
         f"and look at epsilon and delta in run.yaml. Then:\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -171,7 +172,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
         _say("dropped", f"{metrics['dropped']:g} replies could not be used: see rounds.jsonl", "yellow")
     _say("ledger", str(folder / "ledger.json"))
     _say("page", str(folder / "report.html"))
-    _say("more rows", f"fedsyn sample {folder} --rows 1000 --out more.csv")
+    _say("more rows", f"fedsyn sample {shlex.quote(str(folder))} --rows 1000 --out more.csv")
 
 
 def _how_good(folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,9 +70,10 @@ def draft_command(
     show_draft(out_console, guesses, cells.notes, len(cells.frame), file)
     out_console.print(
         f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:\n"
-        f"  fedsyn schema review {out} --data {file}",
+        f"  fedsyn schema review {shlex.quote(str(out))} --data {shlex.quote(file)}",
         soft_wrap=True,
         highlight=False,
+        markup=False,
     )
 
 
@@ -142,10 +144,11 @@ def check_command(
             f"{name}: read from the data: {'; '.join(words)}", markup=False, highlight=False, soft_wrap=True
         )
     if waiting:
-        more = "" if data else " --data FILE"
+        command = f"fedsyn schema review {shlex.quote(str(file))}" + ("" if data else " --data FILE")
         out_console.print(
-            f"{len(waiting)} of {len(schema.columns)} columns need approval: fedsyn schema review {file}{more}",
+            f"{len(waiting)} of {len(schema.columns)} columns need approval: {command}",
             highlight=False,
+            markup=False,
             soft_wrap=True,
         )
         raise typer.Exit(1)

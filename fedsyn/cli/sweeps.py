@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,7 +40,12 @@ def sweep(
         message = f"failed: {failure.kind}: {failure.message} [{failure.where}]"
         err_console.print(message, markup=False, highlight=False, soft_wrap=True)
     out_console.print(f"tables: {', '.join(str(path) for path in paths)}", soft_wrap=True)
-    out_console.print(f"the page with figures: fedsyn report {folder}", soft_wrap=True, highlight=False)
+    out_console.print(
+        f"the page with figures: fedsyn report {shlex.quote(str(folder))}",
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+    )
     if failed:
         err_console.print(f"{failed} of {len(loaded.cells)} cells failed; --resume runs them again", soft_wrap=True)
         raise typer.Exit(1)

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from fedsyn import yamlio
 from fedsyn.config import DEFAULT_CLIQUES, DEFAULT_MECHANISM, RunConfig, explain
 from fedsyn.errors import ConfigError, nearest
-from fedsyn.loading import anchor_files, assign, names_file, parse_config, require_files
+from fedsyn.loading import anchor_files, assign, names_file, parse_config, require_files, written_out
 from fedsyn.settings import Node
 
 Combination = dict[str, Any]  # dotted key -> value
@@ -155,11 +155,11 @@ def load_sweep(path: Path | str) -> Sweep:
 
 def _base(node: SweepNode, folder: Path, file: Path) -> dict[str, Any]:
     if isinstance(node.base, dict):
-        return copy.deepcopy(node.base)
+        return written_out(copy.deepcopy(node.base), f"{file}: base")
     path = folder / node.base
     if not path.is_file():
         raise ConfigError(f"{file}: base: no such file: {path}")
-    base = yamlio.read_mapping(path)
+    base = written_out(yamlio.read_mapping(path), str(path))
     anchor_files(base, path.resolve().parent)
     return base
 

@@ -77,6 +77,8 @@ def replace(file: Path, old: str, new: str) -> None:
     ("assignment", "parts"),
     [
         ("federation.client=3", ["unknown key 'federation.client'", "did you mean 'clients'"]),
+        ("epsilom=1", ["unknown key 'epsilom'", "did you mean 'epsilon'"]),
+        ("data.source=/dev/null", ["/dev/null is a pipe or a device, not a file"]),
         ("privacy.epsilon=0", ["privacy.epsilon", "greater than 0"]),
         ("privacy.epsilon=-1", ["privacy.epsilon", "greater than 0"]),
         ("mechanism.name=augflame", ["unknown mechanism 'augflame'", "did you mean 'augflaim'"]),

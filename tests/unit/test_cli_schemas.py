@@ -59,6 +59,15 @@ def test_a_draft_is_one_screen_of_80_columns(fedsyn: Fedsyn, folder: Path) -> No
     assert_no_cell_of_a_person(result.out + (folder / "schema.yaml").read_text(encoding="utf-8"))
 
 
+def test_a_command_that_is_printed_can_be_pasted(fedsyn: Fedsyn, folder: Path) -> None:
+    (folder / "patients.csv").rename(folder / "all patients.csv")
+    result = fedsyn("init", "all patients.csv")
+    assert result.code == 0 and "schema.yaml --data 'all patients.csv'" in result.out
+    result = fedsyn("schema", "draft", "all patients.csv", "--out", "my schema.yaml")
+    assert "fedsyn schema review 'my schema.yaml' --data 'all patients.csv'" in result.out
+    assert "fedsyn schema review 'my schema.yaml' --data FILE" in fedsyn("schema", "check", "my schema.yaml").out
+
+
 def test_a_draft_to_standard_output_is_yaml_alone(fedsyn: Fedsyn, folder: Path) -> None:
     result = fedsyn("schema", "draft", "patients.csv")
     assert Schema.loads(result.out).unapproved and "Fallnummer" in result.err

@@ -75,6 +75,17 @@ def test_cells_are_the_product_of_list_grid_and_paired_times_seeds(tmp_path: Pat
     assert cells[0].id.startswith("naive_flaim-synthfs-s0-")
 
 
+@pytest.mark.parametrize("axis", ["epsilon", "privacy.epsilon"])
+@pytest.mark.parametrize("in_a_file", [True, False])
+def test_an_axis_replaces_a_budget_at_the_top_of_the_base(axis: str, in_a_file: bool, tmp_path: Path) -> None:
+    """`fedsyn init` writes it there."""
+    base = {**{key: value for key, value in BASE.items() if key != "privacy"}, "epsilon": 2.0, "delta": 1.0e-5}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(base), encoding="utf-8")
+    file = write(tmp_path, base="run.yaml" if in_a_file else base, grid={axis: [1.0, 3.0]})
+    privacies = [cell.config.privacy for cell in load_sweep(file).cells]
+    assert [(privacy.epsilon, privacy.delta) for privacy in privacies] == [(1.0, 1.0e-5), (3.0, 1.0e-5)]
+
+
 def test_ids_depend_on_the_configuration_alone(tmp_path: Path) -> None:
     """A cell keeps its id when others join the sweep, when the base moves to a file, and when the folder moves."""
     one = load_sweep(write(tmp_path, grid={"privacy.epsilon": [1.0]}, seeds=[0])).cells[0]
