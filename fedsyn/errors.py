@@ -86,20 +86,13 @@ class RunError(FedsynError):
         can_go_on: whether a run that ended with it may go on (`--resume`) once the reason is gone.
     """
 
-    can_go_on: bool = True
-
-
-class Lost(RunError):
-    """A request of the run was answered by too few holders, for good or for as long as the run had patience.
-
-    Args:
-        message: what is missing, of whom, and why.
-        can_go_on: whether asking again could change that.
-    """
-
     def __init__(self, message: str, can_go_on: bool = True) -> None:
         super().__init__(message)
         self.can_go_on = can_go_on
+
+
+class Lost(RunError):
+    """A request of the run was answered by too few holders, for good or for as long as the run had patience."""
 
 
 class Unable(RunError):

@@ -353,9 +353,10 @@ class Driver(OwnLoop):
             connected = set(grid.get_node_ids())
             return {k: client.node for k, client in self.clients.items() if client.node in connected}
 
+        names = self.config.runtime.holders or {}
         remembers = {k for k, client in self.clients.items() if client.again}
         stops = federation.on_loss == "stop"
-        return Patience(federation.patience, stops, remembers.__contains__, nodes, Announcer(self.waits))
+        return Patience(federation.patience, stops, remembers.__contains__, nodes, Announcer(self.waits), names)
 
     def _found(self, grid: Grid, *, wait: bool) -> None:
         """Finds clients of a resumed run that have come back; `wait`: for as long as they have for that."""

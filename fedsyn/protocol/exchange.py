@@ -203,6 +203,7 @@ class Patience:
         remembers: whether a client answers an identical request as before, and pays once.
         nodes: the nodes of clients that can be reached now, by partition id.
         told: called with what the run waits for, and with None when that is over.
+        names: of holders, by partition id, where the operator has them.
     """
 
     seconds: float
@@ -210,6 +211,7 @@ class Patience:
     remembers: Callable[[int], bool]
     nodes: Callable[[], Mapping[int, int]]
     told: Told
+    names: Mapping[int, str] = field(default_factory=dict)
 
     def completed(
         self, exchange: Exchange, replies: dict[int, Reply], arrays: Arrays, each: Each | None
@@ -249,10 +251,11 @@ class Patience:
 
     def _lost(self, exchange: Exchange, replies: Collection[int], hopeful: Collection[int], is_late: bool) -> Lost:
         envelope, missing = exchange.envelope, _missing(exchange)
+        named = reasons(missing, names=self.names)
         waited = f" after {self.seconds:g} s (federation.patience)" if is_late and hopeful else ""
         return Lost(
             f"'{envelope.request}' of round {envelope.round} was answered by {len(replies)} of "
-            f"{len(replies) + len(missing)} clients{waited}, too few to go on; missing: {reasons(missing)}"
+            f"{len(replies) + len(missing)} clients{waited}, too few to go on; missing: {named}"
         )
 
 

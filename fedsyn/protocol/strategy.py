@@ -239,7 +239,8 @@ class MechanismStrategy(Driver):
         if self.model is None:
             reasons = [reason for record in self.records for reason in record.dropped.values()]
             detail = f" (for instance: {reasons[-1]})" if reasons else ""
-            raise RunError(f"no round got enough replies: there is nothing to estimate a model from{detail}")
+            # With a journal these rounds are answered for good.
+            raise RunError(f"no round got enough replies: there is nothing to estimate a model from{detail}", False)
         result = Result()
         result.arrays = array_record(list(self.model.to_arrays().values()))
         return result

@@ -19,6 +19,7 @@ from fedsyn.flower.launch import app_folder, submit, wait
 from fedsyn.flower.watching import COMPLETED, STOPPED, RunState, SuperLink, Unreachable
 from fedsyn.protocol.record import RoundRecord, Waiting
 from fedsyn.protocol.waiting import Announcer
+from fedsyn.report.html import read_facts
 from fedsyn.runs import journal
 from fedsyn.runs.directory import GIVEN_FILE, is_complete, load_metrics, load_waiting, raise_recorded_error
 from fedsyn.runs.given_table import Codes, sent
@@ -98,7 +99,11 @@ def run_elsewhere(
             forget(out)
             raise
         # Bad input that the other side found after something was spent is a failed run (`told_what_was_spent`).
-        raise type(error)(f"{error}{_next(config, out)}") from error
+        can_go_on = not isinstance(error, RunError) or error.can_go_on
+        raised = type(error)(f"{error}{_next(config, out, can_go_on)}")
+        if isinstance(raised, RunError):
+            raised.can_go_on = can_go_on
+        raise raised from error
     if not is_complete(out):
         raise RunError(f"{_ended(state, kept, superlink)}{'' if given else _next(config, out)}")
     journal.remove(out)  # also where the ServerApp was killed between its result and this
@@ -169,10 +174,32 @@ def _is_worth_resuming(out: Path, kept: Submitted) -> bool:
     return json.loads(error.read_text(encoding="utf-8"))["kind"] != "input" or journal.unfinished(out) is not None
 
 
-def _next(config: RunConfig, out: Path) -> str:
+def _next(config: RunConfig, out: Path, can_go_on: bool = True) -> str:
+    """What a failed run has cost, and what helps."""
+    spent = _spent(out)
+    if spent is None:
+        cost, more = "What it has spent stays spent", ""
+    elif spent > 0:
+        cost, more = f"Epsilon {spent:.4g} is spent so far, by its ledger", ", and nobody pays twice"
+    else:
+        cost, more = "Nothing is spent", ""
     if not can_resume(config):
-        return ". What it has spent stays spent; a run of this kind cannot go on: start a new one with --force"
-    return f". What it has spent stays spent; to go on with it type the same command with --out {out} --resume"
+        return f". {cost}; a run of this kind cannot go on: start a new one with --force"
+    if not can_go_on:
+        return f". {cost}; it would end in the same way if it went on: start a new one with --force"
+    return f". {cost}; once the cause is gone, type the same command with --out {out} --resume: it goes on{more}"
+
+
+def _spent(out: Path) -> float | None:
+    """Epsilon that a run which has not finished has released, by its journal or ledger; None: not to be seen here."""
+    try:
+        ledger = journal.spent(out) if journal.unfinished(out) is not None else None
+        if ledger is not None:
+            return ledger.epsilon() if ledger.releases else 0.0
+        report = read_facts(out / "ledger.json")
+        return float(report["epsilon"]) if report["releases"] else 0.0
+    except (FedsynError, OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 @runtime_checkable

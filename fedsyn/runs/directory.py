@@ -17,7 +17,7 @@ import numpy as np
 from fedsyn.bounded import Arrays, json_of, open_file
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.domain import Domain
-from fedsyn.errors import DataError, FedsynError, InputError, RunError
+from fedsyn.errors import BudgetExceeded, DataError, FedsynError, InputError, RunError
 from fedsyn.inference import AnyModel, Evidence, model_size, read_model
 from fedsyn.protocol.record import Waiting
 from fedsyn.report.html import read_facts
@@ -270,7 +270,7 @@ def record_error(out: Path, error: Exception) -> None:
     """Leaves an error for the process that started the run. Unexpected ones leave their type, not their text."""
     kind = "input" if isinstance(error, InputError) else "run"
     text = str(error) if isinstance(error, FedsynError) else f"unexpected {type(error).__name__}; see Flower's log"
-    can_go_on = isinstance(error, RunError) and error.can_go_on
+    can_go_on = error.can_go_on if isinstance(error, RunError) else not isinstance(error, BudgetExceeded)
     write_json(out / "error.json", {"kind": kind, "message": text, "can_go_on": can_go_on})
 
 
@@ -285,6 +285,4 @@ def raise_recorded_error(out: Path) -> None:
             raise RunError(f"the run failed, and what it left of its error in {path} cannot be read") from None
         if kind == "input":
             raise InputError(message)
-        raised = RunError(message)
-        raised.can_go_on = can_go_on
-        raise raised
+        raise RunError(message, can_go_on)

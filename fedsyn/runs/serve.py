@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import InputError, RunError
+from fedsyn.errors import InputError, Lost, RunError
 from fedsyn.evaluation import evaluate
 from fedsyn.flower import Grid
 from fedsyn.privacy import Ledger
@@ -24,6 +24,7 @@ from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.judge import Judging
 from fedsyn.runs.prepare import Prepared, randomness_of
 
+_ALONE = "with federation.on_loss: go_on it goes on without what is missing"
 Progress = Callable[[RoundRecord], None]
 
 
@@ -70,10 +71,10 @@ def serve(
         driver = opening = Opening(config, schema, contract_class(config.mechanism.name), journal=journal, **drawn)
     else:
         driver = strategy = made(config, schema.domain, schema.sha256, **drawn, **_journaled(journal))
-    driver.waits = waits
+    driver.waits, alone = waits, journal is None and config.runtime.engine != "deployment"
     waits(None)  # what a server that was killed may have left
     try:
-        with told_what_was_spent(lambda: driver.ledger, out):
+        with told_what_was_spent(lambda: driver.ledger, out, alone=alone):
             if strategy is None:
                 found = opening.find(grid)
                 write_json(out / "ledger.json", _report(config, driver.ledger))  # whatever becomes of this process
@@ -100,16 +101,23 @@ def _journaled(journal: RunJournal | None) -> dict[str, Any]:
 
 
 @contextmanager
-def told_what_was_spent(ledger: Callable[[], Ledger], out: Path) -> Iterator[None]:
+def told_what_was_spent(ledger: Callable[[], Ledger], out: Path, *, alone: bool = False) -> Iterator[None]:
     """Bad input that is noticed after anything was released is a failed run, and says what it has cost.
 
-    `InputError` means that nothing was spent. What can be known before is checked before (`prepare`).
+    `InputError` means that nothing was spent. What can be known before is checked before (`prepare`). A run that is
+    `alone`, a simulation, also says what a lost sum has cost, and what helps; a deployment's starter does.
     """
     try:
         yield
+    except Lost as lost:
+        if not alone:
+            raise
+        known = ledger()
+        cost = f"Epsilon {known.epsilon():.4g} is spent, by its ledger" if known.releases else "Nothing is spent"
+        raise Lost(f"{lost}. {cost}; a simulation asks nobody again: {_ALONE}", False) from lost
     except InputError as error:
         known = ledger()
         if not known.releases:
             raise
         spent = f"after epsilon {known.epsilon():.4g} at delta {known.budget.delta:g} was spent"
-        raise RunError(f"{error} ({spent}; the ledger is in {out})") from error
+        raise RunError(f"{error} ({spent}; the ledger is in {out})", False) from error

@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError, InputError, RunError
+from fedsyn.errors import ConfigError, InputError, Lost, RunError
 from fedsyn.flower import launch
 from fedsyn.flower.watching import RunState, SuperLink, Unreachable
 from fedsyn.loading import parse_config
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release
 from fedsyn.runs import deployment, engines, returned
+from fedsyn.runs.directory import record_error
 from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.returned import lines_of, packed, unpacked
 from fedsyn.runs.submitted import FILE, Place, Submitted, give_up, is_unfinished, runs_folder
@@ -86,6 +87,50 @@ def test_waiting_ends_whatever_happens(
     with pytest.raises(RunError) as error:
         launch.wait(SuperLink("north"), "7", lambda: False, every=0.0, patience=0.2)
     assert cause in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("spent", "error", "said"),
+    [
+        (
+            True,
+            Lost("lost"),
+            r"lost\. Epsilon [\d.]+ is spent so far, by its ledger; once .* --resume",
+        ),
+        (
+            False,
+            RunError("refused"),
+            r"refused\. Nothing is spent; once the cause is gone, .* --resume: it ",
+        ),
+        (
+            True,
+            Lost("lost", False),
+            r"Epsilon [\d.]+ is spent .*; it would end in the same way .* --force",
+        ),
+        (False, None, r"lost\. What it has spent stays spent; once the cause is gone"),
+    ],
+)
+def test_the_last_sentence_says_what_it_cost_and_what_helps(
+    flower: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spent: bool, error: RunError | None, said: str
+) -> None:
+    """As its ServerApp leaves it: an error, and a ledger; without a ledger nobody knows."""
+    out = tmp_path / "out"
+
+    def ended(*_: Any, **__: Any) -> RunState:
+        ledger = Ledger(PrivacyBudget(1.0, 1e-6), noise_by="server")
+        if spent:
+            ledger.reenter([Release("measure", 1, GAUSSIAN, 1.0, sigma=40.0, noise_by="server")])
+        if error is not None:
+            (out / "ledger.json").write_text(json.dumps(ledger.report()), encoding="utf-8")
+        record_error(out, error or RunError("lost"))
+        return RunState("finished", "failed")
+
+    monkeypatch.setattr(SuperLink, "state", lambda self, run: None)
+    monkeypatch.setattr(deployment, "submit", lambda *_: "41")
+    monkeypatch.setattr(deployment, "wait", ended)
+    with pytest.raises(RunError, match=said) as raised:
+        engines.run(config_of(tmp_path), out)
+    assert raised.value.can_go_on == (error is None or error.can_go_on)
 
 
 def test_a_run_that_was_stopped_says_so_and_how_to_go_on(

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import CannotWrite, ProtocolError
 from fedsyn.node.answering import Answering
+from fedsyn.node.book import RunAccount
 from fedsyn.node.file import load_node_file
 from fedsyn.node.processes import Bounds
 from fedsyn.node.task import FrameError, Reply, Task, frame, read_array, read_frame, reply_bytes, reply_of, write_frame
@@ -272,3 +273,53 @@ def test_a_disk_that_refuses_is_named_to_the_server_and_logged_without_a_traceba
     assert told["message"] == f"{sentence}; nothing was released (see this node's own log)"
     assert "cannot be" in caplog.text and "Traceback" not in caplog.text
     assert not charges(worker)
+
+
+def test_wherever_a_disk_refuses_once_the_next_attempt_pays_nothing(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`busy`, which a server asks again, and nothing is remembered that would stand in the way of the same request."""
+    answering, at, refusals, replies = worker.answering, 0, 0, set[str]()
+    real = {name: getattr(os, name) for name in ("write", "pwrite", "fsync", "replace")}
+    while True:
+        header = header_of(CONFIG, "sizes", run=f"run-{at}", **SIZES)
+        task = Task(7, header["run_config"], header["fab_hash"], header["scalars"], [])
+        before, calls = len(charges(worker)), 0
+
+        def once(name: str) -> Any:
+            def call(*given: Any, **named: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls - 1 == at:  # noqa: B023 - called in this turn of the loop alone
+                    raise OSError(28, os.strerror(28))
+                return real[name](*given, **named)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in real:
+                patch.setattr(os, name, once(name))
+            told = json.loads(answering.answer(task).scalars[ANSWER])
+        if told["ok"] is not True:
+            refusals += 1
+            assert told["error"] == "busy" and "a disk is full at this node" in told["message"], (at, told)
+            told = json.loads(answering.answer(task).scalars[ANSWER])
+        assert told["ok"] is True, (at, told)
+        replies.add(json.dumps(told))
+        assert [kind for kind, _ in charges(worker)[before:]].count("charge") == 1, at
+        at += 1
+        if calls < at:
+            break
+    assert at > 8 and refusals >= at - 4 and len(replies) == at
+
+
+def test_a_reply_that_a_disk_held_back_is_the_reply(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reply is kept, and the ledger cannot take down that it leaves: it leaves later, unchanged."""
+    header = header_of(CONFIG, "sizes", **SIZES)
+    task = Task(7, header["run_config"], header["fab_hash"], header["scalars"], [])
+    with monkeypatch.context() as patch:
+        patch.setattr(RunAccount, "answered", lambda *_: (_ for _ in ()).throw(CannotWrite("x", OSError(28, "full"))))
+        assert json.loads(worker.answering.answer(task).scalars[ANSWER])["error"] == "busy"
+    kept = worker.answering.memory.load("first").reply
+    assert kept is not None and worker.answering.answer(task).scalars == reply_of(kept).scalars
+    assert charges(worker) == [("charge", 0)]
