@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -101,6 +101,7 @@ class Parties:
             each: Mapping[int, Arrays] | None = None,
             stage: Stage | None = None,
             exact: bool = True,
+            enough: Callable[[Collection[int]], bool] | None = None,
         ) -> dict[int, Reply]:
             assert arrays == [] and each is None and stage is None and exact
             return self.replies(spec, asked)

@@ -263,7 +263,7 @@ def test_an_estimator_of_ones_own(tables: list[pd.DataFrame]) -> None:
         ("back ~ age +", None, "expected a noun"),
         ("back ~ (age", None, "brackets or quotes"),
         ("age ~ nowhere(ward)", None, "nowhere"),
-        ("mean(ward)", None, "no numbers"),
+        ("mean(ward)", None, "not numbers"),
         ("age", "ols", "no outcome"),
         ("age ~ ward", "logit", "more than two values"),
         ("age ~ ward", "lgit", "did you mean 'logit'"),

@@ -130,7 +130,7 @@ FILES = [
     (CONFIG.replace("4.0", "4,0"), "privacy"),
     (CONFIG.replace("}", ""), "not valid YAML"),
     (CONFIG + "x: !!python/object/apply:os.system [true]\n", "not valid YAML"),
-    (CONFIG + "a: &a [*a]\n", "run"),
+    (CONFIG + "a: &a [*a]\n", "not valid YAML"),
     ("[" * 3000, "bad.yaml"),
 ]
 

@@ -28,14 +28,12 @@ columns:
 label: smokes
 """
 HASH = Schema.loads(SCHEMA).sha256
-PEM = "-----BEGIN CERTIFICATE-----\nc\n-----END CERTIFICATE-----"
 SPLIT = [["floor", "age"], ["smokes"]]
 PACKED = {"protocol": "fhe", "noise": "distributed", "corrupted": 0.5, "fhe": {"compute": "packed"}}
 
 
 def deployed(columns: list[list[str]] | None = None) -> RunConfig:
     """Of two real holders."""
-    card = {"name": "keys", "address": "keys.example.org:1", "key": "0" * 64, "certificate": PEM}
     return parse_config(
         {
             "mechanism": {"name": "fhaim", "rounds": 2},
@@ -43,9 +41,8 @@ def deployed(columns: list[list[str]] | None = None) -> RunConfig:
             "federation": {"clients": 2, "minimum_cohort": 2, "columns": SPLIT if columns is None else columns},
             "privacy": {"epsilon": 2.0, "delta": 1e-5, "client_sizes": "public"},
             "workload": {"degree": 2, "size": None},
-            "aggregation": {**PACKED, "crypto": card},
+            "aggregation": PACKED,
             "evaluation": [],
-            "runtime": {"engine": "deployment"},
         }
     )
 

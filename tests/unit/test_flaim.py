@@ -276,13 +276,14 @@ def test_a_model_that_takes_no_pair_is_made_of_one_way_marginals(measured):
 
 def test_a_round_that_nobody_answers_is_skipped():
     """Clients answer the first round (one-way, select, measure), then nothing: its model stands."""
-    outcome = finished(run(config(rounds=3), faults=dict.fromkeys(range(3), vanish(4))))
+    going_on = config(rounds=3, federation={"on_loss": "go_on"})
+    outcome = finished(run(going_on, faults=dict.fromkeys(range(3), vanish(4))))
     strategy = outcome.strategy
     assert isinstance(strategy, AugFlaim)
     assert [record.round for record in strategy.records] == [0, 1, 2, 3]
     assert set(strategy.records[2].dropped) == {0, 1, 2}
     assert not [r for r in strategy.ledger.releases if r.mechanism == "gaussian" and r.round > 1]
-    alone = finished(run(config(rounds=3), faults=dict.fromkeys(range(3), vanish(4))))
+    alone = finished(run(going_on, faults=dict.fromkeys(range(3), vanish(4))))
     assert all(np.array_equal(a, b) for a, b in zip(outcome.arrays.values(), alone.arrays.values(), strict=True))
 
 
@@ -292,7 +293,7 @@ def test_too_small_a_first_cohort_starts_again_in_the_next_round():
     def late(reply: Any, earlier: int) -> Any:
         return None if earlier == 1 else reply  # each client's reply to round 1's one-way sum
 
-    outcome = finished(run(config(rounds=2), faults=dict.fromkeys(range(3), late)))
+    outcome = finished(run(config(rounds=2, federation={"on_loss": "go_on"}), faults=dict.fromkeys(range(3), late)))
     requests = [(e.envelope["round"], e.envelope["request"]) for e in outcome.tape.exchanges if e.partition == 0]
     assert requests[1:] == [(1, "one-way"), (2, "one-way"), (2, "select"), (2, "measure")]
     assert [r.round for r in of_kind(outcome, "one-way")] == [2]

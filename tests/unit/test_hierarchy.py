@@ -177,7 +177,7 @@ def test_malformed_measurements_are_refused(values, sigma):
 
 
 def test_measurements_of_other_sizes_do_not_mix():
-    with pytest.raises(ValueError, match="number of cells"):
+    with pytest.raises(ValueError, match="one cell for each value"):
         least_squares([measured(Hierarchy.flat(n), np.ones(n), 1.0) for n in (2, 3)])
     with pytest.raises(ValueError, match="no measurement"):
         least_squares([])

@@ -291,7 +291,7 @@ def test_too_few_contributions_end_the_run_in_one_sentence(tmp_path: Path, monke
         raise RuntimeError(SECRET)
 
     monkeypatch.setattr(FindingClient, "ranges", refuse)
-    with pytest.raises(RunError, match="'find-ranges': too few clients contributed") as error:
+    with pytest.raises(RunError, match="'find-ranges' of round 0 was not opened") as error:
         run(config("sketch_aim"), tmp_path / "out", table=table(), schema=Schema.loads(SCHEMA))
     assert SECRET not in str(error.value)
     assert [entry["name"] for entry in releases(tmp_path / "out")] == ["sizes"], (

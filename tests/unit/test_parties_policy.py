@@ -222,7 +222,7 @@ def test_a_choice_has_bits_for_what_a_party_could_add() -> None:
     far = replace(order.terms, weights=ones, penalties=np.full(len(ones), 2**62 - 2**52))
     large = replace(order, terms=far, epsilon=1601 * 2 * (far.moved + 2) / 2**51)
     assert plan_choice(large, bench.layout, LimitsNode(), None, bounded=False).score_bits == 64
-    with pytest.raises(ProtocolError, match="noise that a party could add"):
+    with pytest.raises(ConfigError, match="noise that a party could add"):
         plan_choice(large, bench.layout, LimitsNode(), None, bounded=True)
 
 

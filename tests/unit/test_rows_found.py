@@ -217,7 +217,7 @@ def test_report_statement_and_explanation_say_it() -> None:
     meaning = explain(config, TABLE.schema.domain, client_class("fed_naive_bayes"))
     assert [asked.name for asked in meaning.requests][:4] == ["join", "row-counts", "cap", "rows"]
     said = meaning.render(10_000)
-    assert "of the rest a client pays c^2 times" in said and "take part as is found first" in said
+    assert "of the rest a client pays c^2 times" in said and "take part that the run finds first" in said
     assert "times the rows with which a client takes part" in said
     fixed = explain(auto_config(privacy={"rows_per_client": 9}), TABLE.schema.domain, client_class("fed_naive_bayes"))
     assert not {"row-counts", "cap"} & {asked.name for asked in fixed.requests}

@@ -99,7 +99,7 @@ def test_the_account_of_each_client_is_exact(rounds: int, m: int, p: float, size
 
 def test_a_cohort_that_vanishes_leaves_the_first_contact_to_the_next() -> None:
     first = run().strategy.records[1].cohort
-    outcome = finished(run(faults=dict.fromkeys(first, vanish(1))))
+    outcome = finished(run(faults=dict.fromkeys(first, vanish(1)), federation={"on_loss": "go_on"}))
     asked = requests(outcome)
     assert {name for t, name, _, _ in asked if t == 2} == {"one-way", "sketch"}
     assert {name for t, name, _, _ in asked if t > 2} == {"measure-all"}
