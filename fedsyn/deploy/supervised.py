@@ -22,6 +22,9 @@ from fedsyn.flower.superlink import HEADER
 FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0
 #: Seconds that a SuperLink may be silent before it is started again.
 SILENCE = 30.0
+#: The same of one that has not answered since it was started: on a busy machine that takes a minute, and to start it
+#: again costs the machine as much again.
+START = 300.0
 #: Seconds between two questions for its health while it has answered the last one.
 ASK = 10.0
 #: How often the SuperLink's helper looks for a ServerApp to start, in seconds; Flower's default is 1. Each look costs
@@ -73,9 +76,10 @@ class SuperLink:
             if now - self._started > LAST_PAUSE:
                 self._pause = FIRST_PAUSE
             return None if was else "the SuperLink answers"
-        if now - self._answered > SILENCE:
+        patience = START if self._answered == self._started else SILENCE
+        if now - self._answered > patience:
             self._end()
-            return self._gone(f"the SuperLink was silent for {SILENCE:g} s", now)
+            return self._gone(f"the SuperLink was silent for {patience:g} s", now)
         return None
 
     def stop(self) -> None:

@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import socket
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from fedsyn.deploy import ordering, status
+from fedsyn.deploy import ordering, status, supervised
 from fedsyn.deploy.federation import FederationFile, HolderEntry, LinkNode, Place, place_of
 from fedsyn.deploy.init import init
 from fedsyn.deploy.link import agree, link_pid, only_one
@@ -23,7 +25,7 @@ from fedsyn.deploy.supervised import SuperLink
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.flower.control import Control, NodeFacts, RunFacts
 from fedsyn.flower.guard import GUARDED
-from fedsyn.flower.superlink import Gate, allowed
+from fedsyn.flower.superlink import HEADER, Gate, allowed
 from fedsyn.flower.watching import SuperLink as FlowersSuperLink
 from fedsyn.loading import parse_config
 from fedsyn.node.keys import new_keys
@@ -57,6 +59,50 @@ def test_this_machine_gets_all(caller: str) -> None:
     local = "192" not in caller  # listening everywhere, only loopback is sure to be this machine
     assert all(allowed(path, (caller, 1), EVERYWHERE) is local for path in PRIVILEGED)
     assert not allowed(PRIVILEGED[0], None, HERE)
+
+
+LATE = """
+import http.server, sys, time
+port, header, value = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+class Health(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if time.monotonic() > until:
+            time.sleep(60)
+        self.send_response(200)
+        self.send_header(header, value)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+time.sleep(1.5)
+until = time.monotonic() + 1.0
+http.server.HTTPServer(("127.0.0.1", port), Health).serve_forever()
+"""
+
+
+@pytest.mark.thorough
+def test_a_superlink_that_starts_slowly_is_let_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers late, which is waited for; then falls silent, and is started again."""
+    root = tmp_path / "study"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    init(Plan("study", ("north", "south"), port=port, insecure=True), root)
+    place = place_of(root)
+    place.state.mkdir(exist_ok=True)
+    header = [each.decode() for each in HEADER]
+    monkeypatch.setattr(supervised, "command", lambda *_: [sys.executable, "-c", LATE, str(port), *header])
+    monkeypatch.setattr(supervised, "SILENCE", 0.5)
+    link, said, deadline = SuperLink(place, place.load()), list[str](), time.monotonic() + 60.0
+    monkeypatch.setattr(supervised, "ASK", 0.1)
+    try:
+        while not any("silent" in each for each in said):
+            assert time.monotonic() < deadline, said
+            if what := link.tend():
+                said.append(what)
+            time.sleep(0.05)
+    finally:
+        link.stop()
+    assert said[0] == "the SuperLink answers" and said[1].startswith("the SuperLink was silent for 0.5 s; starting")
 
 
 async def _asked(
