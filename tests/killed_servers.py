@@ -72,6 +72,7 @@ class Nodes:
         self.prepared: Prepared = prepare(config, folder)
         self.run_config = run_config_of(config, store=self.prepared.folder)
         self.states: dict[int, Any] = {}
+        self.forgetful: set[int] = set()  # that do not say in `join` that they answer again
         self.last: dict[int, tuple[str, RecordDict]] = {}
         self.worked: list[tuple[int, str]] = []  # partition and digest of each request that was answered anew
 
@@ -84,7 +85,7 @@ class Nodes:
         if joins:  # free, and no part of what a node remembers
             answer = json.loads(str(reply.content["config"][ANSWER]))
             if answer["ok"]:
-                answer["params"][AGAIN] = True
+                answer["params"][AGAIN] = partition not in self.forgetful
             reply.content["config"] = ConfigRecord({ANSWER: to_json(answer)})
         else:
             self.worked.append((partition, digest))

@@ -255,7 +255,8 @@ class Patience:
         waited = f" after {self.seconds:g} s (federation.patience)" if is_late and hopeful else ""
         return Lost(
             f"'{envelope.request}' of round {envelope.round} was answered by {len(replies)} of "
-            f"{len(replies) + len(missing)} clients{waited}, too few to go on; missing: {named}"
+            f"{len(replies) + len(missing)} clients{waited}, too few to go on; missing: {named}",
+            can_go_on=exchange.enough({*replies, *filter(self.remembers, exchange.why)}),
         )
 
 

@@ -201,11 +201,11 @@ def test_go_on_goes_on_without_the_sum(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_node_that_forgets_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would pay twice."""
+    """It would pay twice; and a run that cannot do without it cannot be resumed either."""
     federation = Federation("semi-honest", tmp_path, monkeypatch)
     _, places = federation.undisturbed()
-    monkeypatch.setattr("killed_servers.AGAIN", "forgets")
     nodes, out = federation.begin()
+    nodes.forgetful = {1}
     grid = FlakyGrid(nodes, {(places[0], 1): ["lost"]}, out)
     with monkeypatch.context() as patch, pytest.raises(Lost, match="client 1") as raised:
         patch.setattr(nodes, "grid", lambda *_: grid)
