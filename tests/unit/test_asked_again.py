@@ -188,16 +188,21 @@ def test_a_refusal_is_final_until_the_run_is_resumed(tmp_path: Path, monkeypatch
     check_once(nodes)
 
 
-def test_go_on_goes_on_without_the_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    federation = Federation("malicious", tmp_path, monkeypatch, on_loss="go_on", patience=0.02)
+def test_go_on_goes_on_without_the_sum_and_within_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a lost sum would have cost is not spent a second time: nobody pays more than for the whole plan."""
+    federation = Federation("secure, the server's noise", tmp_path, monkeypatch, on_loss="go_on", patience=0.02)
     whole, places = federation.undisturbed()
-    place = [place for place in places if place[0] == "masked"][-1]
-    nodes, out = federation.begin()
-    found, _ = federation.run(nodes, out, {(place, 1): ["away"] * 10_000})
-    assert found["rounds"] != whole["rounds"] and "was not opened" in found["rounds"]
-    lines = [json.loads(line) for line in found["rounds"].splitlines()]
-    assert may_pass(lines[place[1]]["dropped"]["1"])
-    check_once(nodes)
+    sums = [place for place in places if place[0] == "masked"]
+    for place in (sums[1], sums[-1]):
+        nodes, out = federation.begin()
+        found, _ = federation.run(nodes, out, {(place, 1): ["away"] * 10_000})
+        assert found["rounds"] != whole["rounds"] and "was not opened" in found["rounds"]
+        lines = [json.loads(line) for line in found["rounds"].splitlines()]
+        assert may_pass(lines[place[1]]["dropped"]["1"])
+        spent = {k: sum(entry["rho"] for entry in entries) for k, entries in found["clients"].items()}
+        assert max(spent.values()) <= whole["ledger"]["rho"] * (1 + 1e-9) and spent[1] < spent[0]
+        assert found["ledger"]["rho"] <= spent[0] * (1 + 1e-9)
+        check_once(nodes)
 
 
 def test_a_node_that_forgets_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
