@@ -266,6 +266,7 @@ class Deployed:
     def _prefix(self, name: str) -> list[str]:
         if self.places is None:
             return []
+        name = name.removesuffix("-once")  # a command beside a holder's node
         return self.places.prefix(1 + self.names.index(name) if name in self.names else 0)
 
     def _environment(self, name: str, tree: Path | None = None) -> dict[str, str]:

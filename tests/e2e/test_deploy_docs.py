@@ -36,7 +36,7 @@ def places() -> Iterator[Namespaces]:
 
 
 class Reader(Deployed):
-    """People who do what the page says."""
+    """People who do what the page says; what the operator hands out is sent to its holder, and deleted there."""
 
     def __init__(self, folder: Path, places: Namespaces, schema: str) -> None:
         self.folder, self.names, self.places, self.tree = folder, NAMES, places, ROOT
@@ -45,6 +45,15 @@ class Reader(Deployed):
         self.typed: list[str] = []
         (folder / "schema.yaml").write_text(schema, encoding="utf-8")
 
+    def holder(self, name: str) -> Path:
+        return self.folder / "machines" / name
+
+    def received(self, name: str) -> None:
+        """A holder puts the folder that it gets beside its own files, if it has any; the operator deletes it."""
+        handed = super().holder(name)
+        shutil.copytree(handed, self.holder(name), dirs_exist_ok=True)
+        shutil.rmtree(handed)
+
     def follow(self, line: str) -> None:
         words = shlex.split(line.replace(HOST, self.host))
         assert words[0] == "fedsyn"
@@ -52,7 +61,8 @@ class Reader(Deployed):
         match words[1:]:
             case ["deploy", "init", *_]:
                 self.call(*words[1:])
-                for seed, name in enumerate(NAMES):
+                for seed, name in enumerate(self.names):
+                    self.received(name)
                     own = self.folder / name / "rows.csv"
                     if own.exists():
                         shutil.copyfile(own, self.holder(name) / "rows.csv")
@@ -64,30 +74,43 @@ class Reader(Deployed):
                 self.serve()
                 self.wait_online()
             case ["node", "new-keys", "node.yaml"]:
-                self.at("north", *words[1:])
-                card = (self.holder("north") / "north.card.yaml").read_text(encoding="utf-8")
-                (self.folder / "north.card.yaml").write_text(card, encoding="utf-8")
-            case ["deploy", "rotate-keys", "north", *_]:
-                new = self.call(*words[1:], "--yes").stdout.splitlines()[-1]
-                for name in ("south", "lake"):  # they were told the line by telephone
-                    roster = self.holder(name) / "roster.yaml"
-                    lines = [new if each.startswith("0:") else each for each in roster.read_text("utf-8").splitlines()]
-                    roster.write_text("\n".join(lines) + "\n", encoding="utf-8")
-                for name in NAMES:
-                    self.end(name)
-                self.serve()
-            case ["deploy", "run", *_]:
+                self.new_keys("north")
+            case ["deploy", "rotate-keys", name, *_]:
+                line = self.call(*words[1:], "--yes").stdout.splitlines()[-1]
+                for other in self.names:
+                    if other != name:
+                        self.told(other, line)
+                self.restart()
+            case ["deploy", "run", *_] | ["evaluate", *_]:
                 self.start("run", *words[1:])
             case ["node", "pending"]:
-                for name in NAMES:
+                for name in self.names:
                     self.wait_for(lambda name=name: self.pending(name) != [], 240.0)  # type: ignore[misc]
             case ["node", "approve", "RUN"]:
-                for name in NAMES:
+                for name in self.names:
                     said = self.at(name, "node", "approve", self.pending(name)[0], "--yes")
                     assert "what a server may ask of a data holder" in said
                 assert self.processes["run"].wait(900.0) == 0, self.log("run") + self.logs()
             case _:
                 self.call(*words[1:])
+
+    def new_keys(self, name: str, *words: str) -> None:
+        """A holder makes its own keys, and sends the operator the card."""
+        self.at(name, "node", "new-keys", *(words or ("node.yaml",)))
+        shutil.copy(self.holder(name) / f"{name}.card.yaml", self.folder)
+
+    def told(self, name: str, line: str) -> None:
+        """A holder is told a line of its roster by telephone: a new holder's, or a new one of another."""
+        roster, number = self.holder(name) / "roster.yaml", line.partition(":")[0]
+        kept = [each for each in roster.read_text("utf-8").splitlines() if each.partition(":")[0] != number]
+        roster.write_text("\n".join([*kept, line]) + "\n", encoding="utf-8")
+
+    def restart(self) -> None:
+        """Every holder whose node runs starts it again."""
+        names = [name for name in self.names if name in self.processes]
+        for name in names:
+            self.end(name)
+        self.serve(*names)
 
     def at(self, name: str, *words: str) -> str:
         """A command on a holder's machine."""
