@@ -22,7 +22,6 @@ from fedsyn import yamlio
 from fedsyn.counting.candidates import Candidates, build_workload
 from fedsyn.counting.marginals import count
 from fedsyn.errors import FedsynError
-from fedsyn.evaluation.overlap import top_k, top_k_overlap
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
 from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for, epsilon_for_rho, sigma_for_rho
@@ -73,6 +72,17 @@ def synthetic_scores(facts: dict[str, Any]) -> Scores:
     """m scores drawn uniformly from [0, largest]; one row moves every one of them by 1."""
     rng = np.random.default_rng(facts["seed"])
     return Scores(rng.random(facts["options"]) * facts["largest"], np.ones(facts["options"]))
+
+
+def top_k(scores: Array, k: int) -> list[int]:
+    """Return the indices of the k largest scores, best first; of equal scores the smaller index comes first."""
+    return [int(i) for i in np.argsort(-scores, kind="stable")[:k]]
+
+
+def top_k_overlap(scores: Array, chosen: list[int]) -> float:
+    """Return |A ∩ B| / |A ∪ B| of a choice and the same number of best scores (Sedimo & Near, Section 6.1, U(T, A))."""
+    a, b = set(top_k(scores, len(chosen))), set(chosen)
+    return len(a & b) / len(a | b) if a | b else 1.0
 
 
 def choose(name: str, scores: Scores, k: int, budget: PrivacyBudget, source: Any) -> list[int]:

@@ -2,7 +2,7 @@
 
     python experiments/posterior_oracle/run.py --out FILE.csv [--runs N] [--report]
 
-Needs the extra `bayes`; FEDSYN_DATA names the folder of Adult. What FILE has is not run again. Exit code: 0 if what
+Needs jax and numpyro; FEDSYN_DATA names the folder of Adult. What FILE has is not run again. Exit code: 0 if what
 expected.yaml says holds, 1 if not.
 """
 
@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.honest_intervals.honest_populations import POPULATIONS, counts
+from experiments.posterior_oracle.sampler import FlatMeans, NormalPotentials, Potentials, Prior, Pulled, cells_of
 from fedsyn import yamlio
 from fedsyn.domain import Domain
 from fedsyn.inference import Evidence, Measurement, Model, Posterior, estimate
-from fedsyn.inference.sampler import FlatMeans, NormalPotentials, Potentials, Prior, Pulled, cells_of
 from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.privacy.conversion import gaussian_mu
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
+from experiments.distributed_aim_figure1.run import top_k, top_k_overlap
 from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.evaluation import METRICS
 from fedsyn.loading import parse_config
@@ -262,3 +263,20 @@ def test_a_shaped_link_is_as_slow_as_it_is_told_to_be(tmp_path: Path) -> None:
     except OSError as error:
         pytest.skip(f"links cannot be shaped: {error}")
     assert seconds > 0.7 * 120_000 * 8 / 2e6  # a busy machine is slower, never faster
+
+
+# Figures -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_largest_scores_come_first_and_ties_go_to_the_smaller_index() -> None:
+    assert top_k(np.array([1.0, 5.0, 5.0, -2.0, 7.0]), 3) == [4, 1, 2]
+    assert top_k(np.array([3.0, 3.0, 3.0]), 2) == [0, 1]
+    assert top_k(np.array([-np.inf, 0.0]), 2) == [1, 0]
+
+
+def test_the_overlap_of_a_choice_is_with_the_best_of_its_size() -> None:
+    scores = np.array([9.0, 1.0, 8.0, 2.0, 7.0])
+    assert top_k_overlap(scores, [2, 0]) == 1.0
+    assert top_k_overlap(scores, [0, 4]) == 1 / 3
+    assert top_k_overlap(scores, [1, 3]) == 0.0
+    assert top_k_overlap(scores, [0, 1, 2, 3, 4]) == top_k_overlap(scores, []) == 1.0

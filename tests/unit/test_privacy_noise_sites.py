@@ -40,7 +40,6 @@ ALLOWED = {
     "fedsyn/data/synthfs.py": "the SynthFS generator makes the table itself",
     "strategies/ctgan_networks.py": "the noise that a generator makes rows of; it never meets a real one",
     "fedsyn/inference/posterior.py": "draws of what released sums leave uncertain; it sees no row",
-    "fedsyn/inference/sampler.py": "draws of the Laplace posterior, from released sums; it sees no row",
     "fedsyn/testing/harness.py": "hands the draws of a watched source on, and reports those outside a ledger entry",
 }
 

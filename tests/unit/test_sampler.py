@@ -1,17 +1,14 @@
-"""The sampler's posterior against brute force, and the library's against the sampler's."""
+"""experiments/posterior_oracle: its posterior against brute force, and the library's against its."""
 
 from __future__ import annotations
-
-import builtins
-from typing import Any
 
 import numpy as np
 import pytest
 
+from experiments.posterior_oracle.sampler import FlatMeans, NormalPotentials, Potentials, Pulled, cells_of
 from fedsyn.domain import Domain, Zeros
-from fedsyn.errors import ConfigError, InputError
+from fedsyn.errors import InputError
 from fedsyn.inference import Evidence, Measurement, Model, Posterior, estimate
-from fedsyn.inference.sampler import FlatMeans, NormalPotentials, Potentials, Pulled, cells_of
 
 TWO = Domain(("x",), (2,))
 DOMAIN = Domain(("a", "b", "c"), (4, 2, 3))
@@ -26,20 +23,6 @@ def chain(rng: np.random.Generator, n: float = 1000.0) -> list[Measurement]:
     p = rng.dirichlet(np.ones(DOMAIN.size())).reshape(DOMAIN.shape) * n
     given = [(("a",), p.sum((1, 2)), 3.0), (("a", "b"), p.sum(2), 15.0), (("b", "c"), p.sum(0), 16.0)]
     return [Measurement(q, values + rng.normal(0, s, values.shape), s) for q, values, s in given]
-
-
-def test_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name.startswith("numpyro"):
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    posterior = Potentials(*fitted(TWO, [Measurement(("x",), np.array([30.0, 70.0]), 5.0)], 100.0))
-    with pytest.raises(ConfigError, match=r"pip install 'fedsyn\[bayes\]'"):
-        posterior.draws(np.random.default_rng(0), 10)
 
 
 def test_what_it_refuses() -> None:

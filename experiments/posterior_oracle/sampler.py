@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from fedsyn.counting.residues import residue
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, InputError
+from fedsyn.errors import InputError
 from fedsyn.inference.evidence import Evidence
 from fedsyn.inference.grids import Grid
 from fedsyn.inference.measurements import merge
@@ -51,11 +51,9 @@ _STEPS = 200
 @contextmanager
 def _jax() -> Iterator[tuple[Any, Any]]:
     """jax and numpyro, in double precision while the context lasts."""
-    try:
-        import jax
-        import numpyro.infer
-    except ImportError as error:
-        raise ConfigError("the sampler needs jax and numpyro: pip install 'fedsyn[bayes]'") from error
+    import jax
+    import numpyro.infer
+
     with jax.enable_x64(True):
         yield jax, numpyro
 
@@ -132,7 +130,6 @@ class Potentials:
 
     Raises:
         InputError: a table that is too large, or nothing was measured.
-        ConfigError: when first drawn from, without the extra `bayes`.
     """
 
     def __init__(self, model: Model, evidence: Evidence, prior: Prior | None = None) -> None:

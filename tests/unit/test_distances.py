@@ -1,4 +1,4 @@
-"""Top-k overlap, workload errors in L2, and distances of many cliques at once, against brute force."""
+"""Workload errors in L2, and distances of many cliques at once, against brute force."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import fedsyn.counting.distances as distances_module
 from fedsyn.counting.distances import touched_distances
@@ -18,7 +16,6 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation import EvaluationInput, evaluate
 from fedsyn.evaluation import marginals as marginal_metrics
-from fedsyn.evaluation.overlap import jaccard, top_k, top_k_overlap
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))
@@ -34,35 +31,6 @@ def a_model(seed: int = 3) -> Model:
     rng = np.random.default_rng(seed)
     measured = [Measurement(q, rng.random(DOMAIN.shape_of(q)) ** 3 * 10, 1.0) for q in itertools.pairwise("abcd")]
     return estimate(DOMAIN, measured, total=50.0, config=EstimateConfig(iterations=40))
-
-
-# Overlap -------------------------------------------------------------------------------------------------------------
-
-
-def test_the_largest_scores_come_first_and_ties_go_to_the_smaller_index() -> None:
-    assert top_k([1.0, 5.0, 5.0, -2.0, 7.0], 3) == [4, 1, 2]
-    assert top_k([3.0, 3.0, 3.0], 2) == [0, 1]
-    assert top_k([-np.inf, 0.0], 2) == [1, 0]
-    assert top_k([], 0) == []
-    for scores, k in (([1.0], 2), ([1.0], -1), ([np.nan, 1.0], 1)):
-        with pytest.raises(ValueError):
-            top_k(scores, k)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.integers(0, 12)), st.lists(st.integers(0, 12)))
-def test_jaccard_is_shared_over_all(one: list[int], other: list[int]) -> None:
-    shared = sum(i in one and i in other for i in range(13))
-    either = sum(i in one or i in other for i in range(13))
-    assert jaccard(one, other) == jaccard(other, one) == (shared / either if either else 1.0)
-
-
-def test_the_overlap_of_a_choice_is_with_the_best_of_its_size() -> None:
-    scores = [9.0, 1.0, 8.0, 2.0, 7.0]
-    assert top_k_overlap(scores, [2, 0]) == 1.0
-    assert top_k_overlap(scores, [0, 4]) == pytest.approx(1 / 3)
-    assert top_k_overlap(scores, [1, 3]) == 0.0
-    assert top_k_overlap(scores, [0, 1, 2, 3, 4]) == top_k_overlap(scores, []) == 1.0
 
 
 # Workload error in L2 ------------------------------------------------------------------------------------------------
