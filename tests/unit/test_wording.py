@@ -1,0 +1,116 @@
+"""Sentences that a native engineer stumbles over: CONTRIBUTING.md has them beside better ones.
+
+Read are the pages, and of the sources the first line of each docstring and every other string: errors and help of the
+command line among them. What still has one is counted below, by phrase and folder; a count may only be lowered, and a
+phrase that a folder has got rid of does not come back.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("fedsyn", "strategies", "clients", "partitioners", "benchmarks")
+PAGES = ("README.md", "SECURITY.md", "docs/*.md", "docs/mechanisms/*.md", "docs/tutorials/*.md", "experiments/**/*.md")
+
+#: What only the first line of a docstring must not do, and what no sentence must say.
+FIRST_LINES = {
+    "Of ...": r"^Of\b",
+    "; XError if": r"[;,:] [A-Z]\w+(?:Error|Exceeded)\w* (?:if|where)\b",
+}
+ANYWHERE = {
+    "At which.": r"\bAt which\.",
+    "is none": r"\b(?:is|are) none\b",
+    "is no noun": r"(?<!there )\bis no (?!longer\b|more\b|less\b|fewer\b|better\b|worse\b|larger\b|smaller\b)[a-z]",
+    "whoever": r"\b[Ww]hoever\b",
+    "so many": r"\b[Ss]o many\b",
+    "another number of": r"\b[Aa]nother number of\b",
+    "reckon": r"\breckon",
+}
+
+#: (folder, phrase) -> how often it still stands there.
+LEFT: dict[tuple[str, str], int] = {
+    ("benchmarks", "Of ..."): 4,
+    ("benchmarks", "is none"): 1,
+    ("clients", "so many"): 1,
+    ("docs", "is no noun"): 2,
+    ("docs", "is none"): 6,
+    ("docs", "reckon"): 4,
+    ("docs", "so many"): 3,
+    ("docs", "whoever"): 22,
+    ("experiments", "is no noun"): 1,
+    ("experiments", "so many"): 3,
+    ("experiments", "whoever"): 3,
+    ("fedsyn", "; XError if"): 74,
+    ("fedsyn", "At which."): 1,
+    ("fedsyn", "Of ..."): 15,
+    ("fedsyn", "another number of"): 12,
+    ("fedsyn", "is no noun"): 24,
+    ("fedsyn", "is none"): 44,
+    ("fedsyn", "reckon"): 10,
+    ("fedsyn", "so many"): 38,
+    ("fedsyn", "whoever"): 35,
+    ("partitioners", "is no noun"): 1,
+    ("partitioners", "whoever"): 1,
+    ("strategies", "; XError if"): 1,
+    ("strategies", "so many"): 2,
+    ("strategies", "whoever"): 2,
+}
+
+
+def strings(source: str) -> Iterator[tuple[str, bool]]:
+    """Yield the first line of each docstring (with True) and each other string (with False) of a module."""
+    tree = ast.parse(source)
+    documented: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                documented.add(id(node.body[0].value))  # type: ignore[attr-defined]
+                yield text.splitlines()[0], True
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            yield node.value, False
+
+
+def sentences() -> Iterator[tuple[str, str, bool]]:
+    """Yield (folder, text, whether it is the first line of a docstring) of all that people read."""
+    for pattern in PAGES:
+        for path in ROOT.glob(pattern):
+            yield path.relative_to(ROOT).parts[0], path.read_text(encoding="utf-8"), False
+    for folder in SOURCES:
+        for path in (ROOT / folder).rglob("*.py"):
+            if "plugins" not in path.relative_to(ROOT).parts:  # links to the other folders
+                for text, first in strings(path.read_text(encoding="utf-8")):
+                    yield folder, text, first
+
+
+def counted() -> Counter[tuple[str, str]]:
+    """Count each phrase by folder."""
+    found: Counter[tuple[str, str]] = Counter()
+    for folder, text, first in sentences():
+        for phrase, pattern in {**(FIRST_LINES if first else {}), **ANYWHERE}.items():
+            found[folder, phrase] += len(re.findall(pattern, text))
+    return +found
+
+
+def test_no_phrase_stands_more_often_than_it_is_listed() -> None:
+    for (folder, phrase), count in counted().items():
+        allowed = LEFT.get((folder, phrase), 0)
+        assert count <= allowed, (
+            f"{folder}: '{phrase}' stands {count} times, allowed: {allowed} (CONTRIBUTING.md, Words)"
+        )
+
+
+def test_a_planted_phrase_is_found() -> None:
+    planted = (
+        '"""Of the run."""\n\ndef f():\n    """Whoever asks; ConfigError if it is none."""\n    raise E("is no key")\n'
+    )
+    patterns = {**FIRST_LINES, **ANYWHERE}
+    hits = {phrase for text, _ in strings(planted) for phrase, pattern in patterns.items() if re.search(pattern, text)}
+    assert hits == {"Of ...", "; XError if", "whoever", "is none", "is no noun"}
+    assert not re.search(ANYWHERE["is no noun"], "there is no column 'x'; 3 is no more than 4")
