@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from fedsyn.privacy.budget import PrivacyBudget
+
 
 class Node(BaseModel):
     """Base of all configuration nodes: frozen, strict about keys, and about numbers: `true` and infinity are none."""
@@ -344,6 +346,11 @@ class PrivacyNode(Node):
     client_sizes: Literal["public", "private"] = "private"
     size_share: float = Field(default=0.05, gt=0, lt=1)
     schema_share: float | None = Field(default=None, gt=0, lt=1)
+
+    @property
+    def budget(self) -> PrivacyBudget:
+        """Return what the run may spend."""
+        return PrivacyBudget(self.epsilon, self.delta)
 
     @model_validator(mode="after")
     def _rows_of_a_client(self) -> PrivacyNode:

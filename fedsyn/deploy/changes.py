@@ -21,7 +21,6 @@ from fedsyn.loading import load_config
 from fedsyn.node.keys import load_card, roster_text, write_text
 from fedsyn.parties.keys import Credentials
 from fedsyn.parties.policy import load_card as load_party_card
-from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import contract_class
 
 
@@ -99,8 +98,7 @@ def add(place: Place, name: str, card_file: Path, runs: int = 2) -> Change:
         changed = federation.added(entry)
         config = _with_holders(place, federation, changed)
         made = _changed(place, changed, entry)
-        asked = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-        room = lifetime(asked, contract_class(config.mechanism.name).accountant, runs)
+        room = lifetime(config.privacy.budget, contract_class(config.mechanism.name).accountant, runs)
         place.handed_out.mkdir(mode=0o700, exist_ok=True)
         holder_folder(place, changed, entry, Terms(config, "by person", room), folder)
         return replace(made, run=config.sha256)

@@ -42,7 +42,6 @@ from fedsyn.node.rest import sealed_memory
 from fedsyn.node.rooms import facts_of
 from fedsyn.node.tables import Encoding, NotRead, Tables
 from fedsyn.node.task import Reply, Task, refused, reply_bytes, reply_of
-from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.common import Join
 from fedsyn.protocol.finding import FOUND, FindingClient
 from fedsyn.randomness import Randomness
@@ -172,7 +171,7 @@ class Answering:
             rows.schema_hash,
             Randomness(None),
             state,
-            _budget(config),
+            config.privacy.budget,
             account,
             again=True,
         )
@@ -203,11 +202,6 @@ class Answering:
         except FedsynError as full:
             _log.error("%s", full)
         return Reply(scalars)
-
-
-def _budget(config: RunConfig) -> PrivacyBudget:
-    """What the run asks for."""
-    return PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
 
 
 def _request(task: Task) -> str:

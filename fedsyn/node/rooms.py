@@ -36,9 +36,8 @@ def facts_of(config: RunConfig, subject: Subject) -> RunFacts:
     contract = client_class(config.mechanism.name).Contract
     order = getattr(contract, "order_of", None)  # of a contract that counts in Rényi DP
     accountant = contract.accountant if order is None else f"{contract.accountant} {order(config)}"
-    budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-    sizes = config.privacy.client_sizes
-    return RunFacts(subject.config, subject.schema, config.mechanism.name, accountant, budget, sizes)
+    node = config.privacy
+    return RunFacts(subject.config, subject.schema, config.mechanism.name, accountant, node.budget, node.client_sizes)
 
 
 @dataclass(frozen=True)

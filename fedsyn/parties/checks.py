@@ -197,10 +197,10 @@ def _most_rho(accountant: str, budget: PrivacyBudget) -> float:
 
 def ledger_of(announcement: Announcement, accountant: str = "zcdp") -> Ledger:
     """The ledger of one run at one party: a filter at what was announced, within the run's own budget."""
-    node, rho = announcement.config.privacy, announcement.rho
+    rho = announcement.rho
     try:
         filtered = ZcdpAccountant(rho) if accountant == "zcdp" else GaussianAccountant(math.sqrt(2.0 * rho))
-        return Ledger(PrivacyBudget(node.epsilon, node.delta), filtered, noise_by="self")
+        return Ledger(announcement.config.privacy.budget, filtered, noise_by="self")
     except ValueError:
         raise ProtocolError("the run may release more than its own privacy.epsilon") from None
 

@@ -23,7 +23,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError, Unable
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
-from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_rho
+from fedsyn.privacy import GAUSSIAN, Ledger, Release, gaussian_rho
 from fedsyn.protocol.apart import set_apart
 from fedsyn.protocol.cohorts import take_part_of
 from fedsyn.protocol.common import Cap, Judge, RowCounts, told
@@ -106,10 +106,10 @@ class TableClient(NumPyClient):
 
     def _ledger(self, holder: Holder) -> Ledger:
         """What this holder has spent in this run: by its own account if it keeps one, else by the run's state."""
-        privacy, account = self.config.privacy, holder.account
+        account = holder.account
         if account is None and "ledger" in holder.state:
             return Ledger.from_dict(holder.state["ledger"])  # with the unit of what was asked last
-        budget = holder.budget or PrivacyBudget(privacy.epsilon, privacy.delta)
+        budget = holder.budget or self.config.privacy.budget
         accountant = self.contract.accountant_of(budget)
         record, unit = None if account is None else account.charge, self.contract.unit
         ledger = Ledger(budget, accountant, noise_by="client", record=record, unit=unit)

@@ -179,7 +179,7 @@ class Contract:
     @cached_property
     def _row_rho(self) -> float:
         """The budget, which is that of one row where a row is the unit."""
-        budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
+        budget = self.config.privacy.budget
         return Ledger(budget, self.accountant_of(budget)).remaining_rho
 
     @property
@@ -372,10 +372,9 @@ class Contract:
         `record` is told of each release before it is entered.
         """
         node = self.config.privacy
-        budget = PrivacyBudget(node.epsilon, node.delta)
         ledger = Ledger(
-            budget,
-            self.accountant_of(budget),
+            node.budget,
+            self.accountant_of(node.budget),
             self.filled(aggregation, randomness.label),
             assumptions={
                 "client_sizes": node.client_sizes,

@@ -17,7 +17,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError
 from fedsyn.flower import Grid
 from fedsyn.flower.loop import OwnLoop
-from fedsyn.privacy import Ledger, PrivacyBudget, Release
+from fedsyn.privacy import Ledger, Release
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join
 from fedsyn.protocol.cohorts import NOBODY_LEFT, Cohorts
@@ -72,7 +72,7 @@ class Driver(OwnLoop):
         self.options = contract.options
         self.domain = contract.domain
         self.randomness = randomness
-        self.budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
+        self.budget = self.config.privacy.budget
         self._observer, self._after = observer, after
         self._requests = self._sums = 0  # so far; randomness is keyed by their number
         self.clients: dict[int, Participant] = {}

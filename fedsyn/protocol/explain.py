@@ -11,7 +11,7 @@ from fedsyn.aggregation import Aggregation, Limits
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.output import plain
-from fedsyn.privacy import Ledger, PrivacyBudget, PrivacyStatement, sigma_for_rho
+from fedsyn.privacy import Ledger, PrivacyStatement, sigma_for_rho
 from fedsyn.privacy.against import against, in_words, left, times_of
 from fedsyn.privacy.release import Shares
 from fedsyn.protocol.client import Join, Rows, Sizes, TableClient
@@ -152,7 +152,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     contract = client.Contract(config, domain)
     if schema is not None and schema.open:
         contract.opened(schema)
-    budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+    budget = config.privacy.budget
     accountant = contract.accountant_of(budget)
     aggregation = contract.trusted(config)
     sampler = "seeded: a simulation, not private" if config.runtime.seed is not None else "the operating system's"

@@ -34,11 +34,14 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.wire", "fedsyn.fhe", "fedsyn.statement"),
     ("fedsyn.selection", "fedsyn.evaluation", "fedsyn.finding", "fedsyn.judging"),
     ("fedsyn.inference",),
-    ("fedsyn.counting", "fedsyn.privacy"),
+    ("fedsyn.counting",),
     ("fedsyn.data",),
     ("fedsyn.schema",),
-    ("fedsyn.config", "fedsyn.domain", "fedsyn.mpc", "fedsyn.randomness", "fedsyn.registry"),
-    ("fedsyn.settings", "fedsyn.yamlio", "fedsyn.pages"),
+    ("fedsyn.config", "fedsyn.registry"),
+    ("fedsyn.settings",),
+    ("fedsyn.privacy",),
+    ("fedsyn.domain", "fedsyn.mpc", "fedsyn.randomness"),
+    ("fedsyn.yamlio", "fedsyn.pages"),
     ("fedsyn.bounded",),
     ("fedsyn.durable", "fedsyn.errors"),
     ("fedsyn.output", "fedsyn.version", "fedsyn.plugins"),
@@ -50,22 +53,15 @@ PLUG_INS = ("fedsyn.plugins.strategies", "fedsyn.plugins.clients", "fedsyn.plugi
 # Arrows against the order that work under way removes. Each goes when it is gone from the tree; none is added.
 KNOWN: frozenset[str] = frozenset()
 
-# Why a file may have more than 400 lines, or a function more than 60.
+# A module is judged by its story, not by its length: one that tells two is cut, one that tells one stays whole. These
+# bounds only make somebody look. Why a file may have more than 600 lines, or a function more than 60:
 LONG_FILES: dict[str, str] = {
-    "fedsyn/aggregation/base.py": "one sum: who may be missing, a client's part, the server's, what both must fit",
-    "fedsyn/aggregation/committee/server.py": "one protocol: a setup, what is kept of it, and the sums that use it",
-    "fedsyn/protocol/client.py": "one class: every kind of request is checked, charged and answered in the same place",
-    "fedsyn/protocol/driving.py": "one class: every kind of request is asked, charged, written down and answered there",
-    "fedsyn/wire/fields.py": "one register: a line for each field of each message",
-    "clients/sketch_aim.py": "one contract: options, scales, what a plan may ask for, and the requests themselves",
-    "fedsyn/protocol/contract.py": "all that both halves of a mechanism agree on",
-    "fedsyn/privacy/chain.py": "one kind of file: who may write it, how its lines are read, held to a head, mended",
     "fedsyn/privacy/ledger.py": "one class: every kind of release charges and draws in the same place",
 }
 LONG_FUNCTIONS: dict[str, str] = {
     "fedsyn/privacy/ledger.py:gaussian": "23 of its lines are the contract of every Gaussian release",
 }
-MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 400, 60
+MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 600, 60
 
 
 # The tree ------------------------------------------------------------------------------------------------------------
@@ -287,14 +283,14 @@ def test_a_module_without_a_row_is_found() -> None:
 
 def test_a_length_needs_a_reason_and_a_reason_a_length() -> None:
     files = {
-        "fedsyn/a.py": "x = 1\n" * 401,
+        "fedsyn/a.py": "x = 1\n" * 601,
         "fedsyn/b.py": "def f():\n" + "    pass\n" * 60,
-        "fedsyn/c.py": "x = 1\n" * 400,
+        "fedsyn/c.py": "x = 1\n" * 600,
     }
-    assert long_files(files) == {"fedsyn/a.py": 401}
+    assert long_files(files) == {"fedsyn/a.py": 601}
     assert long_functions(files) == {"fedsyn/b.py:f": 61}
-    with pytest.raises(AssertionError, match=r"fedsyn/a\.py has 401 lines"):
-        check_lengths({"fedsyn/a.py": 401}, {}, 400)
+    with pytest.raises(AssertionError, match=r"fedsyn/a\.py has 601 lines"):
+        check_lengths({"fedsyn/a.py": 601}, {}, 600)
     with pytest.raises(AssertionError, match=r"take their reasons out: fedsyn/c\.py"):
-        check_lengths({}, {"fedsyn/c.py": "one table"}, 400)
-    check_lengths({"fedsyn/a.py": 401}, {"fedsyn/a.py": "one table"}, 400)
+        check_lengths({}, {"fedsyn/c.py": "one table"}, 600)
+    check_lengths({"fedsyn/a.py": 601}, {"fedsyn/a.py": "one table"}, 600)

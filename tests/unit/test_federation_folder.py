@@ -283,7 +283,7 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
     root = tmp_path / "study"
     config, schema = load_config(root / "operator" / "run.yaml"), Schema.load(root / "operator" / "schema.yaml")
     contract = contract_class(config.mechanism.name)(config, schema.domain)
-    budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+    budget = config.privacy.budget
     rho = capacity(budget, contract.accountant)
     key = load_operator_key(root / "operator" / "operator.key")
     for name in NAMES:
