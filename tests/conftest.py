@@ -15,7 +15,7 @@ from fedsyn.inference import Measurement
 from fedsyn.protocol.strategy import MechanismStrategy
 
 # Tests over every mechanism leave the deep one to `make test-all`: each of its runs compiles for seconds. Its own tests
-# are in tests/unit/test_fed_dp_ctgan.py.
+# are in tests/unit/strategies/test_fed_dp_ctgan.py.
 DEEP, NOT_LEFT = (
     "fed_dp_ctgan",
     {"test_both_halves_have_one_contract", "test_every_request_says_what_leaves_and_what_it_costs"},

@@ -38,7 +38,7 @@ if __name__ == "__main__":
 
 def files() -> list[str]:
     """Test files that touch Flower."""
-    found = sorted(path for folder in ("unit", "e2e") for path in (ROOT / "tests" / folder).glob("test_*.py"))
+    found = sorted(path for folder in ("unit", "e2e") for path in (ROOT / "tests" / folder).rglob("test_*.py"))
     return [str(path) for path in found if TOUCHES.search(path.read_text(encoding="utf-8"))]
 
 

@@ -351,8 +351,8 @@ def fields() -> str:
         "A server may send anything. Each field of what a node, a client, a computing party or a crypto party gets is",
         "*derived* by its receiver from the configuration that it pinned, and compared; or *bounded*: whatever passes",
         "the check costs what the receiver's own ledger says; or it is *the sender's word*, and the last column says",
-        "what a lie buys. `tests/unit/test_fields.py` finds the fields in the code, fails on one that is missing here,",
-        "and names an attack on every word. Who colludes with whom is in [privacy](../privacy.md),",
+        "what a lie buys. `tests/unit/wire/test_fields.py` finds the fields in the code, fails on one that is missing",
+        "here, and names an attack on every word. Who colludes with whom is in [privacy](../privacy.md),",
         "[secure sums](../secure_sums.md), [parties](../parties.md) and [fhe](../fhe.md).",
         "",
     ]

@@ -4,7 +4,7 @@ Independent noise on cells adds up in ranges: the mass below a value has the noi
 all resolutions under one noise, a range is the sum of a few blocks (Hay, Rastogi, Miklau & Suciu 2010, "Boosting the
 Accuracy of Differentially Private Histograms Through Consistency"). Gaussian noise makes that cheap: L resolutions have
 the root of L for their sensitivity. At 100 cells the mass below a value has 0.55 of the noise, and a single cell 1.36
-times as much (tests/unit/test_hierarchy.py). None of the four papers measures like this.
+times as much (tests/unit/inference/test_hierarchy.py). None of the four papers measures like this.
 """
 
 from __future__ import annotations

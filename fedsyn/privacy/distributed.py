@@ -48,7 +48,8 @@ in either accounting. It is of the order of 1e-25: it stands in the ledger for c
 *Sources.* Kairouz, Liu & Steinke 2021 ("The Distributed Discrete Gaussian Mechanism", Theorem 1): rho = Δ²/(2Hs²) +
 τL/4, τ = 10 Σ exp(-2π² s² k/(k+1)); L t is at most twice their term. The Distributed AIM paper quotes it as Lemma 5
 with 5 Σ exp(-4π² s² k/(k+1)) and without L. That is too small: for H = 2 and a shift of 1 even the Kullback-Leibler
-divergence exceeds it (tests/unit/test_privacy_distributed.py), and entries add up. `printed_excess` gives its value.
+divergence exceeds it (tests/unit/privacy/test_privacy_distributed.py), and entries add up. `printed_excess` has its
+value.
 The paper's share variance, γ²Δ²/(2(1-θ)nρ), is ours without r² and with every client staying; its encoding truncates.
 
 *Sampler.* A share's law is within 2^-170 of N_Z(0, s²) in total variation (fedsyn.privacy._discrete). A run of 2^40

@@ -43,7 +43,7 @@ AUDITS = {
         Case("flaim_random", "distributed", ROUNDS),
         Case("fed_naive_bayes", "local", ROUNDS),
         # Every row is sampled, and its gradient is longer than the clipping norm: the canary then shows in full. What
-        # sampling hides of it is arithmetic (tests/unit/test_privacy_renyi.py).
+        # sampling hides of it is arithmetic (tests/unit/privacy/test_privacy_renyi.py).
         Case("fed_dp_ctgan", "local", {**ROUNDS, "rate": 1.0, "clip": 0.01, "hidden": 8, "components": 10}),
         Case("distributed_aim", "distributed", ROUNDS),
         Case("sketch_aim", "local", ROUNDS),

@@ -1,7 +1,8 @@
 """sketch_aim against central AIM, with the better penalty and as many rounds, on Adult: mean of three seeds.
 
 Ten even clients stand for every partition: with everybody in every sum, the result does not depend on how the rows are
-spread (tests/unit/test_sketch_aim.py). The margin is four standard deviations of such a mean (0.003 for one run).
+spread (tests/unit/strategies/test_sketch_aim.py). The margin is four standard deviations of such a mean (0.003 for one
+run).
 """
 
 from __future__ import annotations

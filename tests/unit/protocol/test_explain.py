@@ -1,0 +1,75 @@
+"""`fedsyn explain` tells a data holder what a run asks; the statements in the docs are the contracts' own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedsyn.loading import load_config
+from fedsyn.privacy import PrivacyBudget
+from fedsyn.protocol.explain import explain, statements_page
+from fedsyn.registry import MECHANISMS, client_class, contract_class, strategy_class
+from fedsyn.testing.harness import config_of, execute, federation_of
+from fedsyn.testing.schemas import awkward_table
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize("sizes", ["public", "private"])
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_a_run_asks_nothing_that_was_not_explained(name: str, sizes: str) -> None:
+    federation = federation_of(awkward_table("odd_names"), contract_class(name).central)
+    options = {"score": "l1"} if (name, sizes) == ("fhaim", "private") else None  # its own score needs public sizes
+    config = config_of(name, len(federation.parts), options, privacy={"client_sizes": sizes})
+    asked = {one.name: one for one in explain(config, federation.domain, client_class(name)).requests}
+    exchanges = execute(config, federation).tape.exchanges
+    assert {e.envelope["request"] for e in exchanges} <= set(asked)
+    for exchange in exchanges:
+        one = asked[exchange.envelope["request"]]
+        assert exchange.envelope["kind"] == one.kind
+        assert set(exchange.envelope["params"]) <= set(one.parameters)
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_every_request_says_what_leaves_and_what_it_costs(name: str) -> None:
+    federation = federation_of(awkward_table("odd_names"), contract_class(name).central)
+    meaning = explain(config_of(name, len(federation.parts)), federation.domain, client_class(name))
+    for one in meaning.requests:
+        assert one.what and one.leaves and one.costs and all(one.parameters.values())
+    text = meaning.render(80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(f"{one.name} (" in text and all(f"{p}: " in text for p in one.parameters) for one in meaning.requests)
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_both_halves_have_one_contract(name: str) -> None:
+    assert strategy_class(name).Client is client_class(name)
+
+
+def test_the_smallest_noise_is_that_of_the_whole_budget() -> None:
+    config = load_config(ROOT / "configs" / "secure.yaml")
+    federation = federation_of(awkward_table("odd_names"), False)
+    meaning = explain(config, federation.domain, client_class("sketch_aim"))
+    assert meaning.smallest_sigma == pytest.approx(1.0 / PrivacyBudget(1.0, 1e-6).mu, rel=1e-9)
+
+
+def test_the_command_prints_it_without_reading_a_row() -> None:
+    """Also where the table is far away: the configuration of a deployment names a table that only its holders have."""
+    for name in ("secure.yaml", "deployment.yaml"):
+        command = [sys.executable, "-m", "fedsyn.cli", "explain", str(ROOT / "configs" / name)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        config = load_config(ROOT / "configs" / name)
+        assert config.sha256 in text and max(map(len, text.splitlines())) <= 80
+        facts = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+        assert facts["sha256"] == config.sha256 and "join" in [one["name"] for one in facts["requests"]]
+
+
+def test_the_statements_in_the_docs_are_the_contracts_own() -> None:
+    page = statements_page({name: contract_class(name) for name in MECHANISMS})
+    assert (ROOT / "docs" / "statements.md").read_text(encoding="utf-8") == page, (
+        "fedsyn mechanisms --statements > docs/statements.md"
+    )
