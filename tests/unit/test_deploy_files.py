@@ -85,7 +85,7 @@ def commands() -> dict[str, str]:
             for container in containers(kind):
                 if container["command"] == ["fedsyn"]:
                     found[f"{chart.name} {container['name']}"] = shlex.join(["fedsyn", *container["args"]])
-    for path in [*FILES, ROOT / "docs" / "operations.md"]:
+    for path in [*FILES, ROOT / "docs" / "node.md"]:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             typed = re.match(
                 r"#\s*(?:\d\. )?(fedsyn [a-z].*)|.*exec \w+ (fedsyn [a-z].*)|.*/opt/fedsyn/bin/(fedsyn node init.*)",
