@@ -325,7 +325,7 @@ class Forest:
 
 
 def width_of(signal: float, noise: float) -> int:
-    """k, entries of a sketch: about signal / noise, from 4 to 64. (Why: `fed_mst` in docs/mechanisms.md.)
+    """k, entries of a sketch: about signal / noise, from 4 to 64. (Why: docs/mechanisms/mst.md.)
 
     Args:
         signal: squared L2 norm of the dependence that is looked for, in records^2.

@@ -1,6 +1,6 @@
 """The client half of sketch_aim, and its contract: exact one-way marginals, sketches, chosen marginals, for sums only.
 
-The server half is `strategies/sketch_aim.py`; docs/sketch_aim.md describes the mechanism.
+The server half is `strategies/sketch_aim.py`; docs/mechanisms/sketch_aim.md describes the mechanism.
 """
 
 from __future__ import annotations

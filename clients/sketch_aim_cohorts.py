@@ -1,7 +1,7 @@
 """What sketch_aim's clients agree on where each takes part in some of the rounds only: one request, and the budget.
 
 The first cohort is asked for one-way marginals and sketches, every later one for one-way marginals and what was chosen:
-`strategies/sketch_aim_cohorts.py`, docs/sketch_aim.md.
+`strategies/sketch_aim_cohorts.py`, docs/mechanisms/sketch_aim.md.
 """
 
 from __future__ import annotations

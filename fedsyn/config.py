@@ -24,7 +24,7 @@ from fedsyn.settings import Node as Node  # plug-ins import it from here
 from fedsyn.settings import PartitionNode as PartitionNode
 from fedsyn.settings import PrivacyNode as PrivacyNode
 
-#: The mechanism of a configuration that names none: good over secure sums, and for one holder (docs/sketch_aim.md).
+#: The mechanism of a configuration that names none: good for one holder and for many (docs/mechanisms/sketch_aim.md).
 DEFAULT_MECHANISM = "sketch_aim"
 #: Cliques in its workload where a configuration says nothing of them: chosen by a rule in experiments/default_workload.
 #: Most other mechanisms count every cell of every clique in each round, for which fifteen times as many are too many.

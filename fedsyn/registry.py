@@ -105,7 +105,7 @@ MECHANISMS: dict[str, Entry] = {
         "fedsyn.plugins.strategies.sketch_aim:SketchAim",
         "fedsyn.plugins.clients.sketch_aim:SketchAimClient",
         "ours: one noisy sum of sketches selects for every round, noisy sums measure; best with secure sums",
-        "fedsyn (docs/sketch_aim.md)",
+        "fedsyn (docs/mechanisms/sketch_aim.md)",
     ),
     "mst": Entry(
         "fedsyn.plugins.strategies.mst:Mst",

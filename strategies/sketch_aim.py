@@ -1,7 +1,7 @@
 """The server half of sketch_aim, our own mechanism. The client half, with the contract of both, is
 `clients/sketch_aim.py`.
 
-docs/sketch_aim.md: the algorithm, the proof of its privacy, the estimator's mean and variance, and what was tried.
+docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and the estimator's mean and variance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """sketch_aim with cohorts only: nobody is asked before it takes part, and nobody takes part in more than m rounds.
 
-The part of `strategies/sketch_aim.py` that runs with `federation.participations`; docs/sketch_aim.md has the proof of
-its privacy. The client half is in `clients/sketch_aim_cohorts.py`.
+The part of `strategies/sketch_aim.py` that runs with `federation.participations`;
+docs/mechanisms/sketch_aim.md has the proof of its privacy. The client half is in `clients/sketch_aim_cohorts.py`.
 """
 
 from __future__ import annotations

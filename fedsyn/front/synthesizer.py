@@ -56,7 +56,7 @@ class Synthesizer:
         epsilon, delta: the guarantee, for one row added or removed.
         schema: the public description of the columns: a `Schema`, its plain data, or the path of its YAML file.
             `Schema.draft(frame)` proposes one, for a person to look at and approve.
-        mechanism: its name (`fedsyn mechanisms`). The default suits one holder as well as many (docs/sketch_aim.md).
+        mechanism: its name (`fedsyn mechanisms`). The default suits one holder as well as many.
         seed: makes everything repeatable. The result is then NOT private, and says so: for tests and studies only.
         progress: whether to show a bar while fitting; None: in notebooks and terminals.
         **options: options of the mechanism (`rounds=5`), or whole nodes of a configuration

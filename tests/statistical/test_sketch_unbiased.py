@@ -1,4 +1,4 @@
-"""The squared distance of a sketch: its mean is the squared error, its variance what docs/sketch_aim.md says.
+"""The squared distance of a sketch: its mean is the squared error, its variance that of docs/mechanisms/sketch_aim.md.
 
 False alarms: a mean is compared with its own standard error over DRAWS independent draws, within 4.5 of them: 7e-6 per
 comparison by the normal approximation, 1e-4 for this file. A sample variance of DRAWS values whose kurtosis is below
