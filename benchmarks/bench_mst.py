@@ -11,14 +11,18 @@ fixed width, stands beside the derived ones. Skipped, with a reason, where FEDSY
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedsyn.errors import DataError
 from fedsyn.loading import load_config
+from fedsyn.plugins.strategies.mst import FedMst, Floats
 from fedsyn.runs.engines import run
+from fedsyn.selection.scores import expected_noise
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "fed_mst.yaml"
 SIMPLE = (
@@ -31,9 +35,18 @@ SETTINGS: tuple[tuple[str, ...], ...] = (
     ("mechanism.name=fed_naive_bayes", "mechanism.rounds=1"),
     ("mechanism.name=mst",),
     ("mechanism.name=fed_mst",),
-    ("mechanism.name=fed_mst", "mechanism.ablation.resolution=cells"),
+    ("mechanism.name=benchmarks.bench_mst:AllCells",),
 )
 WIDTHS = tuple(("mechanism.name=fed_mst", f"mechanism.width={width}") for width in (4, 9, 16, 36, 64))
+
+
+class AllCells(FedMst):
+    """fed_mst that measures the pairs of its tree in all cells, never in groups of values."""
+
+    def resolutions(
+        self, some: Sequence[int], distances: Floats, carried: Floats, sigma: float
+    ) -> list[tuple[float, float]]:
+        return [(math.inf, float(noise)) for noise in expected_noise(sigma, carried)]
 
 
 def measure(settings: tuple[str, ...], seed: int) -> dict[str, float]:

@@ -6,7 +6,7 @@ Maddock et al. 2024, Algorithms 2 and 3 (after McKenna et al. 2022). The server 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -14,16 +14,14 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedsyn.config import RunConfig
-from fedsyn.counting.groups import group_of_cells, sums_of_groups
 from fedsyn.privacy import PrivacyStatement, Scales, divide, epsilon_for_rho, sigma_for_rho
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, Planned, largest_measured
 from fedsyn.protocol.stored import STORE_REQUESTS, Answers, Marginals, OneWay, Select
-from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.scores import Penalty
 from fedsyn.selection.terms import L1, L1Polynomial, Terms
-from fedsyn.selection.views import ModelView, effective_cells
+from fedsyn.selection.views import ModelView
 from fedsyn.settings import Node
 from fedsyn.wire.requests import Layout, Request
 
@@ -36,15 +34,14 @@ class AimAblation(Node):
 
     Attributes:
         printed_start: start the annealing from the printed sigma_0 (twice the variance that the budget allows).
-        resolution: 'noise': each candidate can also be chosen, and is then measured, in groups of values, as few as its
-            noise allows; 'cells': as published.
-        one_way: 'hierarchical': those of numbers of a dozen values and more also in blocks of 2, 4, 8, ... of them
-            (`fedsyn.inference.hierarchy`), at the same cost; 'flat': as published.
     """
 
+    former: ClassVar[Mapping[str, str]] = {
+        "resolution": "aim measures whole marginals; sketch_aim measures in groups of values",
+        "one_way": "aim measures cells; ada_fed_privsyn measures blocks of values",
+    }
+
     printed_start: bool = False
-    resolution: Literal["noise", "cells"] = "cells"
-    one_way: Literal["hierarchical", "flat"] = "flat"
 
 
 class AimOptions(Node):
@@ -118,17 +115,6 @@ class AimContract(Contract):
             "mechanism.score: 'l1' needs a comparison for every cell, which ciphertexts do not have; allowed with "
             "aggregation.protocol: fhe: squared_l2",
         )
-        ablation = cls.options_of(config).ablation
-        require(
-            ablation.one_way == "flat" or node.protocol == "plain",
-            "mechanism.ablation.one_way: 'hierarchical' adds up cells inside the store, which aggregation.protocol: "
-            f"plain does; found {node.protocol}",
-        )
-        require(
-            ablation.resolution == "cells" or (exact and node.protocol == "plain"),
-            "mechanism.ablation.resolution: 'noise' adds up cells inside the store, which aggregation.protocol: plain "
-            f"with mechanism.score: l1 does; found {node.protocol} with {score}",
-        )
         polynomial, scheme = score == L1Polynomial.name, config.fhe.scheme
         require(
             not polynomial or node.protocol == "plain" or (node.protocol == "fhe" and scheme == "ckks"),
@@ -157,42 +143,6 @@ class AimContract(Contract):
         )
         weights, p = candidates.weights[chosen], view.probabilities(cliques)
         return Terms.of(self.options.score, cliques, p, weights, cells, sigma=sigma, size=size, rows=rows)
-
-    def grouped_terms(
-        self,
-        view: ModelView,
-        choices: Sequence[tuple[int, int]],
-        resolutions: Resolutions,
-        *,
-        sigma: float,
-        size: float,
-        rows: int,
-    ) -> Terms:
-        """As `terms`, for candidates in groups of values: w_q (||A M_q(D) - n A p_q||_1 - penalty), A adds up groups.
-
-        One row is in one cell and one cell in one group: it moves one entry of A M_q by 1, so a score by at most w_q,
-        as without groups. Groups, penalty and model depend on released values only; the penalty is that of the groups.
-
-        Args:
-            view: the current model.
-            choices: (candidate, step on its ladder) to choose from.
-            resolutions: of the run.
-            sigma: noise of the measurement that follows.
-            size: n, rows that were dealt, public or released.
-            rows: bound on them (`bound`).
-        """
-        candidates = self.candidates
-        cliques = [candidates.cliques[i] for i, _ in choices]
-        groups = tuple(resolutions.groups(q, step) for q, (_, step) in zip(cliques, choices, strict=True))
-        found = []
-        for p, own in zip(view.probabilities(cliques), groups, strict=True):
-            index, length = group_of_cells(own)
-            found.append(sums_of_groups(index, p, length))
-        penalised = effective_cells if self.options.penalty == "effective" else len
-        cells, weights = np.array([float(penalised(p)) for p in found]), candidates.weights[[i for i, _ in choices]]
-        return Terms.of(
-            self.options.score, cliques, found, weights, cells, sigma=sigma, size=size, rows=rows, groups=groups
-        )
 
     def bound(self, size: float) -> int:
         """Bound on the rows that were dealt: their number where it is public, else well beyond the released one.

@@ -7,9 +7,9 @@ synthetic data". The server half is `strategies/mst.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -100,27 +100,17 @@ class MstContract(Contract):
             yield ForeseenSum.of(Marginals.name, pairs, third, part=1.0 / self.tree_size)
 
 
-class FedMstAblation(Node):
-    """What serves a comparison only.
-
-    Attributes:
-        resolution: of the tree's pairs: as many groups as their 'noise' allows, or always all 'cells'.
-    """
-
-    resolution: Literal["noise", "cells"] = "noise"
-
-
 class FedMstOptions(Node):
     """Options of fed_mst.
 
     Attributes:
         width: k, most entries of a sketch; null: as many as the noise on them lets one see, from 4 to 64
             (docs/mechanisms.md derives it).
-        ablation: what serves a comparison only.
     """
 
+    former: ClassVar[Mapping[str, str]] = {"ablation": "pairs are measured in as many groups as their noise allows"}
+
     width: int | None = Field(default=None, ge=4, le=65536)
-    ablation: FedMstAblation = Field(default_factory=FedMstAblation)
 
 
 class FedMstContract(MstContract):

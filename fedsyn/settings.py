@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -20,6 +20,16 @@ class Node(BaseModel):
     """Base of all configuration nodes: frozen, strict about keys, and about numbers: `true` and infinity are none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    #: Keys that were options once -> what holds in their place.
+    former: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_keys(cls, data: Any) -> Any:
+        for key in cls.former if isinstance(data, Mapping) else ():
+            if key in data:
+                raise ValueError(f"{key} is no longer an option: {cls.former[key]}")
+        return data
 
     @model_validator(mode="before")
     @classmethod

@@ -7,21 +7,13 @@ et al. 2022, "AIM: An Adaptive and Iterative Mechanism for Differentially Privat
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property
-from math import sqrt
 
-from fedsyn.counting.groups import Groups
-from fedsyn.domain import Clique
-from fedsyn.inference import Hierarchy, Measurement
+from fedsyn.inference import Measurement
 from fedsyn.plugins.clients.aim import AimClient, AimContract, DistAimClient, FhAimClient
 from fedsyn.privacy import Scales
 from fedsyn.protocol.stored import Answers, Marginals, OneWay, Select
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
+from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.annealing import annealed, is_settled
-from fedsyn.selection.resolution import Resolutions
-from fedsyn.selection.terms import Terms
 from fedsyn.selection.views import ModelView
 from fedsyn.wire.requests import Choose, Deal, Open
 
@@ -51,71 +43,28 @@ class Aim(MechanismStrategy):
             new = [k for k in cohort if k not in dealt]
             dealt += yield Deal(new, Answers(rho=self.ledger.remaining_rho))  # Algorithm 3, lines 4-5
             if self.model is None:  # Algorithm 2, lines 7-10
-                measurements += yield from self.one_way(scales.sigma)
+                sums = yield Open(OneWay(sigma=scales.sigma))
+                measurements += self.opened(sums, [(name,) for name in self.domain])
                 self.estimate(measurements)
             scales, last = self.next_scales(scales, settled)  # lines 17-20
             self.record.sigma, self.record.epsilon = scales.sigma, scales.epsilon
             eligible = self.capacity.which_fit(self.candidates.cliques, self.share())  # line 12
             if self.model is not None and eligible:
                 size = self.rows(dealt)
-                view = ModelView(self.model)
-                terms = self.terms(view, eligible, scales.sigma, size)
-                index = yield Choose(Select(epsilon=scales.epsilon), terms)  # line 13
-                clique, groups = terms.cliques[index], terms.groups[index] if terms.groups else None
-                sums = yield Open(self.marginals(scales.sigma, [clique], [groups] if groups else []))  # line 14
+                view, bound = ModelView(self.model), self.contract.bound(size)
+                terms = self.contract.terms(view, eligible, scales.sigma, size, bound)
+                chosen = eligible[(yield Choose(Select(epsilon=scales.epsilon), terms))]  # line 13
+                sums = yield Open(Marginals(cliques=[chosen], sigma=scales.sigma))  # line 14
+                clique = self.candidates.cliques[chosen]
                 self.capacity.add([clique])
                 (measured,) = self.opened(sums, [clique])
-                measurements.append(replace(measured, groups=groups))
+                measurements.append(measured)
                 before = self.model
                 self.estimate(measurements, last)  # line 15
                 settled = is_settled(before, self.model, [clique], [measured.sigma])  # line 17
                 self.selected([clique])
             if last or (self.model is not None and not eligible):
                 break
-
-    def one_way(self, sigma: float) -> Steps:
-        """The one-way marginals at a cost of d/(2 sigma^2); with `one_way: hierarchical` blocks of their values, too.
-
-        A block has half the weight of a cell, so twice the noise and a quarter of the cost: with b resolutions beside
-        the d of cells, d + b/4 = d (sigma_cells / sigma)^2.
-        """
-        blocks = self.blocks() if self.options.ablation.one_way == "hierarchical" else []
-        cells = sigma * sqrt(1.0 + len(blocks) / (4.0 * len(self.domain)))
-        sums = yield Open(OneWay(sigma=cells))
-        found = self.opened(sums, [(name,) for name in self.domain])
-        if blocks:
-            cliques, groups = [clique for clique, _ in blocks], [groups for _, groups in blocks]
-            sums = yield Open(self.marginals(2.0 * cells, cliques, groups))
-            opened = self.opened(sums, cliques)
-            found += [replace(m, groups=own) for m, own in zip(opened, groups, strict=True)]
-        return found
-
-    def blocks(self) -> list[tuple[Clique, Groups]]:
-        """Each resolution of each attribute's hierarchy beyond its cells; of those that are candidates."""
-        domain, candidates = self.domain, set(self.candidates.cliques)
-        trees = {n: Hierarchy.binary(domain[n], domain.ordered.get(n, 0)) for n in domain if (n,) in candidates}
-        return [((name,), (groups,)) for name, tree in trees.items() for groups in tree.groups()[1:]]
-
-    def terms(self, view: ModelView, eligible: list[int], sigma: float, size: float) -> Terms:
-        """What there is to choose from: the eligible candidates, with `resolution: noise` each in several groupings."""
-        if self.options.ablation.resolution == "cells":
-            return self.contract.terms(view, eligible, sigma, size, self.contract.bound(size))
-        cliques = self.candidates.cliques
-        choices = [(i, step) for i in eligible for step in self.resolutions.ladder(cliques[i]).thinned()]
-        bound = self.contract.bound(size)
-        return self.contract.grouped_terms(view, choices, self.resolutions, sigma=sigma, size=size, rows=bound)
-
-    @cached_property
-    def resolutions(self) -> Resolutions:
-        """Groups of values, from the first model's one-way marginals."""
-        assert self.model is not None
-        return Resolutions(self.domain, {name: self.model.project((name,)) for name in self.domain})
-
-    def marginals(self, sigma: float, cliques: Sequence[Clique], groups: Sequence[Groups]) -> Marginals:
-        """The request for some marginals, in groups of values if there are any."""
-        which = [self.candidates.cliques.index(clique) for clique in cliques]
-        lists = [[own.tolist() for own in each] for each in groups]
-        return Marginals(groups=lists, cliques=which, sigma=sigma)
 
     def next_scales(self, scales: Scales, settled: bool) -> tuple[Scales, bool]:
         """Lines 17-20: halves the noise if the last round changed little; all of the budget if little is left."""

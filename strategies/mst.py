@@ -189,13 +189,12 @@ class FedMst(Mst):
     ) -> list[tuple[float, float]]:
         """In how many cells some pairs are measured best, and their expected L1 errors (`resolution`).
 
-        All cells, and AIM's sqrt(2/pi) sigma n, where no values have an order, or the ablation says so.
+        All cells, and AIM's sqrt(2/pi) sigma n, where no values have an order.
         """
         noise, out = expected_noise(sigma, carried), []
         for i, j in enumerate(some):
             ordered = any(self.domain.ordered.get(name) for name in self.contract.pairs[j])
-            coarse = ordered and self.options.ablation.resolution == "noise"
-            out.append(resolution(distances[i], sigma, carried[i]) if coarse else (math.inf, float(noise[i])))
+            out.append(resolution(distances[i], sigma, carried[i]) if ordered else (math.inf, float(noise[i])))
         return out
 
     def measure_coarsely(

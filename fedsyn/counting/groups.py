@@ -11,11 +11,6 @@ import numpy.typing as npt
 Groups = tuple[npt.NDArray[np.integer], ...]
 
 
-def shape_of_groups(groups: Groups) -> tuple[int, ...]:
-    """Groups of each attribute."""
-    return tuple(int(own.max()) + 1 for own in groups)
-
-
 def group_of_cells(groups: Sequence[npt.NDArray[np.integer]]) -> tuple[npt.NDArray[np.int64], int]:
     """(cells,) group of each cell of a marginal, both in C order, from those of the attributes' values; how many.
 
@@ -37,16 +32,4 @@ def sums_of_groups(
     return np.bincount(index, values, length).astype(np.float64, copy=False)
 
 
-def counts_in_groups(table: npt.NDArray[np.int64], groups: Groups) -> npt.NDArray[np.int64]:
-    """Integer counts, (cells) in the clique's shape, as exact counts in the groups' shape.
-
-    A row is in one cell, a cell in one group: one row moves one count by 1, whatever the groups.
-    """
-    for axis, own in enumerate(groups):
-        order = np.argsort(own, kind="stable")
-        starts = np.searchsorted(own[order], np.arange(int(own.max()) + 1))
-        table = np.add.reduceat(table.take(order, axis), starts, axis)
-    return table
-
-
-__all__ = ["Groups", "counts_in_groups", "group_of_cells", "shape_of_groups", "sums_of_groups"]
+__all__ = ["Groups", "group_of_cells", "sums_of_groups"]

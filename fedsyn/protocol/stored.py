@@ -11,12 +11,10 @@ ledger has nothing left to give once it has dealt.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
-from fedsyn.errors import ProtocolError
 from fedsyn.flower.direct import chunks
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.common import Cap, Judge, RowCounts, Rows
@@ -31,11 +29,11 @@ from fedsyn.wire.requests import (
     ChooseRequest,
     Deal,
     DealRequest,
-    GroupedCandidates,
     Layout,
     Open,
     OpenRequest,
     Request,
+    SomeCandidates,
     Summed,
 )
 
@@ -78,19 +76,10 @@ class Marginals(OpenRequest):
     leaves = "the store's counts of the chosen cliques, with noise"
     costs = "each marginal has sensitivity 1: rho 1/(2 sigma^2)"
 
-    groups: list[list[list[Annotated[int, Field(ge=0)]]]] = []  # noqa: RUF012 - a default that pydantic copies
-    cliques: GroupedCandidates
+    cliques: SomeCandidates
 
     def layout(self, contract: Contract) -> Layout:
-        """The marginals, or where `groups` has the group of each value of each attribute, those of groups."""
-        cliques = [contract.candidates.cliques[i] for i in self.cliques]
-        layout = Layout.of_marginals(contract.domain, cliques)
-        if not self.groups:
-            return layout
-        sizes = [[len(own) for own in groups] for groups in self.groups]
-        if sizes != [list(contract.domain.shape_of(q)) for q in cliques]:
-            raise ProtocolError("parameter 'groups' must have the group of each value of each attribute of 'cliques'")
-        return layout.in_groups([tuple(np.array(own, np.int64) for own in groups) for groups in self.groups])
+        return Layout.of_marginals(contract.domain, [contract.candidates.cliques[i] for i in self.cliques])
 
 
 #: What a mechanism with a store names as its contract's `store`.

@@ -22,7 +22,6 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.groups import Groups, counts_in_groups
 from fedsyn.domain import Clique
 from fedsyn.errors import ConfigError
 
@@ -193,7 +192,6 @@ class Terms:
         model: (sum of sizes,) int64 γ n p, one clique after the other in C order.
         scale: γ.
         rows: bound on every count and model cell, in records.
-        groups: of each clique, those in which its values are counted, None: each by itself; empty: all by themselves.
     """
 
     norm: str
@@ -204,7 +202,6 @@ class Terms:
     model: Integers
     scale: int
     rows: int
-    groups: tuple[Groups | None, ...] = ()
 
     @classmethod
     def of(
@@ -218,7 +215,6 @@ class Terms:
         sigma: float,
         size: float,
         rows: int,
-        groups: tuple[Groups | None, ...] = (),
     ) -> Terms:
         """Rounds the public numbers of one choice.
 
@@ -231,7 +227,6 @@ class Terms:
             sigma: noise of the measurement that would follow, in records.
             size: n, rows of the store, public or released.
             rows: bound on them.
-            groups: of each clique, where its `probabilities` are those of groups of values.
 
         Raises:
             ConfigError: the scores might leave 62 bits, however coarse the model.
@@ -243,7 +238,7 @@ class Terms:
         most, scale = float(EXACT // (2 * int(steps.max()))), used.scale(sigma, int(steps.max()))
         while True:
             penalties = np.rint(np.minimum(used.penalty(sigma, cells, scale), most)).astype(np.int64)
-            terms = cls(norm, tuple(cliques), sizes, steps, penalties, np.zeros(0, np.int64), scale, rows, groups)
+            terms = cls(norm, tuple(cliques), sizes, steps, penalties, np.zeros(0, np.int64), scale, rows)
             if scale == 1 or (terms.reach < LARGEST_SCORE and terms.bits <= 62):
                 break
             scale //= 2  # rather a coarser model than a run that ends here: the sensitivity follows from the scale
@@ -316,13 +311,7 @@ class Terms:
         return self.moved / self.unit
 
     def scores(self, marginals: Sequence[npt.NDArray[np.int64]]) -> Integers:
-        """(m,) from exact counts, for who may see them: what every other store computes without.
-
-        One row is in one cell of a marginal and in one group of it, so it moves N by no more where groups are counted.
-        """
-        if self.groups:
-            pairs = zip(marginals, self.groups, strict=True)
-            marginals = [m if groups is None else counts_in_groups(m, groups) for m, groups in pairs]
+        """(m,) from exact counts, for who may see them: what every other store computes without."""
         differences = self.scale * np.concatenate([marginal.ravel() for marginal in marginals]) - self.model
         return self.weights * (NORMS[self.norm].measure(differences, self) - self.penalties)
 

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.plain import refuse_malicious
-from fedsyn.counting.groups import counts_in_groups
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import DistributedNoise, SelectionNoise
 from fedsyn.privacy.selection import DRAWING
@@ -139,9 +138,6 @@ class PlainServer(StoreServer):
     def open(self, asked: Open, layout: Layout, round: int) -> Summed:
         request, number = asked.request, self.next_order()
         exact = [self.run.layout.marginal(self.total, clique) for clique in layout.cliques]
-        if layout.groups:
-            pairs = zip(exact, layout.groups, strict=True)
-            exact = [part if groups is None else counts_in_groups(part, groups) for part, groups in pairs]
         if not self.parties:
             noisy = self.run.ledger.gaussian(
                 exact,

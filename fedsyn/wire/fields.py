@@ -236,7 +236,6 @@ _PARTIES: Mapping[str, tuple[Line, ...]] = {
             "clients that have dealt say together, sealed",
             "a worse choice",
         ),
-        unread("groups", "a plain store's alone; they are not in an order"),
     ),
     "OpenOrder": (
         bounded("number", "later than the last one; no more openings than the configuration has"),

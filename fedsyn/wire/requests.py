@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, ClassVar, Self
 
@@ -29,7 +29,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
-from fedsyn.counting.groups import Groups, shape_of_groups
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.privacy import GAUSSIAN, Release, sigma_for_rho
@@ -62,12 +61,6 @@ _Indices = list[Annotated[int, Field(ge=0)]]
 CandidateIndices = Annotated[_Indices, AfterValidator(_Below("candidates")), Field(description="distinct candidates")]
 #: At least one of them.
 SomeCandidates = Annotated[CandidateIndices, Field(min_length=1)]
-#: The same one several times where `groups` says in which groups it is counted.
-GroupedCandidates = Annotated[
-    _Indices,
-    AfterValidator(_Below("candidates", unless="groups")),
-    Field(description="candidates, distinct ones unless they come in groups"),
-]
 #: At least one of them; the same one several times where `shapes` says in which groups it is counted.
 AnyCandidates = Annotated[
     _Indices,
@@ -201,7 +194,6 @@ class Layout:
         replaced: how much farther an array moves when a row is exchanged for another one, at most 2.
         argument: why one row touches only `count` of the arrays, where that is fewer than all of them.
         cliques: whose exact marginals the arrays are, where they are marginals.
-        groups: of each of them, the groups that its values are counted in; None: each by itself; empty: all so.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -212,7 +204,6 @@ class Layout:
     replaced: float = TWICE
     argument: str = ""
     cliques: tuple[Clique, ...] = ()
-    groups: tuple[Groups | None, ...] = ()
 
     @classmethod
     def of_marginals(
@@ -220,12 +211,6 @@ class Layout:
     ) -> Layout:
         """Marginals as counts: one row is in one cell of each, so each has sensitivity 1."""
         return _of_marginals(domain, tuple(cliques), max(1, len(cliques)) if count is None else count, argument)
-
-    def in_groups(self, groups: Sequence[Groups | None]) -> Layout:
-        """The same marginals over groups of values: a row is in one cell of each, whatever the groups."""
-        pairs = zip(self.shapes, groups, strict=True)
-        shapes = tuple(shape if own is None else shape_of_groups(own) for shape, own in pairs)
-        return replace(self, shapes=shapes, groups=tuple(groups))
 
     @classmethod
     def of_vector(

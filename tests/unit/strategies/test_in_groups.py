@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from fedsyn.counting.groups import counts_in_groups, group_of_cells
+from fedsyn.counting.groups import group_of_cells
 from fedsyn.counting.marginals import count
 from fedsyn.counting.residues import cost
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ProtocolError
 from fedsyn.inference import EstimateConfig, Hierarchy, Measurement, Model, estimate
 from fedsyn.inference.calibrate import Calibrator
 from fedsyn.inference.junction_tree import build_tree
@@ -28,14 +28,11 @@ from fedsyn.inference.solvers import Problem
 from fedsyn.inference.triangulation import axes_of
 from fedsyn.plugins.clients.sketch_aim import SketchAimClient, Weighed
 from fedsyn.plugins.clients.sketch_aim_rounds import Residues
-from fedsyn.plugins.strategies.aim import Aim
 from fedsyn.plugins.strategies.sketch_aim import SketchAim
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.joining import Participant
-from fedsyn.protocol.stored import Marginals
 from fedsyn.randomness import Randomness
 from fedsyn.selection.coarse import Coarse
-from fedsyn.selection.terms import Terms
 from fedsyn.testing.harness import Federation, config_of, execute, finished
 from fedsyn.testing.schemas import awkward_table
 from fedsyn.wire.holder import Holder
@@ -96,29 +93,6 @@ def test_one_row_moves_weighed_groups_by_exactly_their_sensitivity(made: tuple[W
         index, length = group_of_cells(groups)
         expected = np.bincount(index, fine.ravel(), length).astype(int)
         assert np.array_equal(part.ravel(), weight * expected)
-        assert np.array_equal(counts_in_groups(fine, groups).ravel(), expected)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.data(), st.integers(0, 49))
-def test_one_row_moves_a_score_of_groups_by_no_more_than_the_terms_say(data: st.DataObject, row: int) -> None:
-    cliques = [("a", "b"), ("b", "c"), ("a", "b", "c"), ("a", "b")]
-    groups = tuple(data.draw(st.none() | some_groups(SMALL, q)) for q in cliques)
-    rng = np.random.default_rng(row)
-    codes, p = rng.integers(0, SMALL.shape, (50, 3)), []
-    for q, own in zip(cliques, groups, strict=True):
-        fine = rng.dirichlet(np.ones(SMALL.size(q)))
-        index, length = group_of_cells(own or tuple(np.arange(n) for n in SMALL.shape_of(q)))
-        p.append(np.bincount(index, fine, length))
-    cells, weights = np.array([float(len(x)) for x in p]), np.array([1.0, 2.0, 3.0, 1.0])
-    terms = Terms.of("l1", cliques, p, weights, cells, sigma=2.0, size=50.0, rows=50, groups=groups)
-    before, after = (terms.scores(count(part, SMALL, cliques)) for part in (codes, np.delete(codes, row, axis=0)))
-    assert (np.abs(after - before) <= terms.weights * terms.scale).all() and terms.sensitivity == 3.0
-    for i, (q, own) in enumerate(zip(cliques, groups, strict=True)):
-        exact = count(codes, SMALL, [q])[0]
-        exact = exact if own is None else counts_in_groups(exact, own)
-        expected = weights[i] * (np.abs(exact.ravel() - 50.0 * p[i]).sum() - sqrt(2 / np.pi) * 2.0 * cells[i])
-        assert before[i] / terms.unit == pytest.approx(expected, abs=weights[i] * (cells[i] + 1) / terms.scale)
 
 
 # What a client takes -------------------------------------------------------------------------------------------------
@@ -160,16 +134,6 @@ def test_groups_of_very_many_values_survive_the_message() -> None:
     made = Coarse.in_groups(domain, [("a", "b")], [(np.arange(70_000), np.arange(2))])
     again = Coarse.unpack(domain, [("a", "b")], [[70_000, 2]], made.pack())
     assert np.array_equal(again.groups[0][0], np.arange(70_000)) and WHOLE.pack().dtype == np.uint16
-
-
-def test_a_store_refuses_groups_of_another_shape() -> None:
-    contract = CLIENT.contract
-    good = [list(range(n)) for n in DOMAIN.shape_of(CANDIDATES[PAIR])]
-    layout = Marginals(sigma=1.0, cliques=[PAIR], groups=[good]).layout(contract)
-    assert layout.shapes == (DOMAIN.shape_of(CANDIDATES[PAIR]),) and layout.sensitivity == 1.0
-    for bad in ([good[:1]], [good, good], [[good[0][:-1], good[1]]]):
-        with pytest.raises(ProtocolError, match="groups"):
-            Marginals(sigma=1.0, cliques=[PAIR], groups=bad).layout(contract)
 
 
 # Fits ----------------------------------------------------------------------------------------------------------------
@@ -374,44 +338,6 @@ def test_a_run_in_groups_is_one_gaussian_mechanism_that_spends_the_budget(one_wa
     assert any(params["shapes"] for params in asked_for)
 
 
-def test_aim_in_groups_spends_the_budget_and_measures_what_it_chose() -> None:
-    options = {"rounds": 4, "ablation": {"resolution": "noise"}}
-    outcome = finished(execute(config_of("aim", 1, options), Federation(TABLE, (CODES,))))
-    ledger = outcome.strategy.ledger
-    assert ledger.spent_rho == pytest.approx(PrivacyBudget(1.0, 1e-5).rho, rel=1e-9)
-    chosen = [r for r in ledger.releases if r.name == "select"]
-    assert len(chosen) == 4 and all(r.sensitivity <= max(outcome.strategy.candidates.weights) for r in chosen)
-    assert all(r.count == 1 and r.sensitivity == 1.0 for r in ledger.releases if r.name == "measure")
-
-
-def test_aim_with_a_hierarchy_pays_for_its_one_way_marginals_what_it_paid_without() -> None:
-    rng = np.random.default_rng(0)
-    frame = {"age": rng.integers(0, 32, 200), "bmi": rng.integers(0, 16, 200), "sex": rng.integers(0, 2, 200)}
-    domain = Domain(tuple(frame), (32, 16, 2), ordered={"age": 32, "bmi": 16})
-    config = config_of("aim", 1, {"ablation": {"one_way": "hierarchical"}})
-    strategy = Aim(config, domain, "", randomness=Randomness(0))
-    strategy.clients = {0: Participant(0, 1, 200.0)}
-    codes, steps = np.stack(list(frame.values()), axis=1), strategy.one_way(5.0)
-    asked_for, found = next(steps), []
-    for _ in range(2):
-        found.append(asked_for.request)
-        layout = asked_for.request.layout(strategy.contract)
-        own = layout.groups or (None,) * len(layout.cliques)
-        pairs = zip(count(codes, domain, layout.cliques), own, strict=True)
-        exact = [m if g is None else counts_in_groups(m, g) for m, g in pairs]
-        answer = Summed([part * 1.0 for part in exact], (asked_for.request.sigma,) * len(exact), (0,))
-        try:
-            asked_for = steps.send(answer)
-        except StopIteration as end:
-            measured = end.value
-    cells, blocks = found
-    assert [len(m.values) for m in measured] == [32, 16, 2, 16, 8, 4, 2, 8, 4, 2]
-    assert blocks.sigma == 2 * cells.sigma
-    assert 3 / cells.sigma**2 + 7 / blocks.sigma**2 == pytest.approx(3 / 25.0, rel=1e-12)
-    for m in measured:
-        assert np.array_equal(m.values, m.of_cells(count(codes, domain, [m.clique])[0]))
-
-
 def test_the_way_between_two_models_is_their_divergence_also_where_groups_are_seen() -> None:
     axes, rng = axes_of(SMALL), np.random.default_rng(5)
     mask = axes.mask(("a", "b"))
@@ -439,9 +365,3 @@ def test_mbi_fits_groups_to_the_same_optimum() -> None:
         assert model.info is not None
         loss.append(model.info.loss)
     assert loss[1] == pytest.approx(loss[0], rel=1e-3)
-
-
-@pytest.mark.parametrize(("name", "node"), [("distaim", {"protocol": "mpc"}), ("fhaim", {"protocol": "fhe"})])
-def test_stores_that_cannot_add_up_cells_refuse_groups(name: str, node: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="resolution"):
-        config_of(name, 3, {"ablation": {"resolution": "noise"}}, aggregation={**node, "noise": "distributed"})
