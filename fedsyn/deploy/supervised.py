@@ -26,7 +26,7 @@ SILENCE = 30.0
 #: again costs the machine as much again.
 START = 300.0
 #: Seconds between two questions for its health while it has answered the last one.
-ASK = 10.0
+ASK = 20.0
 #: How often the SuperLink's helper looks for a ServerApp to start, in seconds; Flower's default is 1. Each look costs
 #: the SuperLink some milliseconds, and a run starts once.
 _TASK_POLL = "0.5"
