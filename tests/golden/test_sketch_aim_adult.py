@@ -16,7 +16,7 @@ from fedsyn.runs.engines import run
 
 CONFIG = Path(__file__).parents[2] / "configs" / "sketch_aim.yaml"
 SEEDS = (0, 1, 2)
-#: Every row of the table, 50 holders, 10 rounds: what ended over `fhe` in mid-run before residuals had bounds of their own.
+#: Ended over `fhe` in mid-run before residuals had bounds of their own.
 WHOLE = ("data.source=adult_flaim", "federation.clients=50", "federation.partition=iid")
 
 
