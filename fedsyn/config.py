@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -362,3 +362,22 @@ def parse_options(model: type[BaseModel], options: dict[str, Any], where: str) -
         return model(**options)
     except ValidationError as error:
         raise ConfigError(explain(error, model, where)) from None
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def load_options(model: type[M], path: Path | str) -> M:
+    """Read a YAML file into a node model.
+
+    Raises:
+        ConfigError: if it cannot be read; names every problem, with the nearest valid key.
+    """
+    document = yamlio.read_mapping(path)
+    if not all(isinstance(key, str) for key in document):
+        raise ConfigError(f"{path}: every key must be a string")
+    known, asked = model.model_fields.get("format"), document.get("format")
+    if known is not None and type(asked) is int and asked > known.default:
+        raise ConfigError(f"{path}: format {asked} is of a later fedsyn; this one reads formats up to {known.default}")
+    loaded: M = parse_options(model, document, str(path))
+    return loaded

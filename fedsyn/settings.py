@@ -115,7 +115,12 @@ class FederationNode(Node):
         return self
 
 
-class PartyNode(Node):
+def digits_to_compare(public: bytes) -> str:
+    """Return what two people read to each other to compare something public: 80 bits of its SHA-256."""
+    return "-".join(re.findall("....", hashlib.sha256(public).hexdigest()[:20]))
+
+
+class PartyCard(Node):
     """A computing or crypto party, as `fedsyn party card` prints it. All of it is public.
 
     Attributes:
@@ -166,10 +171,8 @@ class PartyNode(Node):
 
     @property
     def fingerprint(self) -> str:
-        """What two people read to each other to compare cards: 80 bits of a digest of the whole card."""
-        text = json.dumps([self.name, self.address, self.key, self.certificate.strip()])
-        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
-        return "-".join(digest[i : i + 4] for i in range(0, 20, 4))
+        """What two people read to each other to compare cards."""
+        return digits_to_compare(json.dumps([self.name, self.address, self.key, self.certificate.strip()]).encode())
 
 
 class RayNode(Node):
@@ -278,8 +281,8 @@ class AggregationNode(Node):
     graph: Literal["auto", "sparse", "full"] = "auto"
     failure_bits: int = Field(default=40, ge=10, le=120)
     roster: dict[int, str] | None = None
-    parties: tuple[PartyNode, PartyNode, PartyNode] | None = None
-    crypto: PartyNode | None = None
+    parties: tuple[PartyCard, PartyCard, PartyCard] | None = None
+    crypto: PartyCard | None = None
     fhe: FheNode | None = None
 
     @property
@@ -308,8 +311,8 @@ class AggregationNode(Node):
     @field_validator("parties")
     @classmethod
     def _three_different(
-        cls, parties: tuple[PartyNode, PartyNode, PartyNode] | None
-    ) -> tuple[PartyNode, PartyNode, PartyNode] | None:
+        cls, parties: tuple[PartyCard, PartyCard, PartyCard] | None
+    ) -> tuple[PartyCard, PartyCard, PartyCard] | None:
         for what in ("name", "address", "key", "certificate"):
             if parties is not None and len({getattr(party, what) for party in parties}) < 3:
                 raise ValueError(f"two of the three cards have the same {what}")

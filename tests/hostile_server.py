@@ -16,24 +16,24 @@ from typing import Any
 import numpy as np
 
 from fedsyn import yamlio
-from fedsyn.aggregation.identities import new_identity
 from fedsyn.config import RunConfig
 from fedsyn.flower import Context, Message
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.messages import array_record, pack, read_reply
+from fedsyn.lifetime.limits import BookLimits
+from fedsyn.lifetime.node_ledger import NodeBook, init_book
 from fedsyn.loading import parse_config
 from fedsyn.node.answering import Answering
-from fedsyn.node.book import NodeBook, init_book
 from fedsyn.node.file import load_node_file
-from fedsyn.node.limits import BookLimits
 from fedsyn.node.task import Reply, Task
 from fedsyn.protocol.judging import judged
 from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
 from fedsyn.runs.judge import question_about
-from fedsyn.runs.orders import Subject, load_operator_key, new_operator_key, signed_order
+from fedsyn.runs.orders import Subject, signed_order
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.schema import Schema
+from fedsyn.service.identities import load_operator_key, new_identity
 from fedsyn.wire.envelope import ANSWER, ENVELOPE
 
 HOLDERS = 4
@@ -124,8 +124,8 @@ class Hospital:
         self.folder.mkdir(parents=True)
         self.schema = Schema.loads(SCHEMA)
         self.config = configuration()
-        public = new_operator_key(self.folder / "operator.key")
-        new_operator_key(self.folder / "stranger.key")
+        public = new_identity(self.folder / "operator.key")
+        new_identity(self.folder / "stranger.key")
         agreed = [self.config.sha256, configuration(**GREEDY).sha256, configuration(**TWIN).sha256]
         folders = [self.folder / f"node{k}" for k in range(HOLDERS)]
         for each in folders:

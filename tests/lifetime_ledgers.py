@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fedsyn.node.lines import RunFacts
-from fedsyn.parties.book import Book
+from fedsyn.lifetime.node_lines import RunFacts
+from fedsyn.lifetime.party_ledger import Book
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
 
 ONE = PrivacyBudget(1.0, 1e-6)

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from fedsyn import yamlio
 from fedsyn.config import RunConfig
+from fedsyn.lifetime.node_ledger import init_book
 from fedsyn.loading import parse_config
-from fedsyn.node.book import init_book
 from fedsyn.node.file import load_node_file
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.schema import Schema

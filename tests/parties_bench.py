@@ -12,7 +12,7 @@ from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count
 from fedsyn.counting.stored import StoredLayout
-from fedsyn.parties.book import Book
+from fedsyn.lifetime.party_ledger import Book
 from fedsyn.parties.checks import Host
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
 from fedsyn.parties.local import LocalParties

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fedsyn.aggregation.identities import simulated_identities
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
+from fedsyn.service.identities import simulated_identities
 from fedsyn.testing.harness import Exchange, Outcome
 from fedsyn.wire.envelope import ANSWER, ENVELOPE, to_json
 from fedsyn.wire.holder import Holder

@@ -161,7 +161,7 @@ def _node(field: FieldInfo) -> type[BaseModel] | None:
 def configuration() -> str:
     """Every key of a run's configuration."""
     from fedsyn.config import RunConfig
-    from fedsyn.settings import PartyNode
+    from fedsyn.settings import PartyCard
 
     lines = ["# Every key of a configuration", "", *_intro()]
     top = table(RunConfig)
@@ -178,7 +178,7 @@ def configuration() -> str:
             lines += ["Its other keys are [options of the mechanism](options.md).", ""]
         if name == "federation.partition":
             lines += ["Its other keys are [options of the partitioner](options.md#partitioners).", ""]
-    lines += ["## aggregation.parties[], aggregation.crypto", "", first_paragraph(PartyNode), "", *table(PartyNode)]
+    lines += ["## aggregation.parties[], aggregation.crypto", "", first_paragraph(PartyCard), "", *table(PartyCard)]
     return "\n".join(line for line in lines if line is not None)
 
 
@@ -201,7 +201,7 @@ def _intro() -> list[str]:
 def _nodes(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
     for name, field in model.model_fields.items():
         node = _node(field)
-        if node is not None and node.__name__ != "PartyNode":
+        if node is not None and node.__name__ != "PartyCard":
             yield f"{prefix}{field.alias or name}", node
             yield from _nodes(node, f"{prefix}{name}.")
 

@@ -197,12 +197,13 @@ def add(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the card's fingerprint was compared.")] = False,
 ) -> None:
     """Take in a holder who joins late: a folder to send to it, and a line for everybody else's roster."""
+    from fedsyn.config import load_options
     from fedsyn.deploy.changes import add
     from fedsyn.deploy.federation import place_of
-    from fedsyn.node.keys import load_card
+    from fedsyn.service.holder_keys import HolderCard
 
     place = place_of(folder)
-    _compared(name, load_card(card).fingerprint, yes)
+    _compared(name, load_options(HolderCard, card).fingerprint, yes)
     changed = add(place, name, card, runs)
     holder = changed.holder
     say(f"{name} takes part as number {holder.partition}: {holder.card.fingerprint}")
@@ -223,9 +224,10 @@ def rotate_keys(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the card's fingerprint was compared.")] = False,
 ) -> None:
     """Take new public keys of a holder or a party from a card; or, with --link, renew the SuperLink's certificate."""
+    from fedsyn.config import load_options
     from fedsyn.deploy.changes import renew_link, rotate_keys
     from fedsyn.deploy.federation import place_of
-    from fedsyn.node.keys import load_card
+    from fedsyn.service.holder_keys import HolderCard
 
     place = place_of(folder)
     if link_ == (name is not None) or (name is None) != (card is None):
@@ -239,7 +241,7 @@ def rotate_keys(
     if any(party.name == name for party in place.load().parties):
         _rotate_party(place, name, card, yes)
         return
-    _compared(name, load_card(card).fingerprint, yes)
+    _compared(name, load_options(HolderCard, card).fingerprint, yes)
     changed = rotate_keys(place, name, card)
     holder = changed.holder
     say(f"{name} has new keys: {holder.card.fingerprint}")
@@ -273,10 +275,11 @@ def remove(
 
 
 def _rotate_party(place: Place, name: str, card: Path, yes: bool) -> None:
+    from fedsyn.config import load_options
     from fedsyn.deploy.changes import rotate_party
-    from fedsyn.parties.policy import load_card
+    from fedsyn.settings import PartyCard
 
-    _compared(name, load_card(card).fingerprint, yes)
+    _compared(name, load_options(PartyCard, card).fingerprint, yes)
     changed = rotate_party(place, name, card)
     say(f"{name} has new keys: {changed.party.fingerprint}")
     federation = changed.federation

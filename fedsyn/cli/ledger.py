@@ -6,13 +6,16 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from fedsyn.cli.console import writing
 from fedsyn.errors import ConfigError, LedgerDamaged
 from fedsyn.output import say
+
+if TYPE_CHECKING:
+    from fedsyn.lifetime.accounts import Opened
 
 app = typer.Typer(help="Ledgers for life: show, verify, export.", no_args_is_help=True)
 
@@ -27,9 +30,9 @@ def show(
     run: Annotated[str | None, typer.Option(help="The releases of one run.", metavar="NAME")] = None,
 ) -> None:
     """Print the runs of a ledger, what they spent, and what the limits leave."""
-    from fedsyn.node.accounts import open_ledger, rows, summary
+    from fedsyn.lifetime.accounts import rows, summary
 
-    opened = open_ledger(file)
+    opened = _opened(file)
     facts = summary(opened)
     if run is not None:
         named = [name for name in (one["run"] for one in facts["runs"]) if name.startswith(run)]
@@ -59,11 +62,10 @@ def verify(
     ] = None,
 ) -> None:
     """Check that no line was changed, removed, moved or cut off; exit code 1, and its number, if one was."""
-    from fedsyn.node.accounts import open_ledger
-    from fedsyn.node.accounts import verify as verified
+    from fedsyn.lifetime.accounts import verify as verified
 
     try:
-        opened = open_ledger(file)
+        opened = _opened(file)
         found = verified(opened, None if head is None else _read_head(head))
     except LedgerDamaged as error:
         say(str(error), error=True)
@@ -89,9 +91,9 @@ def export(
     ] = False,
 ) -> None:
     """Write a ledger for an ethics board, or its head."""
-    from fedsyn.node.accounts import COLUMNS, head_of, open_ledger, rows, summary
+    from fedsyn.lifetime.accounts import COLUMNS, head_of, rows, summary
 
-    opened = open_ledger(file)
+    opened = _opened(file)
     if head:
         text = json.dumps(head_of(opened)) + "\n"
     elif kind == "json":
@@ -108,6 +110,27 @@ def export(
     with writing(out):
         out.write_text(text, encoding="utf-8")
     say(f"wrote {out}")
+
+
+def _opened(file: Path) -> Opened:
+    """Read the ledger of a file: the ledger itself, a node.yaml or a party.yaml."""
+    from fedsyn import yamlio
+    from fedsyn.lifetime.accounts import open_ledger
+    from fedsyn.lifetime.limits import BookLimits
+    from fedsyn.node.file import load_node_file
+    from fedsyn.parties.policy import load_party_file
+
+    if not file.is_file():
+        raise ConfigError(
+            f"{file} {'is a folder' if file.is_dir() else 'does not exist'}: name a ledger, or its YAML file"
+        )
+    if file.suffix.lower() not in (".yaml", ".yml"):
+        return open_ledger(file)
+    if "superlink" in yamlio.read_mapping(file):
+        node = load_node_file(file)
+        return open_ledger(node.ledger_file, BookLimits(*node.policy.limits))
+    party = load_party_file(file)
+    return open_ledger(Path(party.ledger), budget=party.policy.total_budget)
 
 
 def _read_head(path: Path) -> dict[str, Any]:

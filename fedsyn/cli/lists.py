@@ -14,7 +14,7 @@ from fedsyn.output import say
 
 def identity(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
     """Make a data holder's signing key; prints the public half, which belongs into every holder's roster."""
-    from fedsyn.aggregation.identities import new_identity
+    from fedsyn.service.identities import new_identity
 
     out_console.print(new_identity(file), soft_wrap=True, highlight=False)
 

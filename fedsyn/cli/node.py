@@ -55,7 +55,7 @@ def status(
 @app.command("init-ledger")
 def init_ledger(file: FileArgument) -> None:
     """Make the ledger of a table that has given nothing away yet; once in its life, and never over another."""
-    from fedsyn.node.book import init_book
+    from fedsyn.lifetime.node_ledger import init_book
     from fedsyn.node.file import load_node_file
 
     loaded = load_node_file(file)

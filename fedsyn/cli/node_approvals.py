@@ -15,10 +15,10 @@ from fedsyn.errors import ConfigError
 from fedsyn.output import say
 
 if TYPE_CHECKING:
+    from fedsyn.lifetime.node_lines import NodeLines, RunFacts
+    from fedsyn.lifetime.room import Room
     from fedsyn.node.approvals import Approvals, Entry
     from fedsyn.node.file import NodeFile
-    from fedsyn.node.lines import NodeLines, RunFacts
-    from fedsyn.node.rooms import Room
 
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="[NODE.yaml]")]
 RunArgument = Annotated[str, typer.Argument(help="Name of the run, or how it begins.", metavar="RUN")]
@@ -106,9 +106,9 @@ def _reject_all(approvals: Approvals, yes: bool) -> None:
 
 def operator_key(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
     """Make an operator's signing key; prints the public half, which belongs into each holder's policy.operators."""
-    from fedsyn.runs.orders import new_operator_key
+    from fedsyn.service.identities import new_identity
 
-    say(new_operator_key(file))
+    say(new_identity(file, "operator key"))
 
 
 def _opened(file: Path) -> tuple[NodeFile, Approvals]:
@@ -121,8 +121,8 @@ def _opened(file: Path) -> tuple[NodeFile, Approvals]:
 
 def _rooms(entry: Entry, node: NodeFile) -> list[Room]:
     """What this table has given away, and what the run could add, for each limit of its holder."""
-    from fedsyn.node.limits import BookLimits
-    from fedsyn.node.rooms import rooms
+    from fedsyn.lifetime.limits import BookLimits
+    from fedsyn.lifetime.room import rooms
 
     lines, facts = _of_the_run(entry, node)
     return rooms(lines, facts, BookLimits(*node.policy.limits), time.time(), entry.subject.run)
@@ -131,10 +131,10 @@ def _rooms(entry: Entry, node: NodeFile) -> list[Room]:
 def _require_allowed(entry: Entry, node: NodeFile) -> None:
     """ConfigError where policy or ledger would refuse the run whatever a person says: they may have changed since."""
     from fedsyn.errors import BudgetExceeded, NodeError
+    from fedsyn.lifetime.limits import BookLimits
+    from fedsyn.lifetime.room import require_room
     from fedsyn.loading import parse_config
-    from fedsyn.node.limits import BookLimits
     from fedsyn.node.policy import Policy
-    from fedsyn.node.rooms import require_room
 
     lines, facts = _of_the_run(entry, node)
     try:
@@ -147,14 +147,15 @@ def _require_allowed(entry: Entry, node: NodeFile) -> None:
 
 def _of_the_run(entry: Entry, node: NodeFile) -> tuple[NodeLines, RunFacts]:
     """The table's ledger, read and not touched, and what the run is to it."""
+    from fedsyn.lifetime.accounts import open_ledger
+    from fedsyn.lifetime.room import facts_of
     from fedsyn.loading import parse_config
-    from fedsyn.node.accounts import open_ledger
-    from fedsyn.node.rooms import facts_of
 
     lines = open_ledger(node.ledger_file).node
     if lines is None:
         raise ConfigError(f"{node.ledger_file} is no ledger of a data holder's table")
-    return lines, facts_of(parse_config(entry.config, f"run '{entry.subject.run}'"), entry.subject)
+    config = parse_config(entry.config, f"run '{entry.subject.run}'")
+    return lines, facts_of(config, entry.subject.config, entry.subject.schema)
 
 
 def _explained(entry: Entry, node: NodeFile) -> str:

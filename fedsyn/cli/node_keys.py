@@ -10,7 +10,7 @@ import typer
 from fedsyn.output import say
 
 if TYPE_CHECKING:
-    from fedsyn.node.keys import Card
+    from fedsyn.service.holder_keys import HolderCard
 
 
 def new_keys(
@@ -36,7 +36,7 @@ def _replaced(file: Path, card: Path | None) -> list[str]:
     """New keys in place of a node's old ones; what is said."""
     from fedsyn.errors import ConfigError
     from fedsyn.node.file import load_node_file
-    from fedsyn.node.keys import replace_keys
+    from fedsyn.service.holder_keys import replace_keys
 
     loaded = load_node_file(file)
     out = card or file.resolve().parent / f"{loaded.name}.card.yaml"
@@ -63,7 +63,7 @@ def _replaced(file: Path, card: Path | None) -> list[str]:
 
 def _first(name: str, card: Path | None, identity: bool) -> list[str]:
     """The first keys of a holder who joins, in this folder; what is said."""
-    from fedsyn.node.keys import replace_keys
+    from fedsyn.service.holder_keys import replace_keys
 
     out = card or Path(f"{name}.card.yaml").resolve()
     made = replace_keys(name, Path("node.key"), Path("identity.key") if identity else None)
@@ -76,15 +76,15 @@ def _first(name: str, card: Path | None, identity: bool) -> list[str]:
     ]
 
 
-def _tell(out: Path, made: Card) -> str:
+def _tell(out: Path, made: HolderCard) -> str:
     return (
         f"send {out} to the operator; tell operator and other holders its fingerprint by telephone: {made.fingerprint}"
     )
 
 
-def _write(made: Card, out: Path) -> None:
+def _write(made: HolderCard, out: Path) -> None:
     from fedsyn.errors import ConfigError
-    from fedsyn.node.keys import write_text
+    from fedsyn.service.files import write_text
 
     try:
         write_text(out, made.dumps())

@@ -25,7 +25,7 @@ def keygen(
     operator: Annotated[bool, typer.Option("--operator", help="For a server that gives orders, not a party.")] = False,
 ) -> None:
     """Make the keys of a party, or of an operator; never overwrites one."""
-    from fedsyn.parties.keys import CARD, CERTIFICATE, new_operator, new_party
+    from fedsyn.service.party_keys import CARD, CERTIFICATE, new_operator, new_party
 
     if operator:
         if address is not None:
@@ -46,7 +46,7 @@ def keygen(
 def card(folder: FolderArgument) -> None:
     """Print a party's public card: an entry of `aggregation.parties`, or `aggregation.crypto`."""
     from fedsyn import yamlio
-    from fedsyn.parties.keys import load_party
+    from fedsyn.service.party_keys import load_party
 
     own = load_party(folder)[0]
     say(f"# fingerprint: {own.fingerprint}\n{yamlio.dumps(own.model_dump())}".rstrip())
@@ -58,8 +58,7 @@ def rotate(
     address: Annotated[str | None, typer.Option(help="A new HOST:PORT; default: the old one.")] = None,
 ) -> None:
     """Replace the keys of a party, or of an operator, by new ones; the old ones are destroyed."""
-    from fedsyn.parties.keys import CARD, CERTIFICATE
-    from fedsyn.parties.rotation import rotate_operator, rotate_party
+    from fedsyn.service.party_keys import CARD, CERTIFICATE, rotate_operator, rotate_party
 
     if (folder / CERTIFICATE).is_file() and not (folder / CARD).is_file():
         if address is not None:
@@ -118,7 +117,7 @@ def ledger(file: FileArgument) -> None:
     """Print what a party has let out in its life, and what is left."""
     from rich.table import Table
 
-    from fedsyn.parties.book import called, read_book
+    from fedsyn.lifetime.party_ledger import called, read_book
     from fedsyn.parties.policy import load_party_file
     from fedsyn.privacy import zcdp_epsilon
 

@@ -39,23 +39,11 @@ def plain_name(path: Path) -> Path:
     return path.with_suffix("") if is_sealed(path) else path
 
 
-def new_key(path: Path) -> None:
-    """Writes a new random key, readable by its owner alone; ConfigError if there is a file, or no room for one."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(os.urandom(KEY).hex() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise ConfigError(f"key: {path} cannot be made ({error.strerror})") from None
-
-
 def read_key(path: Path) -> bytes:
-    """A holder's key: 64 hex digits in a file (also one that systemd puts into /run/credentials).
+    """Read a holder's key: 64 hex digits in a file (also one that systemd puts into /run/credentials).
 
     Raises:
-        ConfigError: no such file, or no key in it.
+        ConfigError: if there is no such file, or no key in it.
     """
     try:
         key = bytes.fromhex(path.read_text(encoding="ascii").strip())

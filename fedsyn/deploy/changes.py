@@ -10,18 +10,18 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedsyn.config import RunConfig
-from fedsyn.deploy.authority import new_link
+from fedsyn.config import RunConfig, load_options
 from fedsyn.deploy.federation import FederationFile, HolderEntry, PartyEntry, Place
 from fedsyn.deploy.init import Terms, holder_folder
 from fedsyn.deploy.link import follows
 from fedsyn.deploy.plan import Plan, lifetime
 from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
-from fedsyn.node.keys import load_card, roster_text, write_text
-from fedsyn.parties.keys import Credentials
-from fedsyn.parties.policy import load_card as load_party_card
 from fedsyn.registry import contract_class
+from fedsyn.service.certificates import Credentials, new_link
+from fedsyn.service.files import replace_synced, write_text
+from fedsyn.service.holder_keys import HolderCard, roster_text
+from fedsyn.settings import PartyCard
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def rotate_keys(place: Place, name: str, card_file: Path) -> Change:
     Raises:
         ConfigError: no such holder, a revoked one, or no card of new keys of this holder.
     """
-    card = load_card(card_file)
+    card = load_options(HolderCard, card_file)
     with place.changing() as federation:
         old = federation.holder(name)
         if card.name != name:
@@ -80,7 +80,7 @@ def add(place: Place, name: str, card_file: Path, runs: int = 2) -> Change:
     Raises:
         ConfigError: the name or a key is taken, the card is another's, or run.yaml does not say how many take part.
     """
-    card = load_card(card_file)
+    card = load_options(HolderCard, card_file)
     with place.changing() as federation:
         if any(old.name.lower() == name.lower() for old in federation.holders):
             raise ConfigError(f"there is, or was, a holder '{name}' already; a new one needs a name of its own")
@@ -141,12 +141,12 @@ def rotate_party(place: Place, name: str, card_file: Path) -> PartyChange:
     Raises:
         ConfigError: no such party, or no card of new keys of this party.
     """
-    card = load_party_card(card_file)
+    card = load_options(PartyCard, card_file)
     with place.changing() as federation:
         if card.name != name:
             raise ConfigError(f"{card_file} is the card of '{card.name}', not of '{name}'")
         kept = place.operator / "parties" / f"{name}.yaml"
-        if load_party_card(kept) == card:
+        if load_options(PartyCard, kept) == card:
             raise ConfigError(
                 f"{card_file}: that is the card that {name} has already; fedsyn party rotate makes new keys"
             )
@@ -176,7 +176,7 @@ def renew_link(place: Place) -> FederationFile:
         except OSError as error:
             raise ConfigError(f"--link: the authority's key is needed: {error.filename}: {error.strerror}") from None
         made = new_link(authority, federation.name, federation.superlink.hosts)
-        write_text(place.operator / "link.key", made.key, 0o600)
+        replace_synced(place.operator / "link.key", made.key)
         write_text(place.operator / "link.crt", made.certificate)
         return federation
 

@@ -17,9 +17,10 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from fedsyn import yamlio
-from fedsyn.config import parse_options
+from fedsyn.config import load_options, parse_options
 from fedsyn.errors import ConfigError, nearest
-from fedsyn.node.keys import NAME, Card, write_text
+from fedsyn.service.files import write_text
+from fedsyn.service.holder_keys import NAME, HolderCard
 from fedsyn.settings import Node
 
 FILE, STATE, OPERATOR = "federation.yaml", "state", "operator"
@@ -77,8 +78,8 @@ class HolderEntry(Node):
     revoked: str | None = None
 
     @property
-    def card(self) -> Card:
-        return Card(name=self.name, node=self.node, identity=self.identity)
+    def card(self) -> HolderCard:
+        return HolderCard(name=self.name, node=self.node, identity=self.identity)
 
 
 class PartyEntry(Node):
@@ -206,11 +207,7 @@ class Place:
 
     def load(self) -> FederationFile:
         """Reads federation.yaml; ConfigError names every problem."""
-        document = yamlio.read_mapping(self.file)
-        if not all(isinstance(key, str) for key in document):
-            raise ConfigError(f"{self.file}: every key must be a string")
-        loaded: FederationFile = parse_options(FederationFile, document, str(self.file))
-        return loaded
+        return load_options(FederationFile, self.file)
 
     def save(self, federation: FederationFile) -> None:
         write_text(self.file, federation.dumps())

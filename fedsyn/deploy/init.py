@@ -13,15 +13,16 @@ from fedsyn import yamlio
 from fedsyn.aggregation.secagg.primitives import Identity
 from fedsyn.config import RunConfig
 from fedsyn.deploy import readmes
-from fedsyn.deploy.authority import fingerprint, new_authority, new_link
 from fedsyn.deploy.federation import FILE, FederationFile, HolderEntry, LinkNode, PartyEntry, Place, joined
 from fedsyn.deploy.plan import Approval, Plan
 from fedsyn.errors import ConfigError
+from fedsyn.lifetime.node_ledger import init_book
 from fedsyn.loading import load_config
-from fedsyn.node.book import init_book
-from fedsyn.node.keys import Card, new_keys, roster_text, write_private, write_text
-from fedsyn.parties.keys import CARD, CERTIFICATE, new_operator, new_party
-from fedsyn.settings import PartyNode
+from fedsyn.service.certificates import fingerprint, new_authority, new_link
+from fedsyn.service.files import write_new, write_text
+from fedsyn.service.holder_keys import HolderCard, new_keys, roster_text
+from fedsyn.service.party_keys import CARD, CERTIFICATE, new_operator, new_party
+from fedsyn.settings import PartyCard
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
         shutil.copyfile(plan.wheel, operator / plan.wheel.name)
     certificate = None if plan.insecure else _authority(plan, operator)
     signer = Identity.generate()
-    write_private(operator / "operator.key", signer.to_bytes().hex() + "\n")
+    write_new(operator / "operator.key", signer.to_bytes().hex() + "\n")
     cards = _parties(plan, root, operator)
     write_text(operator / "run.yaml", plan.run_config())
     if plan.schema is not None:
@@ -100,9 +101,9 @@ def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
         made = keys[entry.name]
         folder = root / "holders" / entry.name
         holder_folder(Place(operator), federation, entry, terms, folder)
-        write_private(folder / "node.key", made.key)
+        write_new(folder / "node.key", made.key)
         if made.identity is not None:
-            write_private(folder / "identity.key", made.identity)
+            write_new(folder / "identity.key", made.identity)
     (root / "holders").chmod(0o700)
     for party in federation.parties:
         _shared(operator, root / "parties" / party.name)
@@ -110,7 +111,7 @@ def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
     return federation, None if certificate is None else fingerprint(certificate)
 
 
-def _entry(number: int, card: Card) -> HolderEntry:
+def _entry(number: int, card: HolderCard) -> HolderEntry:
     return HolderEntry(name=card.name, partition=number, node=card.node, identity=card.identity)
 
 
@@ -119,12 +120,12 @@ def _authority(plan: Plan, operator: Path) -> str:
     authority = new_authority(plan.name)
     link = new_link(authority, plan.name, plan.hosts)
     for name, made in (("ca", authority), ("link", link)):
-        write_private(operator / f"{name}.key", made.key)
+        write_new(operator / f"{name}.key", made.key)
         write_text(operator / f"{name}.crt", made.certificate)
     return authority.certificate
 
 
-def _parties(plan: Plan, root: Path, operator: Path) -> list[PartyNode]:
+def _parties(plan: Plan, root: Path, operator: Path) -> list[PartyCard]:
     """The parties' folders, and their cards in the operator's."""
     if not plan.parties:
         return []
@@ -279,7 +280,7 @@ def _holder_readme(place: Place, federation: FederationFile, name: str, terms: T
     return text + (f"\n**{readmes.INSECURE.strip()}**\n" if federation.superlink.insecure else "")
 
 
-def _party_readme(plan: Plan, operator: Path, card: PartyNode, cards: list[PartyNode]) -> str:
+def _party_readme(plan: Plan, operator: Path, card: PartyCard, cards: list[PartyCard]) -> str:
     mpc = plan.protocol == "mpc"
     return readmes.PARTY.substitute(
         party=card.name,

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
-from fedsyn.deploy.authority import days_left
 from fedsyn.deploy.federation import FederationFile, Place
 from fedsyn.deploy.supervised import SuperLink, authority_of
 from fedsyn.errors import ConfigError, FedsynError, RunError
 from fedsyn.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
-from fedsyn.pages import PROMETHEUS, Metrics, Page, Pages, exposition
+from fedsyn.service.certificates import days_left
+from fedsyn.service.health import PROMETHEUS, Metrics, Page, Pages, exposition
 
 _LOCK, _FACTS = "link.lock", "link.json"
 _AWAITED = 300.0  # seconds for which who is not online yet is looked for each second, and not each ten

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedsyn import yamlio
-from fedsyn.deploy.authority import require_host
 from fedsyn.errors import ConfigError
-from fedsyn.node.keys import NAME
-from fedsyn.node.limits import capacity, epsilon_of
-from fedsyn.parties.keys import split_address
+from fedsyn.lifetime.limits import capacity, epsilon_of
 from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
 from fedsyn.registry import contract_class
+from fedsyn.service.certificates import require_host, split_address
+from fedsyn.service.holder_keys import NAME
 from fedsyn.settings import AggregationNode
 
 Approval = Literal["by person", "by hash", "always"]

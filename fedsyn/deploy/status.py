@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedsyn.deploy.authority import days_left
 from fedsyn.deploy.federation import FederationFile, Place
 from fedsyn.deploy.link import control_of, link_facts, link_pid
 from fedsyn.deploy.stopping import found_run, name_of
@@ -19,6 +18,7 @@ from fedsyn.runs.directory import load_waiting
 from fedsyn.runs.orders import is_run_name
 from fedsyn.runs.returned import is_sealed
 from fedsyn.runs.submitted import runs_folder
+from fedsyn.service.certificates import days_left
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ The order is the argument that a holder's promise holds, whoever the server is:
    on the disk in this order before it does.
 
 A task that was killed between a charge and the last of these let nothing out: its charge pays for the next attempt at
-the identical request (`fedsyn.node.book`). So it does where the task itself could not go on: a disk that is full, a
-ledger that cannot be written, memory that ran out (`Unable`). Such a refusal says which of the machine's own resources
-failed, in fixed words, and is `busy`: a server asks again. Nothing of the attempt is remembered then, and what it had
-drawn is gone unseen. Whatever else leaves a task after a charge, a refusal for one, ends that.
+the identical request (`fedsyn.lifetime.node_ledger`). So it does where the task itself could not go on: a disk that
+is full, a ledger that cannot be written, memory that ran out (`Unable`). Such a refusal says which of the machine's
+own resources failed, in fixed words, and is `busy`: a server asks again. Nothing of the attempt is remembered then,
+and what it had drawn is gone unseen. Whatever else leaves a task after a charge, a refusal for one, ends that.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedsyn.aggregation.identities import load_identities
 from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded, FedsynError, NodeError, ProtocolError, Unable
 from fedsyn.flower.bridge import refusal
+from fedsyn.lifetime.limits import BookLimits
+from fedsyn.lifetime.node_ledger import NodeBook, RunAccount
+from fedsyn.lifetime.room import facts_of
 from fedsyn.node.audit import Audit, Fact
-from fedsyn.node.book import NodeBook, RunAccount
 from fedsyn.node.file import NodeFile
 from fedsyn.node.gate import Gate
-from fedsyn.node.limits import BookLimits
 from fedsyn.node.memory import RunMemory
 from fedsyn.node.rest import sealed_memory
-from fedsyn.node.rooms import facts_of
 from fedsyn.node.tables import Encoding, NotRead, Tables
 from fedsyn.node.task import Reply, Task, refused, reply_bytes, reply_of
 from fedsyn.protocol.common import Join
 from fedsyn.protocol.finding import FOUND, FindingClient
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
+from fedsyn.service.identities import load_identities
 from fedsyn.wire.envelope import ANSWER, BUSY, ENVELOPE, from_json
 from fedsyn.wire.holder import Holder
 
@@ -109,7 +109,7 @@ class Answering:
         config, name = admitted.config, admitted.subject.run
         facts |= {"run": name, "configuration": admitted.subject.config, "mechanism": config.mechanism.name}
         facts |= {"operator": admitted.operator, "digest": task.digest}
-        run = facts_of(config, admitted.subject)
+        run = facts_of(config, admitted.subject.config, admitted.subject.schema)
         self.book.require_room(name, run)  # nobody is asked about a run that the ledger would refuse
         self.gate.require_approval(admitted)
         account = self.book.account(name, run, task.digest)

@@ -12,8 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from fedsyn import yamlio
-from fedsyn.config import parse_options
+from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import client_class, mechanisms
@@ -167,7 +166,7 @@ class PolicyNode(Node):
 
     @property
     def limits(self) -> Limits:
-        """The limits as plain budgets: what `fedsyn.node.book.BookLimits` is made of."""
+        """The limits as plain budgets: what `fedsyn.lifetime.node_ledger.BookLimits` is made of."""
         delta = self.lifetime.delta
         period = self.per_period
         return Limits(
@@ -294,13 +293,7 @@ def load_node_file(path: Path | str) -> NodeFile:
             f"{path} {what}: a node is described by a file with its table, schema, SuperLink and policy, which "
             "'fedsyn deploy init' or its holder writes (docs/deployment.md)"
         )
-    document = yamlio.read_mapping(path)
-    if not all(isinstance(key, str) for key in document):
-        raise ConfigError(f"{path}: every key must be a string")
-    version = document.get("format", FORMAT)
-    if type(version) is int and version > FORMAT:
-        raise ConfigError(f"{path}: format {version} is of a later fedsyn; this one reads formats up to {FORMAT}")
-    loaded: NodeFile = parse_options(NodeFile, document, str(path))
+    loaded = load_options(NodeFile, path)
     _check_policy(loaded.policy, path)
     return loaded.anchored(Path(path).resolve().parent)
 

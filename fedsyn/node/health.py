@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedsyn.pages import Metrics
+from fedsyn.service.health import Metrics
 
 
 @dataclass

@@ -19,20 +19,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsyn.durable import replace_synced
 from fedsyn.errors import ConfigError, FedsynError, InputError
 from fedsyn.flower.fleet import Fleet
 from fedsyn.flower.fleet_client import Contact, Place
 from fedsyn.flower.fleet_messages import Incoming, Outgoing
-from fedsyn.node.book import NodeBook
+from fedsyn.lifetime.limits import BookLimits
+from fedsyn.lifetime.node_ledger import NodeBook
 from fedsyn.node.file import NodeFile, load_node_file
 from fedsyn.node.health import Budget, Figures, Health, metrics
-from fedsyn.node.limits import BookLimits
 from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
 from fedsyn.node.task import FrameError, fits, read_frame, refused, write_frame
 from fedsyn.output import log_to_stderr, no_tracebacks, say
-from fedsyn.pages import Pages, pages_of
 from fedsyn.runs.orders import is_run_name
+from fedsyn.service.files import replace_synced
+from fedsyn.service.health import Pages, pages_of
 from fedsyn.wire.envelope import ANSWER, BUSY, from_json
 
 _log = logging.getLogger("fedsyn.node")

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedsyn.durable import replace_synced, sync_folder
 from fedsyn.errors import CannotWrite, ConfigError, NodeError, Unable
-from fedsyn.privacy.chain import Head
+from fedsyn.lifetime.ledger import Head
+from fedsyn.service.files import replace_synced, sync_folder
 
 _FORMAT = 1
 #: Seconds for which a run that is not heard of is remembered: its secrets do not stay on the disk for longer.

@@ -19,8 +19,8 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, NodeError, SchemaError
 from fedsyn.flower.publishers import load_publishers, publisher_of
+from fedsyn.lifetime.limits import ACCOUNTANTS
 from fedsyn.node.file import NodeFile
-from fedsyn.node.limits import ACCOUNTANTS
 from fedsyn.registry import client_class, mechanisms
 from fedsyn.runs.orders import Subject, is_run_name, operator_of
 from fedsyn.runs.run_config import config_of, is_resolved

@@ -14,18 +14,18 @@ from pathlib import Path
 
 from fedsyn.data.opening import SUFFIXES
 from fedsyn.data.sealed import (
+    KEY,
     SEALED,
     is_sealed,
-    new_key,
     open_sealed,
     read_key,
     seal_bytes,
     sealed_blocks,
     unseal_bytes,
 )
-from fedsyn.durable import sync_folder
 from fedsyn.errors import ConfigError
 from fedsyn.node.memory import Memory
+from fedsyn.service.files import sync_folder, write_key
 
 
 def seal_table(table: Path, key_file: Path, out: Path | None = None) -> tuple[Path, bool]:
@@ -54,7 +54,7 @@ def seal_table(table: Path, key_file: Path, out: Path | None = None) -> tuple[Pa
         raise ConfigError(f"--out: {out} is there already: remove it, or name another")
     made = not key_file.exists()
     if made:
-        new_key(key_file)
+        write_key(key_file, os.urandom(KEY), "key")
     key = read_key(key_file)
     part = out.with_name(f".{out.name}.part-{os.getpid()}")
     try:

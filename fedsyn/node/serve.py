@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 from fedsyn.errors import ConfigError, RunError
+from fedsyn.lifetime.ledger import require_private
 from fedsyn.node.file import NodeFile, load_node_file, require_files
 from fedsyn.node.processes import BAD_INPUT, Bounds
-from fedsyn.privacy.chain import require_private
 
 _log = logging.getLogger("fedsyn.node")
 _LONGEST = 30.0  # seconds between two starts of a link that keeps dying

@@ -16,8 +16,8 @@ from fedsyn.config import RunConfig
 from fedsyn.counting.stored import StoredLayout, StoreFacts
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
+from fedsyn.lifetime.party_ledger import Book
 from fedsyn.mpc.shared import PARTIES
-from fedsyn.parties.book import Book
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, TotalOrder
 from fedsyn.parties.policy import LimitsNode, Policy
 from fedsyn.privacy import (
@@ -34,7 +34,7 @@ from fedsyn.privacy.accountant import affordable
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
 from fedsyn.selection.terms import L1, LARGEST_SCORE, NORMS, SquaredL2, Terms
-from fedsyn.settings import PartyNode
+from fedsyn.settings import PartyCard
 
 #: The norms that three parties compute on shares; whatever a configuration says, they compute no other one.
 COMPUTED = (L1.name, SquaredL2.name)
@@ -56,7 +56,7 @@ class Host:
     policy: Policy
     randomness: Randomness
     book: Book | None = None
-    cards: tuple[PartyNode, ...] | None = None
+    cards: tuple[PartyCard, ...] | None = None
 
     def index_in(self, config: RunConfig) -> int:
         """This party's place among those of a configuration, all three of which must be those that it pinned."""
@@ -65,7 +65,7 @@ class Host:
         for node in config.aggregation.parties:
             known = [card for card in self.cards if card.key == node.key]
             wrong = [
-                name for name in PartyNode.model_fields if known and getattr(known[0], name) != getattr(node, name)
+                name for name in PartyCard.model_fields if known and getattr(known[0], name) != getattr(node, name)
             ]
             if not known or wrong:
                 what = wrong[0] if wrong else "key"

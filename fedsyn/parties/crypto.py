@@ -60,7 +60,7 @@ from fedsyn.fhe.plan import holders_of, layout_of, parameters_of
 from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import Encryptor, PublicKeys, SecretKeys
 from fedsyn.fhe.slots import placed
-from fedsyn.parties.book import facts_of
+from fedsyn.lifetime.party_ledger import facts_of
 from fedsyn.parties.checks import (
     Host,
     check_configuration,

@@ -15,17 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.lifetime.party_ledger import called
 from fedsyn.parties import messages
-from fedsyn.parties.book import called
 from fedsyn.parties.checks import Host
 from fedsyn.parties.crypto import KeyHolder
 from fedsyn.parties.interface import ChooseOrder, OpenOrder, TotalOrder
-from fedsyn.parties.keys import certificate_of, load_party, signer
 from fedsyn.parties.policy import PartyFile
 from fedsyn.parties.questions import read_asked, read_sums
 from fedsyn.parties.serving import OPERATOR, Serving
-from fedsyn.parties.tls import der
 from fedsyn.randomness import Randomness
+from fedsyn.service.certificates import signer
+from fedsyn.service.party_keys import certificate_of, load_party
+from fedsyn.service.tls import der
 
 K = TypeVar("K", ChooseOrder, OpenOrder, TotalOrder)
 _log = logging.getLogger("fedsyn.party")

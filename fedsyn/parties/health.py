@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from fedsyn.pages import Metrics
+from fedsyn.service.health import Metrics
 
 
 class Figures:

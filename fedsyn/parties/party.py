@@ -24,11 +24,11 @@ import numpy as np
 from fedsyn.counting.stored import StoredLayout
 from fedsyn.domain import Clique
 from fedsyn.errors import FedsynError, ProtocolError
+from fedsyn.lifetime.party_ledger import facts_of
 from fedsyn.mpc.dealing import KEY, ServerShare
 from fedsyn.mpc.network import Cheating, Network
 from fedsyn.mpc.session import Session
 from fedsyn.mpc.shared import PARTIES, Shared, Words, concatenate
-from fedsyn.parties.book import facts_of
 from fedsyn.parties.checks import Host, Orders, check_announcement, ledger_of, plan_choice, plan_opening
 from fedsyn.parties.dealt import Deals
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, PartyCost, run_id, sealed_for

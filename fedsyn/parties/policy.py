@@ -10,12 +10,11 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from fedsyn import yamlio
-from fedsyn.config import parse_options
+from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import contract_class, mechanisms
-from fedsyn.settings import Node, PartyNode
+from fedsyn.settings import Node
 
 
 class LimitsNode(Node):
@@ -165,10 +164,7 @@ def load_party_file(path: Path | str) -> PartyFile:
             f"{path} {what}: a party is described by a file with its role, operators and policy, which its "
             "administrator writes (docs/parties.md)"
         )
-    document = yamlio.read_mapping(path)
-    if not all(isinstance(key, str) for key in document):
-        raise ConfigError(f"{path}: every key must be a string")
-    loaded: PartyFile = parse_options(PartyFile, document, str(path))
+    loaded = load_options(PartyFile, path)
     policy = loaded.policy
     if policy.run_budget.rho > policy.total_budget.rho:
         raise ConfigError(
@@ -202,12 +198,3 @@ def _check_role(loaded: PartyFile, path: Path | str) -> None:
             f"{path}: policy.threat: no run with a crypto party is protected against a server that deviates; leave it "
             "out, or set role: compute for protocol 'mpc'"
         )
-
-
-def load_card(path: Path | str) -> PartyNode:
-    """A party's public card, as `fedsyn party card` prints it."""
-    document = yamlio.read_mapping(path)
-    if not all(isinstance(key, str) for key in document):
-        raise ConfigError(f"{path}: every key must be a string")
-    card: PartyNode = parse_options(PartyNode, document, str(path))
-    return card

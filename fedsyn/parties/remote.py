@@ -22,12 +22,12 @@ from fedsyn.mpc.dealing import reconstruct
 from fedsyn.mpc.shared import PARTIES
 from fedsyn.parties import messages
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, SealedDeal
-from fedsyn.parties.keys import load_credentials
 from fedsyn.parties.lines import LOST, TAG, cut
 from fedsyn.parties.sealing import DealPart
 from fedsyn.parties.serving import METHOD
-from fedsyn.parties.tls import channel_to, trouble_with
-from fedsyn.settings import PartyNode
+from fedsyn.service.party_keys import load_credentials
+from fedsyn.service.tls import channel_to, trouble_with
+from fedsyn.settings import PartyCard
 
 _CHUNK = 8 << 20  # bytes of deals in one message, unless one client's alone are more
 _CONNECT = 10.0  # seconds
@@ -50,7 +50,7 @@ class RemoteParties:
         ConfigError: the folder does not hold the keys.
     """
 
-    def __init__(self, nodes: Sequence[PartyNode], operator: str | Path, timeout: float = 600.0) -> None:
+    def __init__(self, nodes: Sequence[PartyCard], operator: str | Path, timeout: float = 600.0) -> None:
         self.nodes, self.timeout = tuple(nodes), timeout
         self._credentials = load_credentials(Path(operator))
         self._channels: list[grpc.Channel] = []

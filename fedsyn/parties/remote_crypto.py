@@ -16,12 +16,12 @@ from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import PublicKeys
 from fedsyn.parties import messages
 from fedsyn.parties.interface import Announcement, Begun, ChooseOrder, OpenOrder, PartyCost, TotalOrder
-from fedsyn.parties.keys import load_credentials
 from fedsyn.parties.lines import LOST, TAG, cut
 from fedsyn.parties.questions import asked_blobs, sums_blobs
 from fedsyn.parties.serving import METHOD
-from fedsyn.parties.tls import channel_to, trouble_with
-from fedsyn.settings import PartyNode
+from fedsyn.service.party_keys import load_credentials
+from fedsyn.service.tls import channel_to, trouble_with
+from fedsyn.settings import PartyCard
 
 _CONNECT = 10.0  # seconds
 
@@ -38,7 +38,7 @@ class RemoteCryptoParty:
         ConfigError: the folder does not hold the keys.
     """
 
-    def __init__(self, node: PartyNode, operator: str | Path, timeout: float = 600.0) -> None:
+    def __init__(self, node: PartyCard, operator: str | Path, timeout: float = 600.0) -> None:
         self.node, self.timeout = node, timeout
         self._credentials = load_credentials(Path(operator))
         self._channel: grpc.Channel | None = None

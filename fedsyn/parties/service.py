@@ -13,19 +13,21 @@ from pathlib import Path
 
 import grpc
 
+from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.lifetime.party_ledger import called
 from fedsyn.mpc.network import PartyGone
 from fedsyn.parties import messages
-from fedsyn.parties.book import called
 from fedsyn.parties.checks import Host
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder
-from fedsyn.parties.keys import certificate_of, load_party
 from fedsyn.parties.lines import Inboxes, Lines
 from fedsyn.parties.party import Party
-from fedsyn.parties.policy import PartyFile, load_card
+from fedsyn.parties.policy import PartyFile
 from fedsyn.parties.serving import OPERATOR, Current, Serving
-from fedsyn.parties.tls import channel_to, der, trouble_with
 from fedsyn.randomness import Randomness
+from fedsyn.service.party_keys import certificate_of, load_party
+from fedsyn.service.tls import channel_to, der, trouble_with
+from fedsyn.settings import PartyCard
 
 _log = logging.getLogger("fedsyn.party")
 
@@ -46,7 +48,7 @@ class Service(Serving[Party]):
         card, credentials, pair = load_party(Path(file.folder))
         if len(file.parties) != 2:
             raise ConfigError("parties: a computing party names the cards of the other two")
-        first, second = (load_card(path) for path in file.parties)
+        first, second = (load_options(PartyCard, path) for path in file.parties)
         others = (first, second)
         certificates = [certificate_of(Path(path)) for path in file.operators]
         pins = {der(text): OPERATOR for text in certificates} | {der(other.certificate): other.key for other in others}

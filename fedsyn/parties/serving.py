@@ -21,16 +21,17 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import grpc
 
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolError
+from fedsyn.lifetime.party_ledger import Book, read_book
 from fedsyn.mpc.network import PartyGone
-from fedsyn.pages import Pages, pages_of
 from fedsyn.parties import messages
-from fedsyn.parties.book import Book, read_book
 from fedsyn.parties.health import Figures, Health, metrics
 from fedsyn.parties.interface import PartyCost
 from fedsyn.parties.lines import FRAME, LINE, TAG, joined
 from fedsyn.parties.policy import PartyFile
-from fedsyn.parties.tls import expiry_of, peer_of, server_credentials, server_options
-from fedsyn.settings import PartyNode
+from fedsyn.service.certificates import expiry_of
+from fedsyn.service.health import Pages, pages_of
+from fedsyn.service.tls import peer_of, server_credentials, server_options
+from fedsyn.settings import PartyCard
 
 METHOD = "/fedsyn.Party/"
 OPERATOR = "operator"
@@ -99,7 +100,7 @@ class Serving(ABC, Generic[P]):
     def __init__(
         self,
         file: PartyFile,
-        cards: Sequence[PartyNode],
+        cards: Sequence[PartyCard],
         pins: Mapping[bytes, str],
         certificates: Sequence[str],
         credentials: Any,

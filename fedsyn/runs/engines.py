@@ -17,13 +17,13 @@ from fedsyn.registry import contract_class
 from fedsyn.runs.deployment import run_elsewhere, superlink_of
 from fedsyn.runs.directory import RESULTS, keep_ledger
 from fedsyn.runs.finish import finish
-from fedsyn.runs.orders import load_operator_key
 from fedsyn.runs.prepare import Prepared, prepare
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve, told_what_was_spent
 from fedsyn.runs.stores import run_store
 from fedsyn.runs.submitted import Submitted, give_up, require_free, require_resumable
 from fedsyn.runs.synthesis import require_room
+from fedsyn.service.identities import load_operator_key
 from fedsyn.settings import RayNode
 
 if TYPE_CHECKING:

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.identities import load_identities, simulated_identities
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import CellError, ConfigError, DataError, NodeError
@@ -49,6 +48,7 @@ from fedsyn.runs.run_config import config_of, is_resolved, store_of
 from fedsyn.schema import Schema
 from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
 from fedsyn.selection.views import PooledView
+from fedsyn.service.identities import load_identities, simulated_identities
 from fedsyn.wire.holder import Holder
 
 if TYPE_CHECKING:

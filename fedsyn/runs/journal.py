@@ -42,9 +42,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from fedsyn.durable import sync_folder
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.privacy import Ledger
+from fedsyn.service.files import sync_folder
 from fedsyn.version import __version__
 
 FOLDER = "journal"

@@ -9,14 +9,12 @@ makes the key, and a node's `policy.operators` lists the public halves that it o
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedsyn.errors import ConfigError, NodeError
+from fedsyn.service.identities import load_operator_key
 
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg.primitives import Identity
@@ -53,50 +51,6 @@ class Subject:
     def signed(self) -> bytes:
         """The bytes under which the signature stands."""
         return _CONTEXT + json.dumps([self.run, self.config, self.schema], separators=(",", ":")).encode()
-
-
-def new_operator_key(path: Path) -> str:
-    """Writes an operator's new private key, readable by its owner alone; its public key as 64 hex digits.
-
-    Raises:
-        ConfigError: the file exists already or cannot be written.
-    """
-    from fedsyn.aggregation.secagg.primitives import Identity
-
-    key = Identity.generate()
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise ConfigError(f"operator key: {path} cannot be created ({error.strerror})") from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(key.to_bytes().hex() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return key.public.hex()
-
-
-def load_operator_key(path: Path | str) -> Identity:
-    """The private key of an operator.
-
-    Raises:
-        ConfigError: no such file, one that others may read, or one that `fedsyn operator-key` did not write.
-    """
-    from fedsyn.aggregation.secagg.primitives import Identity
-
-    path = Path(path)
-    try:
-        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(f"operator key: {path} is readable by others than its owner; type: chmod 600 {path}")
-        raw = bytes.fromhex(path.read_text(encoding="utf-8").strip())
-        if len(raw) != _KEY:
-            raise ValueError("a key has 32 bytes")
-    except FileNotFoundError:
-        raise ConfigError(f"operator key: no such file: {path}; make one: fedsyn operator-key {path}") from None
-    except OSError as error:
-        raise ConfigError(f"operator key: cannot read {path} ({error.strerror})") from None
-    except ValueError:
-        raise ConfigError(f"operator key: {path} is not what 'fedsyn operator-key' wrote") from None
-    return Identity.from_bytes(raw)
 
 
 def signed_order(key: Identity, subject: Subject) -> str:
@@ -148,4 +102,4 @@ def operator_of(order: str, subject: Subject) -> str:
     return public.hex()
 
 
-__all__ = ["Subject", "is_run_name", "load_operator_key", "new_operator_key", "operator_of", "order_of", "signed_order"]
+__all__ = ["Subject", "is_run_name", "operator_of", "order_of", "signed_order"]

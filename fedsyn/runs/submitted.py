@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.config import FORMAT, RunConfig
-from fedsyn.durable import replace_synced
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.registry import contract_class
 from fedsyn.runs import journal
 from fedsyn.runs.directory import write_json
 from fedsyn.runs.orders import is_run_name
 from fedsyn.schema import Schema
+from fedsyn.service.files import replace_synced
 
 FILE = "run.json"
 

@@ -86,7 +86,7 @@ class CryptoKey:
 
     def _check(self, keys: Keys, signature: bytes) -> None:
         from fedsyn.parties.crypto import signed_keys
-        from fedsyn.parties.keys import is_signed
+        from fedsyn.service.certificates import is_signed
 
         card = self.config.aggregation.crypto
         if card is None:

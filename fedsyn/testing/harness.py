@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation import Contribution
-from fedsyn.aggregation.identities import simulated_identities
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
 from fedsyn.flower import ClientApp, Context
@@ -30,6 +29,7 @@ from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.registry import client_class, strategy_class
 from fedsyn.runs.judge import question_about
 from fedsyn.selection.views import PooledView
+from fedsyn.service.identities import simulated_identities
 from fedsyn.testing.failures import ProvokedError, described, errors_kept
 from fedsyn.testing.faults import Fault, ScriptedGrid, garble, vanish
 from fedsyn.testing.federations import Codes, Federation, config_of, federation_of

@@ -14,9 +14,9 @@ from loopback import Federation
 from test_crypto_service import CryptoServices
 from test_engines import read_lines
 
-from fedsyn.aggregation.identities import new_identity
 from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
+from fedsyn.service.identities import new_identity
 
 pytest.importorskip("tenseal")
 pytestmark = [pytest.mark.xdist_group("flower"), pytest.mark.slow]

@@ -29,9 +29,8 @@ from loopback import BIN, environment, free_port, stop
 
 from fedsyn import yamlio
 from fedsyn.aggregation.base import Limits
-from fedsyn.aggregation.identities import simulated_identities
 from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
-from fedsyn.config import RunConfig, RuntimeNode
+from fedsyn.config import RunConfig, RuntimeNode, load_options
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError, RunError
@@ -40,25 +39,25 @@ from fedsyn.fhe.plan import computation_of, layout_of, parameters_of
 from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import Encryptor, SecretKeys, added, ring_of, sealapi
 from fedsyn.fhe.slots import NoiseRanges
+from fedsyn.lifetime.party_ledger import Reading, read_book
 from fedsyn.parties import connect, messages
-from fedsyn.parties.book import Reading, read_book
 from fedsyn.parties.boxes import Pads, of_deal, of_sum, opening_of, seal_box
 from fedsyn.parties.crypto import pooled_noise
 from fedsyn.parties.interface import Announcement, Begun, ChooseOrder, OpenOrder, TotalOrder, sealed_for
-from fedsyn.parties.keys import load_credentials
 from fedsyn.parties.lines import LINE, LOST, TAG, cut
 from fedsyn.parties.local import LocalCryptoParty
-from fedsyn.parties.policy import load_card
 from fedsyn.parties.questions import asked_blobs, sums_blobs
 from fedsyn.parties.remote_crypto import RemoteCryptoParty
 from fedsyn.parties.sealing import DealFacts
 from fedsyn.parties.serving import METHOD
-from fedsyn.parties.tls import channel_to
 from fedsyn.privacy import DistributedNoise, PrivacyBudget
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import Terms
-from fedsyn.settings import PartyNode
+from fedsyn.service.identities import simulated_identities
+from fedsyn.service.party_keys import load_credentials
+from fedsyn.service.tls import channel_to
+from fedsyn.settings import PartyCard
 from fedsyn.store.crypto import CryptoKey
 from fedsyn.testing.bench import equal_arrays
 from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
@@ -112,7 +111,7 @@ class CryptoServices:
         for name in {"operator", *operators}:
             self.keygen(name, "--operator")
         pins = [f"../{operator}/certificate.pem" for operator in operators]
-        self.card = load_card(folder / NAME / "card.yaml")
+        self.card = load_options(PartyCard, folder / NAME / "card.yaml")
         self.file = {"role": "crypto", "operators": pins, **settings, "policy": {**POLICY, **(policy or {})}}
         self.pin(None if pinned is None else [self.config(**nodes).sha256 for nodes in pinned])
         self.start()
@@ -177,7 +176,7 @@ class CryptoServices:
         options = nodes.pop("options", {"rounds": ROUNDS})
         return config_of(mechanism, CLIENTS, options, aggregation=aggregation, runtime=runtime, **nodes)
 
-    def remote(self, operator: str = "operator", card: PartyNode | None = None) -> Recorded:
+    def remote(self, operator: str = "operator", card: PartyCard | None = None) -> Recorded:
         self.servers.append(Recorded(card or self.card, self.folder / operator))
         return self.servers[-1]
 
@@ -553,7 +552,7 @@ def test_clients_take_no_key_that_their_party_has_not_signed_for_their_run(servi
     assert (read.public, read.seal) == (run.begun.keys.public, run.begun.seal)
     own, foreign = run.begun, other.begun
     services.keygen("impostor", "--address", services.card.address)
-    impostor = load_card(services.folder / "impostor/card.yaml")
+    impostor = load_options(PartyCard, services.folder / "impostor/card.yaml")
     wrong: list[tuple[CryptoKey, Arrays]] = [
         (key, arrays(replace(own, keys=foreign.keys))),  # a key of another run
         (key, arrays(replace(own, seal=foreign.seal))),
@@ -799,7 +798,9 @@ def test_an_operator_whose_certificate_is_not_pinned(services: CryptoServices) -
 
 def test_another_certificate_than_the_card_has(services: CryptoServices) -> None:
     services.keygen("other", "--address", services.card.address)
-    wrong = services.card.model_copy(update={"certificate": load_card(services.folder / "other/card.yaml").certificate})
+    wrong = services.card.model_copy(
+        update={"certificate": load_options(PartyCard, services.folder / "other/card.yaml").certificate}
+    )
     with pytest.raises(RunError) as caught:
         Driven(services, services.remote(card=wrong))
     one_sentence(caught, at(services), "shows another certificate than its card has")

@@ -14,9 +14,9 @@ import pytest
 from loopback import BIN
 from resuming import Machines, ended, rounds, wait_for
 
-from fedsyn.node.book import NodeBook
+from fedsyn.lifetime.limits import BookLimits
+from fedsyn.lifetime.node_ledger import NodeBook
 from fedsyn.node.file import load_node_file
-from fedsyn.node.limits import BookLimits
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 

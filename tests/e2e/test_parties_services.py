@@ -23,24 +23,23 @@ import pytest
 from loopback import BIN, environment, free_port, stop
 
 from fedsyn import yamlio
-from fedsyn.config import RunConfig
+from fedsyn.config import RunConfig, load_options
 from fedsyn.counting.marginals import count
 from fedsyn.counting.stored import StoredLayout
 from fedsyn.errors import RunError
+from fedsyn.lifetime.party_ledger import Reading, read_book
 from fedsyn.parties import messages
-from fedsyn.parties.book import Reading, read_book
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
-from fedsyn.parties.keys import load_credentials
 from fedsyn.parties.lines import LINE, LOST, TAG, cut
-from fedsyn.parties.policy import load_card
 from fedsyn.parties.remote import RemoteParties
 from fedsyn.parties.sealing import seal_deal
 from fedsyn.parties.serving import METHOD
-from fedsyn.parties.tls import channel_to
 from fedsyn.privacy import DistributedNoise, PrivacyBudget
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import Terms
-from fedsyn.settings import PartyNode
+from fedsyn.service.party_keys import load_credentials
+from fedsyn.service.tls import channel_to
+from fedsyn.settings import PartyCard
 from fedsyn.testing.harness import config_of
 from fedsyn.testing.schemas import awkward_table
 
@@ -84,7 +83,7 @@ class Services:
             document = {"parties": others, "operators": pins, "timeout": 20.0, **settings}
             text = yamlio.dumps({**document, "policy": {**POLICY, **(policy or {})}})
             (folder / name / "party.yaml").write_text(text, encoding="utf-8")
-        self.cards = [load_card(folder / name / "card.yaml") for name in NAMES]
+        self.cards = [load_options(PartyCard, folder / name / "card.yaml") for name in NAMES]
         self.start(*NAMES)
 
     def keygen(self, name: str, *options: str) -> None:
@@ -133,7 +132,7 @@ class Services:
         runtime = {"engine": "deployment", "seed": None, "operator": str(self.folder / "operator")}
         return config_of("distaim", 3, {"rounds": None}, aggregation=aggregation, runtime=runtime, **nodes)
 
-    def remote(self, operator: str = "operator", cards: list[PartyNode] | None = None, **named: Any) -> RemoteParties:
+    def remote(self, operator: str = "operator", cards: list[PartyCard] | None = None, **named: Any) -> RemoteParties:
         return RemoteParties(cards or self.cards, self.folder / operator, **named)
 
     def close(self) -> None:
@@ -322,7 +321,7 @@ def test_an_operator_whose_certificate_is_not_pinned(services: Services) -> None
 def test_another_certificate_than_the_card_has(services: Services) -> None:
     services.keygen("other", "--address", services.cards[2].address)
     wrong = services.cards[2].model_copy(
-        update={"certificate": load_card(services.folder / "other/card.yaml").certificate}
+        update={"certificate": load_options(PartyCard, services.folder / "other/card.yaml").certificate}
     )
     with pytest.raises(RunError) as caught:
         Driven(services, services.remote(cards=[*services.cards[:2], wrong]))

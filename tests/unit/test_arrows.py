@@ -30,6 +30,8 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.protocol",),
     ("fedsyn.store",),
     ("fedsyn.parties",),
+    ("fedsyn.lifetime",),
+    ("fedsyn.service",),
     ("fedsyn.aggregation", "fedsyn.flower"),
     ("fedsyn.wire", "fedsyn.fhe", "fedsyn.statement"),
     ("fedsyn.selection", "fedsyn.evaluation", "fedsyn.finding", "fedsyn.judging"),
@@ -41,9 +43,9 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.settings",),
     ("fedsyn.privacy",),
     ("fedsyn.domain", "fedsyn.mpc", "fedsyn.randomness"),
-    ("fedsyn.yamlio", "fedsyn.pages"),
+    ("fedsyn.yamlio"),
     ("fedsyn.bounded",),
-    ("fedsyn.durable", "fedsyn.errors"),
+    ("fedsyn.errors",),
     ("fedsyn.output", "fedsyn.version", "fedsyn.plugins"),
 )
 

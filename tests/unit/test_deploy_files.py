@@ -30,10 +30,10 @@ from fedsyn.flower.minors import KNOWN
 from fedsyn.node.file import NodeFile
 from fedsyn.node.health import Budget, Figures, Health
 from fedsyn.node.health import metrics as node_metrics
-from fedsyn.pages import pages_of
 from fedsyn.parties import health as party_health
 from fedsyn.parties.policy import PartyFile
 from fedsyn.schema import Schema
+from fedsyn.service.health import pages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from fedsyn.pages import Page, Pages
+from fedsyn.service.health import Page, Pages
 
 PAGES: dict[str, Page] = {"/healthz": lambda: (200, "text/plain", "alive\n")}
 

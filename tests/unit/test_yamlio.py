@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from fedsyn import yamlio
-from fedsyn.aggregation.identities import load_identities, new_identity
 from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
 from fedsyn.schema import Schema
+from fedsyn.service.identities import load_identities, new_identity
 from fedsyn.sweep import load_sweep
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from flwr.compat.client.client import Client
 
 from fedsyn.aggregation import Contribution
-from fedsyn.aggregation.identities import simulated_identities
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.flower import ConfigRecord, Context
@@ -28,6 +27,7 @@ from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.registry import MECHANISMS, register
+from fedsyn.service.identities import simulated_identities
 from fedsyn.settings import Node
 from fedsyn.wire.holder import Call, Holder
 from fedsyn.wire.requests import Layout, Sum, Summed, SumRequest

@@ -17,7 +17,6 @@ from recorded_client import Client, changed
 
 from fedsyn import registry
 from fedsyn.aggregation import Contribution, Limits, SecureAggregation, ServerSum
-from fedsyn.aggregation.identities import load_identities, new_identity, simulated_identities
 from fedsyn.aggregation.secure import read_cohort, write_cohort
 from fedsyn.aggregation.shares import noise_of
 from fedsyn.config import RunConfig
@@ -29,6 +28,7 @@ from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, strategy_class
+from fedsyn.service.identities import load_identities, new_identity, simulated_identities
 from fedsyn.settings import AggregationNode
 from fedsyn.testing.harness import Exchange, Fault, Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table

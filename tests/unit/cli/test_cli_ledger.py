@@ -13,9 +13,9 @@ from lifetime_ledgers import ONE, PARTY, facts, share, two_runs
 from typed_commands import Fedsyn, entry_point
 
 from fedsyn.errors import ConfigError, LedgerDamaged
-from fedsyn.node.book import NodeBook
-from fedsyn.node.limits import CHOICE, BookLimits
-from fedsyn.parties.book import Book
+from fedsyn.lifetime.limits import CHOICE, BookLimits
+from fedsyn.lifetime.node_ledger import NodeBook
+from fedsyn.lifetime.party_ledger import Book
 from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, Release, gaussian_epsilon, zcdp_epsilon
 
 LIMITS = BookLimits(None, None, PrivacyBudget(4.0, 1e-6))

@@ -17,8 +17,8 @@ from fedsyn.deploy.federation import place_of
 from fedsyn.deploy.link import only_one
 from fedsyn.deploy.status import HolderStatus, RunStatus, Status
 from fedsyn.loading import load_config
-from fedsyn.node.keys import new_keys
-from fedsyn.pages import Pages
+from fedsyn.service.health import Pages
+from fedsyn.service.holder_keys import new_keys
 
 
 def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

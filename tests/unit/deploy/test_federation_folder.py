@@ -20,34 +20,34 @@ from cryptography.hazmat.primitives import serialization
 from fedsyn import yamlio
 from fedsyn.aggregation import Limits
 from fedsyn.aggregation.committee.size import derive
-from fedsyn.aggregation.identities import load_identities
-from fedsyn.deploy.authority import new_authority, new_link
+from fedsyn.config import load_options
 from fedsyn.deploy.changes import add, remove, renew_link, rotate_keys, rotate_party
 from fedsyn.deploy.federation import place_of
 from fedsyn.deploy.init import Made, init
 from fedsyn.deploy.link import _require_pair
 from fedsyn.deploy.plan import Plan
 from fedsyn.errors import BudgetExceeded, ConfigError, InputError, NodeError, SchemaError
+from fedsyn.lifetime.limits import BookLimits, capacity
+from fedsyn.lifetime.node_ledger import NodeBook
+from fedsyn.lifetime.node_lines import RunFacts
+from fedsyn.lifetime.party_ledger import Book
 from fedsyn.loading import load_config
-from fedsyn.node.book import NodeBook
 from fedsyn.node.file import load_node_file, require_files
-from fedsyn.node.keys import load_card, new_keys, replace_keys
-from fedsyn.node.limits import BookLimits, capacity
-from fedsyn.node.lines import RunFacts
 from fedsyn.node.policy import Asked, Policy
-from fedsyn.parties.book import Book
 from fedsyn.parties.checks import Host, check_announcement, check_configuration
 from fedsyn.parties.interface import Announcement
-from fedsyn.parties.keys import load_party
-from fedsyn.parties.policy import load_card as load_party_card
 from fedsyn.parties.policy import load_party_file
-from fedsyn.parties.rotation import rotate_party as renew_party
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
-from fedsyn.runs.orders import load_operator_key, signed_order
+from fedsyn.runs.orders import signed_order
 from fedsyn.schema import Schema
-from fedsyn.settings import AggregationNode
+from fedsyn.service.certificates import new_authority, new_link
+from fedsyn.service.holder_keys import HolderCard, new_keys, replace_keys
+from fedsyn.service.identities import load_identities, load_operator_key
+from fedsyn.service.party_keys import load_party
+from fedsyn.service.party_keys import rotate_party as renew_party
+from fedsyn.settings import AggregationNode, PartyCard
 
 SCHEMA = (
     "columns:\n  age: {kind: numeric, lower: 0, upper: 9, bins: 2}\n  sex: {kind: categorical, categories: [f, m]}\n"
@@ -212,7 +212,7 @@ def test_new_keys_reach_the_rosters_of_all_and_the_old_ones_are_out(tmp_path: Pa
     own, roster = load_identities(str(file.identity), str(file.roster))
     assert own.public.hex() == card.identity == roster[1].hex()
     (tmp_path / "card.yaml").write_text(card.dumps(), encoding="utf-8")
-    assert load_card(tmp_path / "card.yaml") == card and card.fingerprint in card.dumps()
+    assert load_options(HolderCard, tmp_path / "card.yaml") == card and card.fingerprint in card.dumps()
 
     changed = rotate_keys(place, "south", tmp_path / "card.yaml")
     assert changed.followed is None  # no SuperLink runs
@@ -307,7 +307,7 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
         loaded = load_party_file(root / "parties" / name / "party.yaml")
         card, _, pair = load_party(Path(loaded.folder))
         ledger = Book(Path(loaded.ledger), loaded.policy.total_budget)
-        cards = (card, *(load_party_card(other) for other in loaded.parties))
+        cards = (card, *(load_options(PartyCard, other) for other in loaded.parties))
         host = Host(pair, loaded.policy, Randomness(None), ledger, cards)
         for number in range(3):
             if count == 3:
@@ -340,7 +340,7 @@ def test_new_keys_of_a_party_reach_every_folder_and_hash(tmp_path: Path, approva
     assert config.aggregation.parties[1] == new != old
     assert place.load().parties[1].fingerprint == new.fingerprint
     for folder in (root / "parties" / "a", root / "parties" / "c", root / "holders" / "north"):
-        assert load_party_card(folder / "parties" / "b.yaml") == new, folder
+        assert load_options(PartyCard, folder / "parties" / "b.yaml") == new, folder
         assert load_config(folder / "run.yaml").sha256 == config.sha256
     node = load_node_file(root / "holders" / "lake" / "node.yaml")
     assert node.policy.configurations == ((config.sha256,) if approval == "by hash" else None)

@@ -28,10 +28,10 @@ from fedsyn.flower.guard import GUARDED
 from fedsyn.flower.superlink import HEADER, Gate, allowed
 from fedsyn.flower.watching import SuperLink as FlowersSuperLink
 from fedsyn.loading import parse_config
-from fedsyn.node.keys import new_keys
-from fedsyn.pages import Pages
 from fedsyn.runs.deployment import FOLDER
 from fedsyn.runs.run_config import run_config_of
+from fedsyn.service.health import Pages
+from fedsyn.service.holder_keys import new_keys
 
 EVERYWHERE, HERE = "0.0.0.0", "192.0.2.1"
 PRIVILEGED = (

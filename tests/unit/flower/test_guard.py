@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from fedsyn.deploy.authority import new_authority, new_link
 from fedsyn.flower.fleet_client import WAITS
 from fedsyn.flower.guard import Doorkeeper, Limits, Scope, server
 from fedsyn.flower.superlink import Gate
 from fedsyn.flower.waiting import Waiting
+from fedsyn.service.certificates import new_authority, new_link
 
 LIMITS = Limits(
     connections=8, headers=2**12, stranger=2**12, message=2**20, in_all=2**20, seconds=1.5, silence=2.0, slowest=2**20

@@ -13,9 +13,10 @@ import pytest
 from lifetime_ledgers import ONE, facts, share
 
 from fedsyn.errors import BudgetExceeded, ConfigError, LedgerDamaged, NodeError, RunError, Unable
-from fedsyn.node.book import NodeBook, RunAccount, init_book
-from fedsyn.node.limits import CHOICE, DAY, BookLimits
-from fedsyn.node.lines import NodeLines
+from fedsyn.lifetime.ledger import Head
+from fedsyn.lifetime.limits import CHOICE, DAY, BookLimits
+from fedsyn.lifetime.node_ledger import NodeBook, RunAccount, init_book
+from fedsyn.lifetime.node_lines import NodeLines
 from fedsyn.privacy import (
     ADJACENCY,
     EXPONENTIAL,
@@ -28,7 +29,6 @@ from fedsyn.privacy import (
     gaussian_epsilon,
     zcdp_epsilon,
 )
-from fedsyn.privacy.chain import Head
 
 FOUR = PrivacyBudget(4.0, 1e-6)
 
@@ -216,7 +216,7 @@ def test_a_run_charges_no_more_than_it_announced(book: Callable[..., NodeBook]) 
 
 def test_no_run_goes_on_for_ever(book: Callable[..., NodeBook], monkeypatch: pytest.MonkeyPatch) -> None:
     """Releases that cost next to nothing would fill the disk all the same."""
-    monkeypatch.setattr("fedsyn.node.book.MOST", 3)
+    monkeypatch.setattr("fedsyn.lifetime.node_ledger.MOST", 3)
     account = book().account("run", facts(), "q")
     for number in range(3):
         account.charge(share(1e-9, round=number))

@@ -1,6 +1,6 @@
 """Kill -9, power cuts and full disks at every system call between a request and its reply.
 
-The steps are the node's own (`answer` below, in the order of `fedsyn.node.book`): account, memory, charges, noise,
+The steps are the node's own (`answer` below, as `fedsyn.lifetime.node_ledger` says): account, memory, charges, noise,
 memory kept, answered, reply. A child process does them with every `write`, `pwrite`, `fsync`, `replace`, `link` and
 `unlink` counted, and dies at one of them: before it, after it, or (of a write) in the middle. In a power cut only what
 was waited for is left: bytes by `fsync` of their file, names by `fsync` of their folder. Then the requests come again.
@@ -23,17 +23,17 @@ from typing import Any
 import pytest
 
 from fedsyn.errors import BudgetExceeded, ConfigError, RunError
+from fedsyn.lifetime.ledger import Words, read_lines
+from fedsyn.lifetime.limits import BookLimits
+from fedsyn.lifetime.node_ledger import NodeBook, init_book
+from fedsyn.lifetime.node_lines import NodeLines, RunFacts
 from fedsyn.node.answering import Answering
-from fedsyn.node.book import NodeBook, init_book
 from fedsyn.node.file import load_node_file
-from fedsyn.node.limits import BookLimits
-from fedsyn.node.lines import NodeLines, RunFacts
 from fedsyn.node.memory import Memory
 from fedsyn.node.rest import seal_table
 from fedsyn.node.tables import Encoding
 from fedsyn.node.task import Task
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
-from fedsyn.privacy.chain import Words, read_lines
 from fedsyn.wire.envelope import ANSWER
 from tests.node_folders import header_of, make_node, run_of
 

@@ -21,7 +21,7 @@ from fedsyn.node.processes import Bounds
 from fedsyn.node.serve import is_served, serve
 from fedsyn.node.status import look, said
 from fedsyn.node.task import MOST_ARRAYS, MOST_HEADER, fits
-from fedsyn.pages import Pages, exposition, pages_of
+from fedsyn.service.health import Pages, exposition, pages_of
 from tests.node_folders import make_node
 
 FIGURES = Figures(answered=5, refused=2, failed=1, seconds=1.9, restarts=3, started=1000.0)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fedsyn.data.sealed import new_key
 from fedsyn.errors import ConfigError, NodeError, RunError
+from fedsyn.lifetime.ledger import Head
 from fedsyn.node.memory import Memory, RunMemory
 from fedsyn.node.rest import sealed_memory
-from fedsyn.privacy.chain import Head
+from fedsyn.service.files import write_key
 
 STATE = {"size": 17.25, "sum": {"number": 3, "keys": ["a" * 64, "é"]}, "secret": "a-cell-of-a-row"}
 
@@ -21,7 +21,7 @@ STATE = {"size": 17.25, "sum": {"number": 3, "keys": ["a" * 64, "é"]}, "secret"
 def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Memory:
     if request.param == "plain":
         return Memory(tmp_path / "runs")
-    new_key(tmp_path / "key")
+    write_key(tmp_path / "key", os.urandom(32), "key")
     return sealed_memory(tmp_path / "runs", tmp_path / "key")
 
 
@@ -53,7 +53,7 @@ def test_files_are_their_owners_alone(memory: Memory) -> None:
 
 
 def test_only_a_sealed_one_hides_what_it_holds(tmp_path: Path) -> None:
-    new_key(tmp_path / "key")
+    write_key(tmp_path / "key", os.urandom(32), "key")
     for memory, hidden in ((Memory(tmp_path / "a"), False), (sealed_memory(tmp_path / "b", tmp_path / "key"), True)):
         saved(memory)
         (file,) = memory.folder.iterdir()
@@ -101,7 +101,7 @@ def test_every_changed_byte_and_every_cut_is_noticed(memory: Memory) -> None:
 
 def test_another_key_opens_nothing(tmp_path: Path) -> None:
     for name in ("key", "other"):
-        new_key(tmp_path / name)
+        write_key(tmp_path / name, os.urandom(32), "key")
     saved(sealed_memory(tmp_path / "runs", tmp_path / "key"))
     for other in (sealed_memory(tmp_path / "runs", tmp_path / "other"), Memory(tmp_path / "runs")):
         with pytest.raises(NodeError):

@@ -17,15 +17,9 @@ from fedsyn.flower.publishers import load_publishers, publisher_of
 from fedsyn.node.approvals import MOST_WAITING, STALE, Approvals
 from fedsyn.node.audit import MOST_LINES, Audit
 from fedsyn.output import plain
-from fedsyn.runs.orders import (
-    Subject,
-    is_run_name,
-    load_operator_key,
-    new_operator_key,
-    operator_of,
-    signed_order,
-)
-from fedsyn.settings import PartyNode
+from fedsyn.runs.orders import Subject, is_run_name, operator_of, signed_order
+from fedsyn.service.identities import load_operator_key, new_identity
+from fedsyn.settings import PartyCard
 from tests.node_folders import make_node
 
 SUBJECT = Subject("first", "c" * 64, "s" * 64)
@@ -41,7 +35,7 @@ def fedsyn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_order_is_of_one_run_one_configuration_and_one_schema(tmp_path: Path) -> None:
-    public = new_operator_key(tmp_path / "operator.key")
+    public = new_identity(tmp_path / "operator.key")
     order = signed_order(load_operator_key(tmp_path / "operator.key"), SUBJECT)
     assert operator_of(order, SUBJECT) == public
     assert operator_of("", SUBJECT) == ""
@@ -56,7 +50,7 @@ def test_an_order_is_of_one_run_one_configuration_and_one_schema(tmp_path: Path)
 
 
 def test_an_order_of_another_making_is_refused(tmp_path: Path) -> None:
-    new_operator_key(tmp_path / "operator.key")
+    new_identity(tmp_path / "operator.key")
     order = signed_order(load_operator_key(tmp_path / "operator.key"), SUBJECT)
     facts = json.loads(order)
     stranger = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
@@ -77,10 +71,10 @@ def test_an_order_of_another_making_is_refused(tmp_path: Path) -> None:
 
 def test_an_operators_key_is_its_own(tmp_path: Path) -> None:
     path = tmp_path / "operator.key"
-    new_operator_key(path)
+    new_identity(path)
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(ConfigError, match="cannot be created"):
-        new_operator_key(path)
+        new_identity(path)
     path.chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600"):
         load_operator_key(path)
@@ -270,7 +264,7 @@ def test_whoever_asks_without_end_does_not_fill_the_disk(tmp_path: Path, monkeyp
 def test_no_text_of_a_server_moves_the_cursor_of_whoever_approves(name: str) -> None:
     pem = "-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----"
     card = {"address": "a:1", "key": "a" * 64, "certificate": pem}
-    assert PartyNode(name="Klinik Köln 1", **card).name == "Klinik Köln 1"
+    assert PartyCard(name="Klinik Köln 1", **card).name == "Klinik Köln 1"
     with pytest.raises(ValueError, match="expected"):
-        PartyNode(name=name, **card)
+        PartyCard(name=name, **card)
     assert plain(f"Party: {name}", keep="").isprintable()

@@ -20,11 +20,12 @@ import pytest
 from fedsyn.data import sealed
 from fedsyn.data.cells import read_cells
 from fedsyn.data.readers import read_table
-from fedsyn.data.sealed import SealedFile, new_key, open_sealed, plain_name, read_key, sealed_blocks
+from fedsyn.data.sealed import KEY, SealedFile, open_sealed, plain_name, read_key, sealed_blocks
 from fedsyn.data.stream import encode_file, encode_open_file
 from fedsyn.errors import ConfigError, DataError
 from fedsyn.node.rest import seal_table
 from fedsyn.schema import Schema
+from fedsyn.service.files import write_key
 
 SCHEMA = Schema.from_dict(
     {
@@ -39,7 +40,7 @@ SECRET = "östlich"
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    new_key(tmp_path / "data.key")
+    write_key(tmp_path / "data.key", os.urandom(KEY), "key")
     return tmp_path / "data.key"
 
 
@@ -114,7 +115,7 @@ def test_nothing_is_written_while_a_sealed_table_is_read(
 def test_a_sealed_table_needs_its_key_and_an_open_one_none(tmp_path: Path, key: Path) -> None:
     plain = written(tmp_path, ".csv")
     out, _ = seal_table(plain, key)
-    new_key(tmp_path / "other")
+    write_key(tmp_path / "other", os.urandom(KEY), "key")
     (tmp_path / "no.key").write_text("zz")
     with pytest.raises(ConfigError, match="is sealed: name the file of its key"):
         encode_file(out, SCHEMA)
@@ -202,8 +203,8 @@ def test_a_new_key_is_its_owners_alone_and_never_replaced(tmp_path: Path) -> Non
     out, made = seal_table(plain, tmp_path / "new.key", tmp_path / "elsewhere.csv.sealed")
     assert made and (tmp_path / "new.key").stat().st_mode & 0o777 == 0o600 and out.stat().st_mode & 0o777 == 0o600
     key = read_key(tmp_path / "new.key")
-    with pytest.raises(ConfigError, match="cannot be made"):
-        new_key(tmp_path / "new.key")
+    with pytest.raises(ConfigError, match=r"key: .* cannot be created"):
+        write_key(tmp_path / "new.key", os.urandom(KEY), "key")
     assert read_key(tmp_path / "new.key") == key
     with open_sealed(out, key) as opened:
         assert opened.read() == plain.read_bytes()

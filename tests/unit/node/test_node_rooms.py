@@ -12,12 +12,12 @@ from fedsyn import yamlio
 from fedsyn.cli import app
 from fedsyn.cli.ending import ended
 from fedsyn.errors import BudgetExceeded
+from fedsyn.lifetime.limits import BookLimits
+from fedsyn.lifetime.node_ledger import NodeBook
+from fedsyn.lifetime.node_lines import RunFacts
 from fedsyn.node.answering import Answering
 from fedsyn.node.approvals import Approvals
-from fedsyn.node.book import NodeBook
 from fedsyn.node.file import NodeFile, load_node_file
-from fedsyn.node.limits import BookLimits
-from fedsyn.node.lines import RunFacts
 from fedsyn.node.task import Task
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
 from fedsyn.runs.deployment import named

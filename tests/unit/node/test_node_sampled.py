@@ -15,10 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsyn.errors import BudgetExceeded, LedgerDamaged, NodeError
-from fedsyn.node.answering import Answering
-from fedsyn.node.book import NodeBook, init_book
-from fedsyn.node.file import load_node_file
-from fedsyn.node.limits import (
+from fedsyn.lifetime.limits import (
     BookLimits,
     Cost,
     adding,
@@ -30,7 +27,10 @@ from fedsyn.node.limits import (
     require_joined,
     total,
 )
-from fedsyn.node.lines import RunFacts
+from fedsyn.lifetime.node_ledger import NodeBook, init_book
+from fedsyn.lifetime.node_lines import RunFacts
+from fedsyn.node.answering import Answering
+from fedsyn.node.file import load_node_file
 from fedsyn.node.task import Task
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, SAMPLED, Ledger, PrivacyBudget, Release, RenyiAccountant, best_order
 from fedsyn.privacy.renyi import multiplier_for

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from fedsyn.errors import CannotWrite, ProtocolError
+from fedsyn.lifetime.node_ledger import RunAccount
 from fedsyn.node.answering import Answering
-from fedsyn.node.book import RunAccount
 from fedsyn.node.file import load_node_file
 from fedsyn.node.processes import Bounds
 from fedsyn.node.task import FrameError, Reply, Task, frame, read_array, read_frame, reply_bytes, reply_of, write_frame

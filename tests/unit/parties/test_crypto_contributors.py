@@ -20,7 +20,6 @@ import pytest
 import scipy.stats
 
 from fedsyn.aggregation.base import Limits
-from fedsyn.aggregation.identities import simulated_identities
 from fedsyn.aggregation.secagg import Identity
 from fedsyn.aggregation.secagg.primitives import KEY, KeyPair
 from fedsyn.config import RunConfig
@@ -29,12 +28,11 @@ from fedsyn.errors import FedsynError, ProtocolError
 from fedsyn.fhe.plan import computation_of, layout_of, parameters_of
 from fedsyn.fhe.seal import Encryptor, added
 from fedsyn.fhe.slots import NoiseRanges
-from fedsyn.parties.book import Book
+from fedsyn.lifetime.party_ledger import Book
 from fedsyn.parties.boxes import Pads, of_deal, of_sum, open_box, opening_of, residues, seal_box
 from fedsyn.parties.checks import Host
 from fedsyn.parties.crypto import KeyHolder, pooled_noise
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, TotalOrder, sealed_for
-from fedsyn.parties.keys import load_party, new_party, signer
 from fedsyn.parties.policy import Policy
 from fedsyn.parties.sealing import DealFacts, Refused
 from fedsyn.privacy import DistributedNoise, Ledger, PrivacyBudget
@@ -42,6 +40,9 @@ from fedsyn.privacy.distributed import pool_share
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import Terms
+from fedsyn.service.certificates import signer
+from fedsyn.service.identities import simulated_identities
+from fedsyn.service.party_keys import load_party, new_party
 from fedsyn.settings import FheNode
 from fedsyn.store.crypto import CryptoKey, order_of
 from fedsyn.testing.harness import config_of

@@ -11,8 +11,8 @@ import pytest
 
 from fedsyn.errors import ConfigError
 from fedsyn.parties.crypto_service import CryptoService
-from fedsyn.parties.keys import load_party, new_operator, new_party
 from fedsyn.parties.policy import load_party_file
+from fedsyn.service.party_keys import load_party, new_operator, new_party
 
 pytest.importorskip("tenseal")
 

@@ -17,7 +17,7 @@ from lifetime_ledgers import PARTY, two_runs
 from parties_bench import Bench, mpc_config, three_hosts
 
 from fedsyn.errors import BudgetExceeded, ConfigError, RunError
-from fedsyn.parties.book import Book, called, read_book
+from fedsyn.lifetime.party_ledger import Book, called, read_book
 from fedsyn.privacy import Ledger, PrivacyBudget, zcdp_epsilon
 from fedsyn.runs.deployment import named
 

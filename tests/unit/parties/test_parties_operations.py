@@ -15,16 +15,24 @@ import grpc
 import pytest
 from typed_commands import entry_point
 
+from fedsyn.config import load_options
 from fedsyn.errors import ConfigError
-from fedsyn.parties import rotation
-from fedsyn.parties.keys import Credentials, load_credentials, load_party, new_operator, new_party
 from fedsyn.parties.lines import TAG
-from fedsyn.parties.policy import PartyFile, Policy, load_card
-from fedsyn.parties.rotation import rotate_operator, rotate_party
+from fedsyn.parties.policy import PartyFile, Policy
 from fedsyn.parties.service import Service
 from fedsyn.parties.serving import METHOD
-from fedsyn.parties.tls import channel_to
-from fedsyn.settings import PartyNode
+from fedsyn.service import party_keys
+from fedsyn.service.certificates import Credentials
+from fedsyn.service.party_keys import (
+    load_credentials,
+    load_party,
+    new_operator,
+    new_party,
+    rotate_operator,
+    rotate_party,
+)
+from fedsyn.service.tls import channel_to
+from fedsyn.settings import PartyCard
 
 POLICY = Policy(epsilon_per_run=1.0, epsilon_total=4.0, delta=1e-5, mechanisms=("distaim",))
 
@@ -65,7 +73,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Service]]:
         service.stop()
 
 
-def called(party: PartyNode, own: Credentials, method: str, *, refused: bool = False) -> str:
+def called(party: PartyCard, own: Credentials, method: str, *, refused: bool = False) -> str:
     """What a party says to a call that has no sense; `refused`: where nothing is expected to come about."""
     channel = channel_to(party.address, party.certificate, own)
     try:
@@ -152,7 +160,9 @@ def test_an_old_key_is_refused_once_the_others_have_the_new_card(start: Callable
     old, new = rotate_party(tmp_path / "alder")
     assert (old.name, old.address) == (new.name, new.address) and old.fingerprint != new.fingerprint
     assert old.key != new.key and old.certificate != new.certificate
-    assert load_card(tmp_path / "alder" / "card-1.yaml") == old and load_party(tmp_path / "alder")[0] == new
+    assert (
+        load_options(PartyCard, tmp_path / "alder" / "card-1.yaml") == old and load_party(tmp_path / "alder")[0] == new
+    )
     assert not (tmp_path / "alder" / "next").exists()
     for secret in ("seal.key", "tls.key"):  # the old secrets are in no file of the party any more
         lost = (tmp_path / "thief" / secret).read_bytes()
@@ -176,7 +186,7 @@ def test_a_rotation_that_was_interrupted_is_finished_by_the_next(
     tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, folder, moves = new_party(tmp_path / "alder", "alder", "127.0.0.1:7443"), tmp_path / "alder", [0]
-    inner = rotation._move
+    inner = party_keys._move
 
     def stops(source: Path, target: Path) -> None:
         if moves[0] == step:
@@ -184,7 +194,7 @@ def test_a_rotation_that_was_interrupted_is_finished_by_the_next(
         moves[0] += 1
         inner(source, target)
 
-    monkeypatch.setattr(rotation, "_move", stops)
+    monkeypatch.setattr(party_keys, "_move", stops)
     with pytest.raises(KeyboardInterrupt):
         rotate_party(folder)
     monkeypatch.undo()
@@ -205,7 +215,7 @@ def test_a_rotation_that_cannot_write_keeps_the_old_keys(tmp_path: Path, monkeyp
     def full(*_: object) -> None:
         raise ConfigError("cannot write: No space left on device")
 
-    monkeypatch.setattr(rotation, "_write", full)
+    monkeypatch.setattr(party_keys, "_write", full)
     with pytest.raises(ConfigError, match="No space left"):
         rotate_party(folder)
     monkeypatch.undo()
@@ -217,7 +227,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     fedsyn = entry_point(capsys, monkeypatch)
     fedsyn("party", "keygen", tmp_path / "alder", "--name", "alder", "--address", "127.0.0.1:7443")
     done = fedsyn("party", "rotate", tmp_path / "alder")
-    assert done.code == 0 and load_card(tmp_path / "alder" / "card.yaml").fingerprint in done.out
+    assert done.code == 0 and load_options(PartyCard, tmp_path / "alder" / "card.yaml").fingerprint in done.out
     assert "start the party anew" in done.out
     fedsyn("party", "keygen", tmp_path / "operator", "--name", "operator", "--operator")
     before = (tmp_path / "operator" / "certificate.pem").read_text("utf-8")

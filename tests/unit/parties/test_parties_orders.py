@@ -22,7 +22,7 @@ from fedsyn.counting.marginals import count
 from fedsyn.counting.stored import StoreFacts
 from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.fhe.question import Asked
-from fedsyn.parties.book import Book
+from fedsyn.lifetime.party_ledger import Book
 from fedsyn.parties.checks import COMPUTED, Host, Orders, check_announcement, plan_choice
 from fedsyn.parties.interface import Announcement, ChooseOrder, TotalOrder
 from fedsyn.parties.party import _norms

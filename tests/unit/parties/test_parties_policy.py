@@ -17,10 +17,10 @@ from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolError, RunError
 from fedsyn.parties.checks import Host, check_announcement, plan_choice
 from fedsyn.parties.interface import Announcement
-from fedsyn.parties.keys import load_party, new_operator, new_party
 from fedsyn.parties.policy import LimitsNode, Policy, load_party_file
 from fedsyn.randomness import Randomness
-from fedsyn.settings import PartyNode
+from fedsyn.service.party_keys import load_party, new_operator, new_party
+from fedsyn.settings import PartyCard
 
 GOOD = """\
 role: compute
@@ -235,23 +235,23 @@ def test_a_simulation_takes_everything() -> None:
 
 
 @pytest.fixture(scope="module")
-def cards(tmp_path_factory: pytest.TempPathFactory) -> list[PartyNode]:
+def cards(tmp_path_factory: pytest.TempPathFactory) -> list[PartyCard]:
     folder = tmp_path_factory.mktemp("cards")
     return [new_party(folder / name, name, f"127.0.0.1:{5000 + i}") for i, name in enumerate("abc")]
 
 
-def deployed(cards: list[PartyNode], **runtime: Any) -> RunConfig:
+def deployed(cards: list[PartyCard], **runtime: Any) -> RunConfig:
     runtime = {"engine": "deployment", "seed": None, **runtime}
     parties = [card.model_dump() for card in cards]
     return mpc_config(aggregation={"parties": parties}, runtime=runtime)
 
 
-def known(cards: list[PartyNode]) -> Host:
+def known(cards: list[PartyCard]) -> Host:
     one, two, three = cards
     return replace(host(), cards=(one, two, three))
 
 
-def test_a_partys_place_is_that_of_its_key(cards: list[PartyNode]) -> None:
+def test_a_partys_place_is_that_of_its_key(cards: list[PartyCard]) -> None:
     config = deployed(cards)
     assert [known(cards[i:] + cards[:i]).index_in(config) for i in range(3)] == [0, 1, 2]
     check_announcement(announced(config), known(cards))
@@ -269,23 +269,23 @@ def test_a_partys_place_is_that_of_its_key(cards: list[PartyNode]) -> None:
         ({"key": "ab" * 32}, "another key for 'c'"),
     ],
 )
-def test_a_card_that_was_not_pinned_is_refused(cards: list[PartyNode], change: dict[str, str], said: str) -> None:
+def test_a_card_that_was_not_pinned_is_refused(cards: list[PartyCard], change: dict[str, str], said: str) -> None:
     config = deployed([*cards[:2], cards[2].model_copy(update=change)])
     with pytest.raises(ProtocolError, match=said):
         known(cards).index_in(config)
 
 
-def test_a_party_may_not_play_two_roles(cards: list[PartyNode]) -> None:
+def test_a_party_may_not_play_two_roles(cards: list[PartyCard]) -> None:
     with pytest.raises(FedsynError, match=r"twice|same|different"):
         known(cards).index_in(deployed([cards[0], cards[1], cards[1]]))
 
 
-def test_a_party_of_a_deployment_takes_part_in_no_simulation(cards: list[PartyNode]) -> None:
+def test_a_party_of_a_deployment_takes_part_in_no_simulation(cards: list[PartyCard]) -> None:
     with pytest.raises(ProtocolError, match="takes part in no simulation"):
         check_announcement(announced(mpc_config()), known(cards))
 
 
-def test_a_seed_is_refused_even_where_the_configuration_was_made_up(cards: list[PartyNode]) -> None:
+def test_a_seed_is_refused_even_where_the_configuration_was_made_up(cards: list[PartyCard]) -> None:
     config = deployed(cards)
     seeded = config.model_copy(update={"runtime": config.runtime.model_copy(update={"seed": 1})})
     with pytest.raises(ProtocolError, match="draws no noise from a seed"):
@@ -337,4 +337,4 @@ def test_a_card_is_public(tmp_path: Path) -> None:
     new_party(tmp_path / "a", "a", "localhost:1")
     card = (tmp_path / "a" / "card.yaml").read_text(encoding="utf-8")
     assert (tmp_path / "a" / "seal.key").read_text(encoding="utf-8").strip() not in card
-    assert "PRIVATE" not in card and set(yamlio.loads(card, "card")) == set(PartyNode.model_fields)
+    assert "PRIVATE" not in card and set(yamlio.loads(card, "card")) == set(PartyCard.model_fields)

@@ -27,8 +27,8 @@ from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.counting.stored import StoredLayout
 from fedsyn.domain import Domain
 from fedsyn.errors import RunError
+from fedsyn.lifetime.party_ledger import Book
 from fedsyn.loading import parse_config
-from fedsyn.parties.book import Book
 from fedsyn.parties.checks import Host
 from fedsyn.parties.interface import ChooseOrder, SealedDeal, sealed_for
 from fedsyn.privacy import Ledger

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, RunError
-from fedsyn.privacy.chain import Chain, Head, Lines, Words, create, digest_of, legible, read_lines
+from fedsyn.lifetime.ledger import Chain, Head, Lines, Words, create, digest_of, legible, read_lines
 
 WORDS = Words("node", "look")
 

@@ -167,7 +167,8 @@ def a_run_named_like_a_path(hospital: Hospital, task: Task) -> Task:
 
 def hospital_run(hospital: Hospital, name: str) -> dict[str, Any]:
     """Signed by hand: `signed_order` would not."""
-    from fedsyn.runs.orders import Subject, load_operator_key
+    from fedsyn.runs.orders import Subject
+    from fedsyn.service.identities import load_operator_key
 
     key = load_operator_key(hospital.folder / "operator.key")
     signature = key.sign(Subject(name, hospital.config.sha256, hospital.schema.sha256).signed).hex()

@@ -1,7 +1,7 @@
 """A holder's ledger for life: what its table has given away in all runs, on disk before any noise is drawn.
 
-A chain of lines (`fedsyn.privacy.chain`) whose meaning is in `fedsyn.node.lines`; how they add up, and why one
-conversion holds for a whole life, is in `fedsyn.node.limits`.
+A chain of lines (`fedsyn.lifetime.ledger`) whose meaning is in `fedsyn.lifetime.node_lines`; how they add up, and why
+one conversion holds for a whole life, is in `fedsyn.lifetime.limits`.
 
 **Invariant.** Whatever process is killed, at whatever instruction, and whatever the disk refuses:
 
@@ -34,14 +34,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from fedsyn.durable import replace_synced
 from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, LedgerDamaged, NodeError, Unable
-from fedsyn.node.limits import BookLimits, Cost, Kind, Limit, adding, epsilon_of, total
-from fedsyn.node.lines import Charge, NodeLines, Run, RunFacts
-from fedsyn.node.rooms import require_room, said
+from fedsyn.lifetime.ledger import Chain, Head, Words, create
+from fedsyn.lifetime.limits import BookLimits, Cost, Kind, Limit, adding, epsilon_of, total
+from fedsyn.lifetime.node_lines import Charge, NodeLines, Run, RunFacts
+from fedsyn.lifetime.room import require_room, said
 from fedsyn.privacy import ADJACENCY, GAUSSIAN, UNIT, Release
 from fedsyn.privacy.accountant import affordable
-from fedsyn.privacy.chain import Chain, Head, Words, create
+from fedsyn.service.files import replace_synced
 
 WORDS = Words("node", "restore the true file; what a table has given away cannot be found out in another way")
 #: Requests, and charges, of one run: a server that asks for next to nothing, for ever, does not fill the disk.
@@ -103,7 +103,7 @@ class NodeBook:
         return epsilon_of(total(self.lines.costs, self.kind), self.limits.lifetime.delta, self.kind)
 
     def epsilon_under(self, limit: Limit) -> float:
-        """What is spent under one of `fedsyn.node.limits.adding(self.limits)`, at its delta."""
+        """What is spent under one of `fedsyn.lifetime.limits.adding(self.limits)`, at its delta."""
         spent = total(limit.within(self.lines.costs, self._now()), self.kind)
         return epsilon_of(spent, limit.budget.delta, self.kind)
 

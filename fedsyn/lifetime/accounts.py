@@ -11,17 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedsyn import yamlio
 from fedsyn.errors import ConfigError, LedgerDamaged
-from fedsyn.node.book import WORDS, seen_head
-from fedsyn.node.file import load_node_file
-from fedsyn.node.limits import BookLimits, Kind, adding, capacity, epsilon_of, total
-from fedsyn.node.lines import NodeLines, Run, spent_by
-from fedsyn.parties.book import WORDS as PARTY_WORDS
-from fedsyn.parties.book import Reading
-from fedsyn.parties.policy import load_party_file
+from fedsyn.lifetime.ledger import TORN, Head, Lines, damaged, require_head, require_private
+from fedsyn.lifetime.limits import BookLimits, Kind, adding, capacity, epsilon_of, total
+from fedsyn.lifetime.node_ledger import WORDS, seen_head
+from fedsyn.lifetime.node_lines import NodeLines, Run, spent_by
+from fedsyn.lifetime.party_ledger import WORDS as PARTY_WORDS
+from fedsyn.lifetime.party_ledger import Reading
 from fedsyn.privacy import UNIT, PrivacyBudget, zcdp_epsilon
-from fedsyn.privacy.chain import TORN, Head, Lines, damaged, require_head, require_private
 
 _FORMAT = 1
 #: Columns of `rows`, in order.
@@ -95,25 +92,18 @@ class Opened:
         return self.node.spent + self.torn, total(self.node.costs, self.kind) + worst
 
 
-def open_ledger(file: Path) -> Opened:
-    """The ledger of a file: the ledger itself, a node.yaml or a party.yaml.
+def open_ledger(path: Path, limits: BookLimits | None = None, budget: PrivacyBudget | None = None) -> Opened:
+    """Read a ledger.
+
+    Args:
+        path: of its file.
+        limits: of the holder, where its node.yaml is known.
+        budget: of the party, where its party.yaml is known.
 
     Raises:
-        LedgerDamaged: a line was changed, lost or moved.
-        ConfigError: it is missing, or no ledger.
+        LedgerDamaged: if a line was changed, lost or moved.
+        ConfigError: if it is missing, cannot be read, or is not a ledger.
     """
-    limits, budget, path = None, None, file
-    if not file.is_file():
-        raise ConfigError(
-            f"{file} {'is a folder' if file.is_dir() else 'does not exist'}: name a ledger, or its YAML file"
-        )
-    if file.suffix.lower() in (".yaml", ".yml"):
-        if "superlink" in yamlio.read_mapping(file):
-            node = load_node_file(file)
-            path, limits = node.ledger_file, BookLimits(*node.policy.limits)
-        else:
-            party = load_party_file(file)
-            path, budget = Path(party.ledger), party.policy.total_budget
     try:
         raw = path.read_bytes()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the lines of a holder's ledger mean. `fedsyn.node.book` writes them, `fedsyn ledger` shows them.
+"""What the lines of a holder's ledger mean. `fedsyn.lifetime.node_ledger` writes them, `fedsyn ledger` shows them.
 
     open      first line: the unit of privacy, which tables are neighbours, an id of this ledger
     begin     a run: what it is, and the budget that it asked for
@@ -21,11 +21,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, NodeError
-from fedsyn.node.limits import Cost, Kind, capacity, counted, order_of, require_joined, total
+from fedsyn.lifetime.ledger import TORN, Lines, legible
+from fedsyn.lifetime.limits import Cost, Kind, capacity, counted, order_of, require_joined, total
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
-from fedsyn.privacy.chain import TORN, Lines, legible
 
 #: Room for a rho that another version of fedsyn computed.
 _SAME = 1e-9
@@ -51,12 +50,6 @@ class RunFacts:
     accountant: str
     budget: PrivacyBudget
     client_sizes: str = "private"
-
-    @classmethod
-    def of(cls, config: RunConfig, schema: str, accountant: str, budget: PrivacyBudget) -> RunFacts:
-        """Those of a configuration. `schema`: its hash; `budget`: what the run may spend here, at most its own."""
-        sizes = config.privacy.client_sizes
-        return cls(config.sha256, schema, config.mechanism.name, accountant, budget, sizes)
 
     def to_dict(self) -> dict[str, Any]:
         return {

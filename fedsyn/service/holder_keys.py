@@ -7,9 +7,6 @@ its own makes new ones (`fedsyn node new-keys`), and gives the card to the opera
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,14 +19,15 @@ from pydantic import Field, field_validator
 from fedsyn import yamlio
 from fedsyn.config import parse_options
 from fedsyn.errors import ConfigError
-from fedsyn.settings import Node
+from fedsyn.service.files import sync_folder, write_new, write_text
+from fedsyn.settings import Node, digits_to_compare
 
 #: What a node, a holder or a party may be called: a folder's name, too.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
 _HEADER = "# Public: give it to the operator and to the other holders. The fingerprint, to be read to them: {}\n"
 
 
-class Card(Node):
+class HolderCard(Node):
     """The public halves of a holder's keys.
 
     Attributes:
@@ -52,27 +50,16 @@ class Card(Node):
 
     @property
     def fingerprint(self) -> str:
-        """What two people read to each other: 80 bits of a digest of the whole card."""
-        text = f"{self.name}\n{self.node}\n{self.identity or ''}"
-        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
-        return "-".join(digest[i : i + 4] for i in range(0, 20, 4))
+        """What two people read to each other to compare cards."""
+        return digits_to_compare(f"{self.name}\n{self.node}\n{self.identity or ''}".encode())
 
     def dumps(self) -> str:
         """The card as a file."""
         return _HEADER.format(self.fingerprint) + yamlio.dumps(self.model_dump())
 
 
-def load_card(path: Path | str) -> Card:
-    """Reads a card; ConfigError if it is none."""
-    document = yamlio.read_mapping(path)
-    if not all(isinstance(key, str) for key in document):
-        raise ConfigError(f"{path}: every key must be a string")
-    card: Card = parse_options(Card, document, str(path))
-    return card
-
-
 def public_node_key(text: str) -> ec.EllipticCurvePublicKey:
-    """A public node key from its line; ValueError says what is expected."""
+    """Read a public node key from its line. Raises ValueError if it is not one, which says what is expected."""
     try:
         key = serialization.load_ssh_public_key(text.encode("ascii"))
     except (ValueError, UnsupportedAlgorithm, UnicodeEncodeError):
@@ -83,7 +70,7 @@ def public_node_key(text: str) -> ec.EllipticCurvePublicKey:
 
 
 def new_node_key() -> tuple[str, str]:
-    """A new node key: the private one as a file's text, the public one as one line."""
+    """Make a node key; return the private one as a file's text, the public one as one line."""
     key = ec.generate_private_key(ec.SECP384R1())
     secret = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -97,36 +84,36 @@ class NewKeys(NamedTuple):
 
     Attributes:
         key: text of the private node key's file.
-        identity: text of the private signing key's file; None: none was asked for.
+        identity: text of the private signing key's file; None if none was asked for.
         card: the public halves.
     """
 
     key: str
     identity: str | None
-    card: Card
+    card: HolderCard
 
 
 def new_keys(name: str, *, identity: bool = True) -> NewKeys:
-    """New keys of a holder; ConfigError if its name is none."""
+    """Make a holder's keys. Raises ConfigError if the name cannot be a folder's name."""
     from fedsyn.aggregation.secagg.primitives import Identity
 
     secret, public = new_node_key()
     signer = Identity.generate() if identity else None
     options = {"name": name, "node": public, "identity": signer and signer.public.hex()}
-    card: Card = parse_options(Card, options, "keys")
+    card: HolderCard = parse_options(HolderCard, options, "keys")
     return NewKeys(secret, None if signer is None else signer.to_bytes().hex() + "\n", card)
 
 
 def replace_keys(
     name: str, key: Path, identity: Path | None = None, roster: Path | None = None, partition: int | None = None
-) -> Card:
-    """Replaces a holder's keys by new ones, and its own line of its roster; the card.
+) -> HolderCard:
+    """Replace a holder's keys and its own line of its roster; return the card.
 
     The old files stay beside the new ones as `*.old` until the next time: the SuperLink knows them until its operator
     has the card.
 
     Raises:
-        ConfigError: a file cannot be written, or the roster is none.
+        ConfigError: if a file cannot be written, or the roster is not one.
     """
     made = new_keys(name, identity=identity is not None)
     lines = None
@@ -138,7 +125,8 @@ def replace_keys(
                 continue
             if path.exists():
                 path.replace(path.with_name(path.name + ".old"))
-            write_private(path, text)
+            write_new(path, text)
+            sync_folder(path.absolute().parent)
         if lines is not None and roster is not None:
             write_text(roster, lines)
     except OSError as error:
@@ -147,7 +135,7 @@ def replace_keys(
 
 
 def roster_text(identities: Mapping[int, str]) -> str:
-    """A roster as a file: partition id, public signing key."""
+    """Write a roster as a file's text: partition id, public signing key."""
     head = "# Everybody's public signing keys by partition id, as this holder knows them. Compare them by telephone.\n"
     return head + "".join(f"{partition}: {key}\n" for partition, key in sorted(identities.items()))
 
@@ -159,33 +147,3 @@ def _with_line(roster: Path, partition: int, identity: str) -> str:
     except ValueError:
         raise ConfigError(f"{roster}: expected one line for each holder, partition id: public key") from None
     return roster_text(lines | {partition: identity})
-
-
-def write_private(path: Path, text: str) -> None:
-    """Writes a new file that its owner alone may read; OSError if it is there already."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_text(path: Path, text: str, mode: int = 0o644) -> None:
-    """Puts a file in the place of another in one step: whatever happens, there is the old one or the new one."""
-    made = path.with_name(f".{path.name}.new")
-    made.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        made.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            made.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

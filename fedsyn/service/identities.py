@@ -1,14 +1,15 @@
-"""Who signs: a data holder's own key, and the roster of public keys that it pinned.
+"""Who signs: a data holder's or an operator's own key, and the roster of public keys that a holder pinned.
 
-Secure sums under the malicious threat model need both. A holder makes its key once (`fedsyn identity FILE`), gives the
-public half to the others over a channel that the operator does not control, and writes all of them into its own copy
-of the roster. Nobody takes a key from the server.
+Secure sums under the malicious threat model need a holder's key and a roster. A holder makes its key once (`fedsyn
+identity FILE`), gives the public half to the others over a channel that the operator does not control, and writes all
+of them into its own copy of the roster. Nobody takes a key from the server. An operator signs its runs with such a key
+(`fedsyn operator-key FILE`, `fedsyn.runs.orders`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import stat
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, NodeError
+from fedsyn.service.files import write_key
 
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg import Identity
@@ -23,35 +25,55 @@ if TYPE_CHECKING:
 Roster = Mapping[int, bytes]
 
 
-def new_identity(path: Path) -> str:
-    """Writes a new private key, readable by its owner alone; returns the public key as 64 hex digits.
+def new_identity(path: Path, what: str = "identity") -> str:
+    """Write a new private key, readable by its owner alone; return the public key as 64 hex digits.
+
+    Args:
+        path: of the new file.
+        what: the key is called in an error.
 
     Raises:
-        ConfigError: the file exists already or cannot be written.
+        ConfigError: if the file exists already or cannot be written.
     """
     from fedsyn.aggregation.secagg import Identity
 
     identity = Identity.generate()
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise ConfigError(f"identity: {path} cannot be created ({error.strerror})") from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(identity.to_bytes().hex() + "\n")
+    write_key(path, identity.to_bytes(), what)
     return identity.public.hex()
+
+
+def load_operator_key(path: Path | str) -> Identity:
+    """Read the private key of an operator.
+
+    Raises:
+        ConfigError: if there is no such file, others may read it, or `fedsyn operator-key` did not write it.
+    """
+    from fedsyn.aggregation.secagg import Identity
+
+    path = Path(path)
+    try:
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigError(f"operator key: {path} is readable by others than its owner; type: chmod 600 {path}")
+        return Identity(_hex(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ConfigError(f"operator key: no such file: {path}; make one: fedsyn operator-key {path}") from None
+    except OSError as error:
+        raise ConfigError(f"operator key: cannot read {path} ({error.strerror})") from None
+    except ValueError:
+        raise ConfigError(f"operator key: {path} is not what 'fedsyn operator-key' wrote") from None
 
 
 @lru_cache(maxsize=2)
 def load_identities(identity: str, roster: str) -> tuple[Identity, Roster]:
-    """A deployment's holder: its private key from one file, everybody's public keys from another (YAML, id: hex).
+    """Read a deployed holder's private key from one file, and all public keys from another (YAML, id: hex).
 
     Raises:
-        NodeError: one of them is not what it should be.
+        NodeError: if one of them is not such a file.
     """
     from fedsyn.aggregation.secagg import Identity
 
     try:
-        own = Identity.from_bytes(_hex(Path(identity).read_text(encoding="utf-8")))
+        own = Identity(_hex(Path(identity).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         raise NodeError("identity: expected the file that 'fedsyn identity' wrote") from None
     return own, _load_roster(Path(roster))
@@ -90,7 +112,7 @@ def _simulated(clients: int) -> tuple[tuple[Identity, ...], Roster]:
 
 
 def simulated_identities(partition: int, clients: int) -> tuple[Identity, Roster]:
-    """A simulation's identities. They follow from the partition id, so they authenticate nobody: all parties of a
-    simulation are one machine anyway."""
+    """Return a simulation's identities. They follow from the partition id, so they authenticate nobody: all parties of
+    a simulation are one machine anyway."""
     identities, roster = _simulated(clients)
     return identities[partition], roster

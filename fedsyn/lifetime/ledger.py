@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from fedsyn.durable import sync_folder, write_synced
 from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, RunError, Unable
+from fedsyn.service.files import sync_folder, write_new
 
 _FORMAT = 1
 START = "0" * 32  # what the first line follows
@@ -393,9 +393,10 @@ def create(path: Path, entry: Mapping[str, Any]) -> Head:
         OSError: it cannot be written.
     """
     whole = {"format": _FORMAT, "time": int(time.time()), **entry, "follows": START}
-    part = path.with_name(f".{path.name}.new-{os.getpid()}")
+    part = path.with_name(f".{path.name}.part-{os.getpid()}")
     try:
-        write_synced(part, json.dumps(whole).encode() + b"\n")
+        part.unlink(missing_ok=True)  # of a process of this number that was killed
+        write_new(part, json.dumps(whole).encode() + b"\n")
         os.link(part, path)  # fails where there is one: a rename would put this one in its place
     finally:
         part.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded
-from fedsyn.node.limits import (
+from fedsyn.lifetime.limits import (
     CHOICE,
     BookLimits,
     Cost,
@@ -24,20 +24,25 @@ from fedsyn.node.limits import (
     require_filter,
     total,
 )
-from fedsyn.node.lines import NodeLines, RunFacts
+from fedsyn.lifetime.node_lines import NodeLines, RunFacts
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.privacy.accountant import affordable
 from fedsyn.registry import client_class
-from fedsyn.runs.orders import Subject
 
 
-def facts_of(config: RunConfig, subject: Subject) -> RunFacts:
-    """What a run is, for the ledger: it announces its whole budget, and is refused where a limit is smaller."""
+def facts_of(config: RunConfig, configuration: str, schema: str) -> RunFacts:
+    """Return what a run is to the ledger: it announces its whole budget, and is refused where a limit is smaller.
+
+    Args:
+        config: of the run.
+        configuration: its hash, as the run was admitted under.
+        schema: hash of the schema.
+    """
     contract = client_class(config.mechanism.name).Contract
     order = getattr(contract, "order_of", None)  # of a contract that counts in Rényi DP
     accountant = contract.accountant if order is None else f"{contract.accountant} {order(config)}"
     node = config.privacy
-    return RunFacts(subject.config, subject.schema, config.mechanism.name, accountant, node.budget, node.client_sizes)
+    return RunFacts(configuration, schema, config.mechanism.name, accountant, node.budget, node.client_sizes)
 
 
 @dataclass(frozen=True)

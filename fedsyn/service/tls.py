@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from fedsyn.errors import ProtocolError
-from fedsyn.parties.keys import Credentials, host_in, split_address
+from fedsyn.service.certificates import Credentials, host_in, split_address
 
 VERSION = b"TLSv1.3"
 MOST = 2**31 - 1  # bytes of a message
@@ -34,7 +32,7 @@ _OPTIONS = (
 
 
 def server_options(limit: int) -> list[tuple[str, Any]]:
-    """Of a party's service, which takes messages of up to `limit` bytes."""
+    """Return gRPC's options of a party's service, which takes messages of up to `limit` bytes."""
     return [
         *_OPTIONS,
         ("grpc.max_receive_message_length", min(limit, MOST)),
@@ -44,12 +42,13 @@ def server_options(limit: int) -> list[tuple[str, Any]]:
 
 
 def server_credentials(own: Credentials, pinned: Sequence[str]) -> grpc.ServerCredentials:
+    """Return what a server shows, and asks of its callers: one of the pinned certificates."""
     pair = (own.key.encode(), own.certificate.encode())
     return grpc.ssl_server_credentials([pair], "\n".join(pinned).encode(), require_client_auth=True)
 
 
 def channel_to(address: str, certificate: str, own: Credentials) -> grpc.Channel:
-    """A channel to whoever has the key of `certificate`, and to nobody else."""
+    """Open a channel to the owner of the key of `certificate`, and to nobody else."""
     credentials = grpc.ssl_channel_credentials(certificate.encode(), own.key.encode(), own.certificate.encode())
     options = [
         *_OPTIONS,
@@ -63,26 +62,19 @@ def channel_to(address: str, certificate: str, own: Credentials) -> grpc.Channel
 
 
 def der(certificate: str) -> bytes:
-    """What is compared: the certificate, byte for byte."""
+    """Return what is compared: the certificate, byte for byte."""
     try:
         return ssl.PEM_cert_to_DER_cert(certificate.strip())
     except ValueError:
         raise ProtocolError("a certificate is malformed") from None
 
 
-def expiry_of(certificate: str) -> float:
-    """When a certificate ends, seconds since 1970."""
-    return x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc.timestamp()
-
-
-def name_of(certificate: str) -> str:
-    """The name that `fedsyn party keygen` was given."""
-    subject = x509.load_pem_x509_certificate(certificate.encode()).subject
-    return str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
-
-
 def peer_of(context: grpc.ServicerContext, pins: Mapping[bytes, str]) -> str:
-    """Who calls, by the certificate that it has shown; ProtocolError if that is none of `pins`, or not TLS 1.3."""
+    """Return the caller's name, by the certificate that it has shown.
+
+    Raises:
+        ProtocolError: if that is not in `pins`, or the connection is not TLS 1.3.
+    """
     found: Mapping[str, Sequence[bytes]] = context.auth_context()
     if tuple(found.get("ssl_tls_version", ())) != (VERSION,):
         raise ProtocolError("the connection does not have TLS 1.3")
@@ -93,7 +85,7 @@ def peer_of(context: grpc.ServicerContext, pins: Mapping[bytes, str]) -> str:
 
 
 def trouble_with(address: str, certificate: str, own: Credentials, timeout: float = 5.0) -> str | None:
-    """What keeps a connection from coming about, as the end of a sentence; None if nothing does.
+    """Return what prevents a connection, as the end of a sentence; None if nothing does.
 
     gRPC tells only that it failed. So this looks at each step by itself, with a connection of its own.
     """
