@@ -43,7 +43,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.settings",),
     ("fedsyn.privacy",),
     ("fedsyn.domain", "fedsyn.mpc", "fedsyn.randomness"),
-    ("fedsyn.yamlio"),
+    ("fedsyn.yamlio",),
     ("fedsyn.bounded",),
     ("fedsyn.errors",),
     ("fedsyn.output", "fedsyn.version", "fedsyn.plugins"),
