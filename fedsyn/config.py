@@ -126,8 +126,8 @@ class EvaluationNode(Node):
 
     Attributes:
         metrics: they compare the table with real rows, in a simulation only (docs/metrics.md); [] for none.
-        federated: ask the holders, by one noisy sum from the run's budget, also in a deployment; `evaluation.json` and
-            the page say what they answer.
+        federated: ask the holders, by one noisy sum from the run's budget, also in a deployment;
+            `federated_evaluation.json` and the page say what they answer.
         share: of the budget for that; the mechanism has the rest.
         held_out: share of its rows that each holder keeps out of the run, by a coin a row, to test the classifier on;
             with 0 it is tested on the rows that the table was made from.

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.domain import Clique
+from fedsyn.evaluation.predicted import Glimpse
 from fedsyn.inference import Measurement
 from fedsyn.inference.shrinkage import pseudo_records
 from fedsyn.plugins.clients.sketch_aim import (
@@ -36,7 +37,6 @@ from fedsyn.selection.groups import grouping_of, pack_grouping
 from fedsyn.selection.planning import Errors, Planner
 from fedsyn.selection.scores import contained_in
 from fedsyn.selection.views import ModelView
-from fedsyn.statement import Glimpse
 from fedsyn.wire.requests import Sum, Summed
 
 # Marginals of an evenly divided run, for comparisons only.

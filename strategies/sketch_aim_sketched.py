@@ -1,4 +1,4 @@
-"""What sketch_aim's opened sketches say of a model: its errors, and glimpses for the statement of its quality."""
+"""What sketch_aim's opened sketches say of a model: its errors, and glimpses for its predicted quality."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
+from fedsyn.evaluation.predicted import Glimpse
+from fedsyn.evaluation.predicted.effects import independent
 from fedsyn.inference import Model
 from fedsyn.inference.shrinkage import Sight
 from fedsyn.selection.planning import shrunk
 from fedsyn.selection.sketches import Sketcher, squared_distance
 from fedsyn.selection.views import ModelView, effective_cells
-from fedsyn.statement import Glimpse
-from fedsyn.statement.effects import independent
 
 # Of runs on independent attributes, those that may take noise for an association.
 _CHANCE = 0.05

@@ -26,10 +26,10 @@ from fedsyn.loading import parse_config
 from fedsyn.node.answering import Answering
 from fedsyn.node.file import load_node_file
 from fedsyn.node.task import Reply, Task
-from fedsyn.protocol.judging import judged
+from fedsyn.protocol.federated_evaluation import federated_evaluation
 from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
-from fedsyn.runs.judge import question_about
+from fedsyn.runs.federated_evaluation import question_about
 from fedsyn.runs.orders import Subject, signed_order
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.schema import Schema
@@ -206,7 +206,9 @@ class Hospital:
         made = strategy_class(self.config.mechanism.name)
         schema = self.schema
         strategy = made(self.config, schema.domain, self.schema.sha256, randomness=Randomness(None))
-        strategy.afterwards = lambda: judged(strategy, question_about(schema, strategy.workload, drawn(strategy))[0])
+        strategy.afterwards = lambda: federated_evaluation(
+            strategy, question_about(schema, strategy.workload, drawn(strategy))[0]
+        )
         strategy.start(grid)
         return strategy
 

@@ -32,10 +32,10 @@ from fedsyn.config import RunConfig
 from fedsyn.counting.candidates import build_workload
 from fedsyn.data import encode_file
 from fedsyn.evaluation import EvaluationInput, column_ranges, evaluate
-from fedsyn.evaluation.queries import QUERIES, QUERY_SEED, random_queries
+from fedsyn.evaluation.real.queries import QUERIES, QUERY_SEED, random_queries
 from fedsyn.loading import parse_config
 from fedsyn.report.html import read_facts
-from fedsyn.runs.directory import JUDGED_FILE
+from fedsyn.runs.directory import FEDERATED_FILE
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import split_tables
 from fedsyn.schema import Schema
@@ -85,7 +85,7 @@ def one_run(document: Mapping[str, Any], label: str, seed: int) -> list[dict[str
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         run(config, out, full_page=False)
-        said = read_facts(out / JUDGED_FILE)["figures"]
+        said = read_facts(out / FEDERATED_FILE)["figures"]
         made = encode_file(out / "synthetic.csv", tables.schema)
     known = exact(config, tables.schema, tables.train, made)
     both = {"cell": label, "seed": seed, "cpu": round(time.process_time() - started, 2)}

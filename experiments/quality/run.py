@@ -27,8 +27,8 @@ from experiments.held_out.held_tables import TABLES, available, row_counts, rows
 from fedsyn import yamlio
 from fedsyn.counting.candidates import build_workload
 from fedsyn.counting.marginals import count
+from fedsyn.evaluation.predicted import PredictedError, PredictedQuality, predict_quality
 from fedsyn.inference import Evidence
-from fedsyn.statement import Said, Statement, stated
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Outcome:
     table: str
     rows: int
     epsilon: float
-    statement: Statement
+    statement: PredictedQuality
     true: npt.NDArray[np.float64]
 
     @property
-    def whole(self) -> Said:
+    def whole(self) -> PredictedError:
         assert self.statement.workload_error is not None
         return self.statement.workload_error
 
@@ -69,7 +69,7 @@ class Outcome:
     def read(cls, line: str) -> Outcome:
         """Inverse of `line`."""
         facts = json.loads(line)
-        statement, true = Statement.from_dict(facts["statement"]), np.array(facts["true"])
+        statement, true = PredictedQuality.from_dict(facts["statement"]), np.array(facts["true"])
         return cls(facts["table"], facts["rows"], facts["epsilon"], statement, true)
 
 
@@ -80,7 +80,7 @@ def outcome(table: str, rows: int, epsilon: float, seed: int) -> Outcome:
     strategy = fitted(Cell(table, rows, epsilon, seed, "sketch_aim", ()).config(), train, domain)
     model = strategy.model
     assert model is not None
-    said = stated(model, Evidence(strategy.measured, model.total), strategy.glimpses(), strategy.workload)
+    said = predict_quality(model, Evidence(strategy.measured, model.total), strategy.glimpses(), strategy.workload)
     workload = build_workload(WORKLOAD, domain)
     pairs = zip(count(train, domain, workload.cliques), model.project_many(workload.cliques), strict=True)
     off = [np.abs(np.asarray(t).ravel() / len(train) - np.asarray(m).ravel() / model.total).sum() for t, m in pairs]

@@ -145,7 +145,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.evaluation import all_metrics
     from fedsyn.report.html import read_facts
     from fedsyn.runs.directory import synthetic_file
-    from fedsyn.runs.report import load_statement, run_alarms
+    from fedsyn.runs.report import load_predicted_quality, run_alarms
 
     ledger = read_facts(folder / "ledger.json")
     _say("synthetic table", str(synthetic_file(folder)))
@@ -157,9 +157,9 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
         _say("privacy", f"do not release this table ({reasons})", "yellow")
     for title, text in run_alarms(folder, config):
         _say("warning", f"{title} {text}", "yellow")
-    statement = load_statement(folder)
-    if statement is not None and statement.workload_error is not None:
-        _say("quality", f"{statement.sentence()}, from what was released: it may be published")
+    predicted = load_predicted_quality(folder)
+    if predicted is not None and predicted.workload_error is not None:
+        _say("quality", f"{predicted.sentence()}, from what was released: it may be published")
     good = _how_good(folder)
     if good:
         _say("compared", f"{good} (with real rows: not for publication)")
@@ -177,10 +177,10 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
 
 def _how_good(folder: Path) -> str:
     """One sentence on the table beside the real rows; empty where they were not compared."""
-    from fedsyn.report.quality_page import how_good
-    from fedsyn.runs.report import load_quality
+    from fedsyn.report.comparison_page import how_good
+    from fedsyn.runs.report import load_comparison
 
-    found = load_quality(folder)
+    found = load_comparison(folder)
     return how_good(found[0]) if found is not None else ""
 
 

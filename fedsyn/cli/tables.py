@@ -18,7 +18,7 @@ from fedsyn.output import no_more_output, say, table_stream
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
-    from fedsyn.evaluation.quality import Quality
+    from fedsyn.evaluation.real.comparison import TableComparison
     from fedsyn.front.archive import Release
     from fedsyn.inference import AnyModel
     from fedsyn.randomness import Randomness
@@ -106,7 +106,7 @@ def evaluate(
     import numpy as np
 
     from fedsyn.data import encode_file
-    from fedsyn.evaluation.quality import quality
+    from fedsyn.evaluation.real.comparison import compare_tables
     from fedsyn.runs.directory import synthetic_file
     from fedsyn.schema import Schema
 
@@ -119,16 +119,16 @@ def evaluate(
             raise ConfigError(f"--schema is needed: there is no schema.yaml beside {table}")
     known = Schema.load(schema).adjusted(None, label)
     codes = [encode_file(file, known) for file in (real, table)]
-    found = quality(known, *codes, rng=np.random.default_rng(0))
+    found = compare_tables(known, *codes, rng=np.random.default_rng(0))
     if out is not None:
-        from fedsyn.report.quality_page import evaluation_page
+        from fedsyn.report.comparison_page import evaluation_page
 
         with writing(out):
             evaluation_page(found, out, table.name)
     if as_json:
         say(json.dumps(found.to_dict(), indent=1))
     else:
-        _show_quality(found)
+        _show_comparison(found)
         if out is not None:
             out_console.print(f"page: {out}", soft_wrap=True, highlight=False)
 
@@ -141,7 +141,7 @@ def _ask_holders(
 
     from fedsyn.report.html import read_facts
     from fedsyn.runs.directory import new_out, synthetic_file
-    from fedsyn.runs.judge_table import judge_table
+    from fedsyn.runs.evaluate_table import evaluate_table
 
     folder = out or new_out(name="evaluation")
     table = synthetic_file(synthetic) if synthetic.is_dir() else synthetic
@@ -149,7 +149,7 @@ def _ask_holders(
         _federation(federated, assignments or ()) as (config, names),
         round_progress(f"holders are asked about {table.name}", None, names) as progress,
     ):
-        facts = judge_table(config, table, folder.resolve(), progress)
+        facts = evaluate_table(config, table, folder.resolve(), progress)
     if as_json:
         say(json.dumps(facts, indent=1))
         return
@@ -242,10 +242,10 @@ def _to_standard_output(schema: Schema, model: AnyModel, rows: int, randomness: 
         no_more_output()
 
 
-def _show_quality(found: Quality) -> None:
+def _show_comparison(found: TableComparison) -> None:
     from rich.table import Table
 
-    from fedsyn.report.quality_page import how_good
+    from fedsyn.report.comparison_page import how_good
 
     sentence = how_good(found)
     out_console.print(f"{sentence[:1].upper()}{sentence[1:]}.", highlight=False)

@@ -1,9 +1,8 @@
 """How good a run is: metrics by name, and the input that they are computed from."""
 
-from fedsyn.evaluation.base import ColumnRange, EvaluationInput, Metric, column_ranges, raw_numbers
-from fedsyn.evaluation.learning import label_values
-from fedsyn.evaluation.marginals import client_heterogeneity
-from fedsyn.evaluation.metrics import METRICS, all_metrics, evaluate, validate_metrics
+from fedsyn.evaluation.base import ColumnRange, EvaluationInput, Metric, column_ranges, label_values, raw_numbers
+from fedsyn.evaluation.real.marginals import client_heterogeneity
+from fedsyn.evaluation.real.metrics import METRICS, all_metrics, evaluate, validate_metrics
 
 __all__ = [
     "METRICS",

@@ -50,6 +50,25 @@ def bin_middles(column: BinnedColumn) -> np.ndarray:
     return np.append(values, np.nan) if column.missing else values
 
 
+def label_values(schema: Schema, label: str) -> np.ndarray | None:
+    """The number that each code of the label stands for, for `rmse`.
+
+    Returns:
+        (cardinality,) float64: the middle of each bin of a numeric column (of an integer column: of its
+        integers), or the categories where all of them are numbers; NaN for the missing category. None for
+        other columns.
+    """
+    from fedsyn.schema import BinnedColumn
+
+    column = schema.columns[label]
+    if isinstance(column, BinnedColumn):
+        return bin_middles(column)
+    if any(isinstance(value, bool | str) for value in column.values):
+        return None
+    values = np.array([float(value) for value in column.values])
+    return np.append(values, np.nan) if column.missing else values
+
+
 def raw_numbers(frame: pd.DataFrame, schema: Schema) -> np.ndarray:
     """The ordered columns before binning: (n, len(ranges)) float32, in the order of `column_ranges`; NaN: missing."""
     from fedsyn.schema import BinnedColumn

@@ -1,7 +1,7 @@
 """A model in one file, and a run directory, read without trusting either: no pickle, no code, no more memory than said.
 
 The file is a ZIP of what a run releases: `fedsyn.json` (format), `schema.yaml`, `ledger.json`, `config.yaml`,
-`rounds.jsonl`, `model.npz`, `measurements.npz`, `quality.json`, and a README.md for whoever opens it. It holds no row
+`rounds.jsonl`, `model.npz`, `measurements.npz`, `predicted_quality.json`, and a README.md. It holds no row
 of a real table and no exact count of one.
 """
 
@@ -19,15 +19,23 @@ from fedsyn import yamlio
 from fedsyn.bounded import MOST_BYTES, MOST_ROUND_BYTES, Archive, json_lines, json_of, open_file, read_bytes
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.errors import DataError
+from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.inference import AnyModel, Evidence
 from fedsyn.loading import released_config
 from fedsyn.report.readme import readme
 from fedsyn.report.run_page import RunFacts
-from fedsyn.runs.directory import MOST_MODEL_BYTES, read_evidence, read_released_model, save_evidence, save_model
+from fedsyn.runs.directory import (
+    MOST_MODEL_BYTES,
+    OLD_NAMES,
+    PREDICTED_FILE,
+    read_evidence,
+    read_released_model,
+    save_evidence,
+    save_model,
+)
 from fedsyn.runs.prepare import public_schema
 from fedsyn.runs.published import published_config
 from fedsyn.schema import Schema
-from fedsyn.statement import Statement
 from fedsyn.version import __version__
 
 #: Largest size of each member, in bytes after unpacking. A model of 2^27 cells is of the size of the first.
@@ -38,7 +46,8 @@ LIMITS = {
     "ledger.json": MOST_BYTES,
     "config.yaml": 1 << 24,
     "rounds.jsonl": MOST_ROUND_BYTES,
-    "quality.json": 1 << 24,
+    PREDICTED_FILE: 1 << 24,
+    OLD_NAMES[PREDICTED_FILE]: 1 << 24,
     "README.md": 1 << 20,
     "fedsyn.json": 1 << 16,
 }
@@ -52,7 +61,7 @@ _LEDGER: dict[str, Any] = {
     "budget": dict,
     "releases": list,
 }
-_OPTIONAL = ("rounds.jsonl", "measurements.npz", "quality.json", "README.md")
+_OPTIONAL = ("rounds.jsonl", "measurements.npz", PREDICTED_FILE, OLD_NAMES[PREDICTED_FILE], "README.md")
 # Every file has this time, so that the same model makes the same file.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -70,7 +79,7 @@ class Release:
         config: of the run.
         rounds: what was released of each round, as in rounds.jsonl.
         evidence: what the model was fitted to; None: of a mechanism without such measurements, or not kept.
-        statement: how good the table is predicted to be; None: of a run from before there were any.
+        predicted: how good the table is predicted to be; None: of a run that did not say.
     """
 
     schema: Schema
@@ -79,7 +88,7 @@ class Release:
     config: RunConfig
     rounds: tuple[dict[str, Any], ...]
     evidence: Evidence | None = None
-    statement: Statement | None = None
+    predicted: PredictedQuality | None = None
 
     def readme(self) -> str:
         """What may be told of the table to whoever gets it, in Markdown."""
@@ -95,7 +104,7 @@ class Release:
             domain=dict(zip(self.model.domain.attributes, self.model.domain.shape, strict=True)),
             total=self.model.total,
             edges=None,
-            statement=self.statement,
+            predicted=self.predicted,
             public=True,
         )
         return readme(facts)
@@ -113,8 +122,8 @@ def save_release(path: Path, release: Release) -> None:
     }
     if release.evidence is not None:
         members["measurements.npz"] = _bytes_of(save_evidence, release.evidence)
-    if release.statement is not None:
-        members["quality.json"] = json.dumps({"format": FORMAT, **release.statement.to_dict()}, indent=1).encode()
+    if release.predicted is not None:
+        members[PREDICTED_FILE] = json.dumps({"format": FORMAT, **release.predicted.to_dict()}, indent=1).encode()
         members["README.md"] = release.readme().encode()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -189,18 +198,19 @@ def _release(members: Mapping[str, bytes], where: str) -> Release:
     evidence = None
     if "measurements.npz" in members:
         evidence = read_evidence(io.BytesIO(members["measurements.npz"]), model.domain, f"{where}: measurements.npz")
-    return Release(schema, model, ledger, config, rounds, evidence, _statement(members.get("quality.json"), where))
+    return Release(schema, model, ledger, config, rounds, evidence, _predicted(members, where))
 
 
-def _statement(content: bytes | None, where: str) -> Statement | None:
-    """What is predicted of the table; None also for what an older version wrote under that name of real rows."""
-    facts = None if content is None else _json(content, "quality.json", where)
-    if facts is None or "private" in facts:
+def _predicted(members: Mapping[str, bytes], where: str) -> PredictedQuality | None:
+    """Return what is predicted of the table; an old quality.json may hold scores against real rows instead: None."""
+    name = PREDICTED_FILE if PREDICTED_FILE in members else OLD_NAMES[PREDICTED_FILE]
+    facts = _json(members[name], name, where) if name in members else {"private": ""}
+    if "private" in facts:
         return None
     try:
-        return Statement.from_dict(facts)
+        return PredictedQuality.from_dict(facts)
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise DataError(f"{where}: quality.json is damaged") from None
+        raise DataError(f"{where}: {name} is damaged") from None
 
 
 def _json(content: bytes, name: str, where: str) -> dict[str, Any]:

@@ -11,13 +11,13 @@ import numpy.typing as npt
 from fedsyn.errors import DataError
 from fedsyn.front.archive import Release
 from fedsyn.runs.directory import append_line, save_model, write_json
-from fedsyn.runs.report import save_quality, write_run_page
+from fedsyn.runs.report import save_comparison, write_run_page
 
 if TYPE_CHECKING:
-    from fedsyn.evaluation.quality import Quality
+    from fedsyn.evaluation.real.comparison import TableComparison
 
 
-def page_of(release: Release, codes: npt.NDArray[Any], found: Quality | None = None) -> str:
+def page_of(release: Release, codes: npt.NDArray[Any], found: TableComparison | None = None) -> str:
     """HTML, self-contained.
 
     Args:
@@ -37,7 +37,7 @@ def page_of(release: Release, codes: npt.NDArray[Any], found: Quality | None = N
             append_line(out / "rounds.jsonl", line)
         save_model(out / "model.npz", release.model)
         if found is not None:
-            save_quality(out, found, {})
+            save_comparison(out, found, {})
         try:
             paths = write_run_page(out, config=release.config, synthetic=codes, public=found is None)
         except (KeyError, TypeError, AttributeError):

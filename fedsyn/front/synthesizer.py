@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig, SynthesisNode
 from fedsyn.errors import ConfigError, NotFittedError, SchemaError, nearest
+from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.front.archive import Release, read_release, save_release
 from fedsyn.front.conditions import restrict
 from fedsyn.front.facts import LedgerFacts
@@ -22,12 +23,11 @@ from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.schema import Schema
-from fedsyn.statement import Statement
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedsyn.evaluation.quality import Quality
+    from fedsyn.evaluation.real.comparison import TableComparison
 
 # Keywords that are nodes of a configuration; every other one is an option of the mechanism.
 _NODES = ("workload", "federation", "aggregation", "inference", "privacy", "synthesis", "runtime")
@@ -229,9 +229,9 @@ class Synthesizer:
         return self.ledger_
 
     @property
-    def quality(self) -> Statement | None:
+    def predicted_quality(self) -> PredictedQuality | None:
         """How good the table is predicted to be, from what was released: it reads no row and may be published."""
-        return self._fitted("quality").statement
+        return self._fitted("predicted_quality").predicted
 
     @property
     def model(self) -> AnyModel:
@@ -283,7 +283,7 @@ class Synthesizer:
         schema, model = restrict(release.schema, release.model, given)
         return frame_of(schema, model, expected_rows(model) if rows is None else rows, randomness)
 
-    def evaluate(self, real: pd.DataFrame | Sequence[pd.DataFrame], label: str | None = None) -> Quality:
+    def evaluate(self, real: pd.DataFrame | Sequence[pd.DataFrame], label: str | None = None) -> TableComparison:
         """How good synthetic rows are beside real ones: scores per column and pair, with scales (docs/metrics.md).
 
         What it returns is computed from the real rows without noise: it is not private.
@@ -294,15 +294,17 @@ class Synthesizer:
         """
         return self._compared(self._fitted("evaluate()"), real, label)[1]
 
-    def _compared(self, release: Release, real: Any, label: str | None = None) -> tuple[npt.NDArray[Any], Quality]:
+    def _compared(
+        self, release: Release, real: Any, label: str | None = None
+    ) -> tuple[npt.NDArray[Any], TableComparison]:
         """As many synthetic rows as there are real ones, and their scores."""
-        from fedsyn.evaluation.quality import quality
+        from fedsyn.evaluation.real.comparison import compare_tables
 
         real_codes = np.concatenate([release.schema.encode(frame) for frame in frames_of(real)])
         randomness = Randomness(self.seed)
         codes = release.model.sample(max(1, len(real_codes)), randomness.ordinary("evaluate", "rows"))
         rng = randomness.ordinary("evaluate")
-        return codes, quality(release.schema.adjusted(None, label), real_codes, codes, rng=rng)
+        return codes, compare_tables(release.schema.adjusted(None, label), real_codes, codes, rng=rng)
 
     @overload
     def report(self, path: None = None, real: pd.DataFrame | Sequence[pd.DataFrame] | None = None) -> str: ...

@@ -26,7 +26,7 @@ from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, Release, gaussian_rho
 from fedsyn.protocol.apart import set_apart
 from fedsyn.protocol.cohorts import take_part_of
-from fedsyn.protocol.common import Cap, Judge, RowCounts, told
+from fedsyn.protocol.common import Cap, Evaluate, RowCounts, told
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
@@ -237,7 +237,7 @@ class TableClient(NumPyClient):
     def _require_planned(self, request: Request, layout: Layout | None, rho: float) -> None:
         """ProtocolError if a request costs one row more than the run's plan says; before anything is charged."""
         contract, size_share = self.contract, self.config.privacy.size_share
-        own = {RowCounts: contract.cap_rho, Rows: size_share * contract.whole_rho, Judge: contract.judged_rho}
+        own = {RowCounts: contract.cap_rho, Rows: size_share * contract.whole_rho, Evaluate: contract.evaluation_rho}
         rho_of_it = own.get(type(request))
         planned = self.contract.planned(request, layout) if rho_of_it is None else Planned(rho_of_it, rho_of_it)
         if planned is not None:
@@ -355,9 +355,9 @@ class TableClient(NumPyClient):
         self.ledger.capped(self.contract.unit)
         return [], {}
 
-    @answers(Judge)
-    def judge(self, call: Call[Judge]) -> Contribution:
-        """How far its rows are from a table; `fedsyn.judging.statistics` has the sensitivity of each entry."""
+    @answers(Evaluate)
+    def evaluate_table(self, call: Call[Evaluate]) -> Contribution:
+        """Return how far its rows are from a table; `fedsyn.evaluation.federated.statistics` derives the sensitivities."""
         size = call.request.even if self.contract.sums_rows else self.size
         return call.request.contribution(self.contract, call.arrays, self.codes, size, self.apart)
 

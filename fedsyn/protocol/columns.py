@@ -52,7 +52,7 @@ def check_open(config: RunConfig, schema: Schema) -> None:
         raise ConfigError(f"{what}; columns that are split over holders (federation.columns) have none")
 
 
-def check_judged(config: RunConfig, store: bool) -> None:
+def check_federated_evaluation(config: RunConfig, store: bool) -> None:
     """ConfigError where the holders cannot be asked how good the table is: that takes a sum over whole rows."""
     if not config.evaluation.federated:
         return

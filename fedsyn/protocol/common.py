@@ -12,8 +12,8 @@ from pydantic import Field
 
 from fedsyn.aggregation import Contribution
 from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, FedsynError, NodeError, ProtocolError
-from fedsyn.judging.question import Question
-from fedsyn.judging.statistics import Entries, vector
+from fedsyn.evaluation.federated.question import TableQuestion
+from fedsyn.evaluation.federated.statistics import Entries, vector
 from fedsyn.output import log_failure
 from fedsyn.privacy import GAUSSIAN, ROW_COUNTS, Release
 from fedsyn.privacy.release import COUNTS
@@ -141,10 +141,10 @@ class Marginals(SumRequest):
         return Layout.of_marginals(contract.domain, [contract.candidates.cliques[i] for i in self.cliques])
 
 
-class Judge(SumRequest):
+class Evaluate(SumRequest):
     """How far the holders' rows are from the synthetic table, how many rows a classifier trained on it gets right."""
 
-    name = "judge"
+    name = "evaluate"
     takes_part = False
     leaves = "overlaps of its marginals with the table's, distances of its range counts, rows predicted right, in a sum"
     costs = (
@@ -155,14 +155,14 @@ class Judge(SumRequest):
     even: Annotated[float, Field(gt=0, le=2.0**32, description="rows of each, where nobody's own count is known")]
     label: Annotated[int, Field(ge=0, description="the column that the classifier predicts, from 1; 0: none")]
 
-    def question(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Question:
+    def question(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> TableQuestion:
         """What is asked; ProtocolError if the run does not, or the arrays are no question."""
         if not contract.config.evaluation.federated:
             raise ProtocolError("this run's configuration does not ask its holders how good the table is")
-        return Question.read(contract.domain, contract.workload, arrays, self.label - 1 if self.label else None)
+        return TableQuestion.read(contract.domain, contract.workload, arrays, self.label - 1 if self.label else None)
 
     def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """ONE vector; a row moves each entry by its own bound at most (`fedsyn.judging.statistics`)."""
+        """ONE vector; a row moves each entry by its own bound at most (`fedsyn.evaluation.federated.statistics`)."""
         entries = entries_of(contract, self.question(contract, arrays))
         return Layout.of_vector(len(entries.moves), entries.sensitivity, magnitude=float(max(entries.moves)))
 
@@ -180,7 +180,7 @@ class Judge(SumRequest):
         return Contribution.of_vector(found, self.layout(contract, arrays))
 
 
-def entries_of(contract: BaseContract, question: Question) -> Entries:
+def entries_of(contract: BaseContract, question: TableQuestion) -> Entries:
     """The entries of the vector: with the row count where that is no public number, with rows apart where there are."""
     config = contract.config
     return Entries.of(question, config.privacy.client_sizes != "public", config.evaluation.held_out > 0)

@@ -32,7 +32,7 @@ from fedsyn.privacy import (
 )
 from fedsyn.protocol.capping import cap_of
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
-from fedsyn.protocol.columns import check_columns, check_judged, check_open
+from fedsyn.protocol.columns import check_columns, check_federated_evaluation, check_open
 from fedsyn.protocol.plan import Foreseen, Planned
 from fedsyn.protocol.whole_clients import check_unit
 from fedsyn.protocol.wording import GENERAL, General, of_clients, public_facts
@@ -134,7 +134,7 @@ class Contract:
     def cap_from(self, counts: Sequence[float], sigma: float, clients: int) -> int:
         """c, by the rule of `fedsyn.protocol.capping`, from noisy counts of so many clients."""
         cells = sum(self.domain.shape)
-        rho = self._row_rho * (1.0 - self.judged_share) * (1.0 - self.config.privacy.cap_share)
+        rho = self._row_rho * (1.0 - self.evaluation_share) * (1.0 - self.config.privacy.cap_share)
         return cap_of(counts, sigma, clients, self.config.privacy.largest_cap, cells / (2.0 * rho))
 
     @property
@@ -154,20 +154,20 @@ class Contract:
         """The run's budget as zCDP of Gaussian releases, as its accountant reckons, but for what evaluation is, and
         finding how many rows of a client take part."""
         rest = 1.0 - self.config.privacy.cap_share if self.finds_cap else 1.0
-        return self._budget_rho * (1.0 - self.judged_share) * rest
+        return self._budget_rho * (1.0 - self.evaluation_share) * rest
 
     @property
     def cap_rho(self) -> float:
         """What finding how many of its rows take part may cost a client."""
-        return self._row_rho * (1.0 - self.judged_share) * self.config.privacy.cap_share
+        return self._row_rho * (1.0 - self.evaluation_share) * self.config.privacy.cap_share
 
     @property
-    def judged_rho(self) -> float:
+    def evaluation_rho(self) -> float:
         """What asking the holders how good the table is may cost."""
-        return self._budget_rho * self.judged_share
+        return self._budget_rho * self.evaluation_share
 
     @property
-    def judged_share(self) -> float:
+    def evaluation_share(self) -> float:
         node = self.config.evaluation
         return node.share if node.federated else 0.0
 
@@ -284,7 +284,7 @@ class Contract:
         rounds = getattr(cls.options_of(config), "rounds", None)
         check_participations(config, rounds, once=bool(cls.store), central=cls.central)
         check_unit(config, bool(cls.store), cls.central, cls.not_private, cls.accountant)
-        check_judged(config, bool(cls.store))
+        check_federated_evaluation(config, bool(cls.store))
         if federation.columns is not None and (
             not cls.store
             or cls.central
@@ -345,13 +345,13 @@ class Contract:
                 cost=f"the row count once at 1/(2 sigma^2), {self.config.privacy.size_share:g} of rho; of the rest: "
                 f"{filled.cost}",
             )
-        if self.judged_share:
+        if self.evaluation_share:
             filled = replace(
                 filled,
                 server_sees=f"{filled.server_sees}; last, noisy sums of how far the holders' rows are from the table",
                 client_sees=f"{filled.client_sees}; the synthetic table, and a classifier that was trained on it",
-                cost=f"last, one vector of evaluation at 1/(2 sigma^2), {self.judged_share:g} of rho; before it, of "
-                f"the rest: {filled.cost}",
+                cost=f"last, one vector of evaluation at 1/(2 sigma^2), {self.evaluation_share:g} of rho; before it, "
+                f"of the rest: {filled.cost}",
             )
         return filled if self.unit is ROW else of_clients(filled, self.unit, self.config)
 
@@ -389,7 +389,7 @@ class Contract:
             record=record,
             unit=self.unit,
         )
-        ledger.keep_back(self.judged_share)
+        ledger.keep_back(self.evaluation_share)
         if randomness.seeded:
             ledger.not_private(randomness.label)
         if self.not_private:

@@ -442,7 +442,7 @@ class Driver(OwnLoop):
     def announce(self, share: float) -> None:
         """Agrees on the run, and on what of the budget remains after a share, with whoever keeps something for it."""
         for kept in self.kept:
-            last = self.contract.judged_rho if kept is self.crypto else 0.0  # a store has no part in evaluation
+            last = self.contract.evaluation_rho if kept is self.crypto else 0.0  # a store has no part in evaluation
             kept.announce(self.ledger.remaining_rho * (1 - share) + last)
 
     def _find_cap(self, grid: Grid, timeout: float) -> None:

@@ -15,7 +15,7 @@ from fedsyn.privacy import Ledger, PrivacyStatement, sigma_for_rho
 from fedsyn.privacy.against import against, in_words, left, times_of
 from fedsyn.privacy.release import Shares
 from fedsyn.protocol.client import Join, Rows, Sizes, TableClient
-from fedsyn.protocol.common import Cap, Judge, RowCounts
+from fedsyn.protocol.common import Cap, Evaluate, RowCounts
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.finding import requests_of
 from fedsyn.schema import Schema
@@ -162,8 +162,8 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     first: list[type[Request]] = [Join, RowCounts, Cap] if contract.finds_cap else [Join]
     first += [Rows if contract.sums_rows else Sizes] if private else []
     first += [] if contract.finding is None else requests_of(contract.finding)
-    own = [r for r in client.requests.values() if r not in (Join, RowCounts, Cap, Sizes, Rows, Judge)]
-    own += [Judge] if config.evaluation.federated else []
+    own = [r for r in client.requests.values() if r not in (Join, RowCounts, Cap, Sizes, Rows, Evaluate)]
+    own += [Evaluate] if config.evaluation.federated else []
     own += [r for r in contract.store if r not in own]  # of the store, which no client answers
     node = config.aggregation
     whole = accountant.capacity

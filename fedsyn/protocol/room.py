@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator
 from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
 from fedsyn.config import FederationNode
 from fedsyn.errors import ConfigError
+from fedsyn.evaluation.federated.question import MOST_ROWS
+from fedsyn.evaluation.federated.statistics import UNIT
 from fedsyn.finding.facts import Finding
 from fedsyn.finding.grid import MOST_CELLS, tree
 from fedsyn.finding.prefixes import FOLLOWED, SYMBOLS
-from fedsyn.judging.question import MOST_ROWS
-from fedsyn.judging.statistics import UNIT
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.cohorts import cohort_size
-from fedsyn.protocol.common import Judge, RowCounts, Rows
+from fedsyn.protocol.common import Evaluate, RowCounts, Rows
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, ForeseenSum
 from fedsyn.store import Store
@@ -117,7 +117,7 @@ def _beside(contract: Contract) -> Iterator[ForeseenSum]:
         d = len(contract.domain)
         check_message(2.0 * d * MOST_ROWS, "evaluation.federated")
         layout = Layout.of_vector(d + 6, float(UNIT), magnitude=float(UNIT))
-        yield ForeseenSum.of(Judge.name, layout, contract.judged_rho)
+        yield ForeseenSum.of(Evaluate.name, layout, contract.evaluation_rho)
 
 
 def _found(contract: Contract, finding: Finding) -> Iterator[ForeseenSum]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedsyn.flower.direct import chunks
 from fedsyn.privacy import Ledger
-from fedsyn.protocol.common import Cap, Judge, RowCounts, Rows
+from fedsyn.protocol.common import Cap, Evaluate, RowCounts, Rows
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.joining import Participant
@@ -197,4 +197,6 @@ def unused_requests(requests: dict[str, type[Request]], contract: type[Any]) -> 
     rows = {Rows.name} if contract.own_sizes or contract.central else set()
     if contract.store or contract.central or contract.not_private or contract.accountant not in ("zcdp", "gaussian"):
         rows |= {RowCounts.name, Cap.name}  # no whole client is protected (`fedsyn.protocol.whole_clients.check_unit`)
-    return {name for name, request in requests.items() if (request.kind == kind and name != Judge.name) or name in rows}
+    return {
+        name for name, request in requests.items() if (request.kind == kind and name != Evaluate.name) or name in rows
+    }

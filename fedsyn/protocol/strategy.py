@@ -17,6 +17,7 @@ import numpy as np
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import RunError
+from fedsyn.evaluation.predicted import Glimpse
 from fedsyn.flower import ArrayRecord, ConfigRecord, Grid, Result
 from fedsyn.flower.messages import array_record
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
@@ -31,7 +32,6 @@ from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
 from fedsyn.protocol.recorder import Journal
 from fedsyn.randomness import Randomness
-from fedsyn.statement import Glimpse
 from fedsyn.wire.requests import Summed, Yielded
 
 Protocol = Generator[Yielded, Any, None]
@@ -129,7 +129,7 @@ class MechanismStrategy(Driver):
         return None if sigma is None else sigma * math.sqrt(len(self.clients) if Sizes.name in sizes else 1)
 
     def glimpses(self) -> Sequence[Glimpse]:
-        """What released sketches say of the last model, for the statement of its quality."""
+        """What released sketches say of the last model, for its predicted quality."""
         return ()
 
     def selected(self, cliques: Iterable[Clique]) -> None:

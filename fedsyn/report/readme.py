@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedsyn.output import markdown
+from fedsyn.report.predicted_quality_page import rows
 from fedsyn.report.run_page import RunFacts, first_sentence, odds, who_faces_what
-from fedsyn.report.statement_page import rows
 
 _FILES = {
     "synthetic.csv": "the table (or synthetic.parquet)",
     "schema.yaml": "its columns and their values",
     "ledger.json": "the guarantee, and every noisy number that was paid for",
-    "quality.json": "how good the table is predicted to be, column by column and pair by pair",
+    "predicted_quality.json": "how good the table is predicted to be, column by column and pair by pair",
     "model.npz, measurements.npz": "for more rows, and for intervals that know of the noise",
 }
 
 
 def readme(facts: RunFacts) -> str:
     """Markdown."""
-    told = replace(facts, public=True, quality=None, metrics={})
+    told = replace(facts, public=True, comparison=None, metrics={})
     private = bool(facts.ledger["private"])
     head = markdown(f"Synthetic table: {facts.source} by {facts.mechanism}")
     lines = [f"# {head}", "", markdown(first_sentence(told)), ""]
@@ -46,22 +46,22 @@ def readme(facts: RunFacts) -> str:
 
 
 def _quality(facts: RunFacts) -> list[str]:
-    statement = facts.statement
-    if statement is None:
+    predicted = facts.predicted
+    if predicted is None:
         return ["Nothing was said of it."]
-    said = statement.sentence()
+    said = predicted.sentence()
     lines = [markdown(f"{said[:1].upper()}{said[1:]}.")]
-    if statement.workload_error is None:
+    if predicted.workload_error is None:
         return lines
     lines += [
         "",
         "That is the mean distance, 0 to 2, of the table's model and the real rows over the combinations of columns "
         "that the run was asked for, predicted from what was released: it reads no row and costs no privacy.",
         "",
-        markdown(statement.advice()),
+        markdown(predicted.advice()),
         "",
         "| furthest off | distance | from | to | rests on |",
         "|---|---|---|---|---|",
-        *(f"| {' | '.join(map(markdown, row))} |" for row in rows(statement.worst())),
+        *(f"| {' | '.join(map(markdown, row))} |" for row in rows(predicted.worst())),
     ]
     return lines

@@ -9,18 +9,25 @@ from html import escape
 from statistics import median
 from typing import Any
 
-from fedsyn.evaluation import all_metrics, verdicts
-from fedsyn.evaluation.quality import Quality
+from fedsyn.evaluation import all_metrics
+from fedsyn.evaluation.predicted import PredictedQuality
+from fedsyn.evaluation.real import verdicts
+from fedsyn.evaluation.real.comparison import TableComparison
 from fedsyn.privacy import unit_from_dict
 from fedsyn.privacy.against import in_words
 from fedsyn.report.charts import Links, Marginal, associations, budget, by_round, graph, marginals
+from fedsyn.report.comparison_page import (
+    DEFINITIONS,
+    comparison_cards,
+    comparison_sections,
+    how_good,
+    not_for_publication,
+)
+from fedsyn.report.federated_evaluation_page import federated_section
 from fedsyn.report.html import Page, listed, settings
-from fedsyn.report.judged_page import judged_section
-from fedsyn.report.quality_page import DEFINITIONS, how_good, not_for_publication, quality_cards, quality_sections
-from fedsyn.report.statement_page import statement_section
+from fedsyn.report.predicted_quality_page import predicted_section
 from fedsyn.report.tables import number
 from fedsyn.report.text import cards, definitions, paragraph, table, warning
-from fedsyn.statement import Statement
 
 COSTS = {
     "seconds": "seconds from the start of the run to its end",
@@ -52,11 +59,11 @@ class RunFacts:
         domain: column -> number of codes.
         total: rows that the model stands for; None without a model.
         edges: (column, column, association) of the model's graph; None without one.
-        marginals, links: of the synthetic table, where there is no `quality`.
-        quality: beside the real rows; None: not computed.
+        marginals, links: of the synthetic table, where there is no `comparison`.
+        comparison: beside the real rows; None: not computed.
         scales: metric -> name of a reference -> value.
-        statement: quality.json: what is predicted of the table from released values; None where there is none.
-        judged: evaluation.json: what the holders' noisy sums say of the table; None where they were not asked.
+        predicted: predicted_quality.json: what released values say of the table; None: nothing was predicted.
+        federated: federated_evaluation.json: what the holders' noisy sums say of it; None: they were not asked.
         notes: why something is missing, one sentence each.
         public: whether everything that reads private rows is left out.
     """
@@ -74,10 +81,10 @@ class RunFacts:
     edges: Sequence[tuple[str, str, float]] | None
     marginals: Sequence[Marginal] = ()
     links: Links = ()
-    quality: Quality | None = None
+    comparison: TableComparison | None = None
     scales: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
-    statement: Statement | None = None
-    judged: Mapping[str, Any] | None = None
+    predicted: PredictedQuality | None = None
+    federated: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
     public: bool = False
 
@@ -90,21 +97,21 @@ def run_page(facts: RunFacts, *, draw: bool = True) -> Page:
         paragraph(odds(facts)) if facts.ledger["private"] else "",
         _warnings(facts),
     )
-    shown = None if facts.public else facts.quality
-    page.add(quality_cards(shown) if shown is not None else _public_cards(facts))
+    shown = None if facts.public else facts.comparison
+    page.add(comparison_cards(shown) if shown is not None else _public_cards(facts))
     page.add(*(paragraph(note, "soft") for note in facts.notes))
     if shown is not None:
-        quality_sections(page, shown, most_auc=_most_auc(facts.ledger))
+        comparison_sections(page, shown, most_auc=_most_auc(facts.ledger))
     elif facts.marginals:
         page.section("Values of the columns")
         page.figure(marginals(facts.marginals))
         if facts.links:
             page.section("Associations")
             page.figure(associations([column.name for column in facts.marginals], facts.links))
-    if facts.statement is not None:
-        statement_section(page, facts.statement)
-    if facts.judged is not None:
-        judged_section(page, facts.judged)
+    if facts.predicted is not None:
+        predicted_section(page, facts.predicted)
+    if facts.federated is not None:
+        federated_section(page, facts.federated)
     if not facts.public:
         _metrics(page, facts)
     _model(page, facts)
@@ -131,19 +138,19 @@ def first_sentence(facts: RunFacts) -> str:
         text += f"it keeps private {ledger['unit']}, with {guarantee}"
     else:
         text += f"it is not private ({'; '.join(ledger['not_private_because'])}): {guarantee} hold for nobody"
-    if facts.judged is not None and (facts.public or facts.quality is None):
+    if facts.federated is not None and (facts.public or facts.comparison is None):
         return text + "; what its holders say of how good it is stands below."
     if (
-        facts.statement is not None
-        and facts.statement.workload_error is not None
-        and (facts.public or facts.quality is None)
+        facts.predicted is not None
+        and facts.predicted.workload_error is not None
+        and (facts.public or facts.comparison is None)
     ):
-        return f"{text}; {facts.statement.sentence()}."
+        return f"{text}; {facts.predicted.sentence()}."
     if facts.public:
         return text + "; how good it is can be told only beside real rows, which this page leaves out."
-    if facts.quality is None:
+    if facts.comparison is None:
         return text + "; how good it is was not measured."
-    return f"{text}; {how_good(facts.quality)}."
+    return f"{text}; {how_good(facts.comparison)}."
 
 
 def odds(facts: RunFacts) -> str:
@@ -183,7 +190,7 @@ def _warnings(facts: RunFacts) -> str:
             )
         )
     else:
-        compared = facts.quality is not None or any(name in all_metrics() for name in facts.metrics)
+        compared = facts.comparison is not None or any(name in all_metrics() for name in facts.metrics)
         measured = "It shows bytes and times as they were measured, which follow the rows of the holders."
         found.append(not_for_publication() if compared else warning("Not for publication.", measured))
         found.append(paragraph("fedsyn report RUN --no-real writes the page for publication.", "soft"))
@@ -197,8 +204,8 @@ def _warnings(facts: RunFacts) -> str:
 def alarms(facts: RunFacts) -> list[tuple[str, str]]:
     """Where noise outweighs signal, and where delta promises too little: (title, text) each."""
     found, ledger = [], facts.ledger
-    rows = facts.total if facts.public or facts.quality is None else float(facts.quality.real_rows)
-    known = "the run's estimate" if facts.public or facts.quality is None else "the real number"
+    rows = facts.total if facts.public or facts.comparison is None else float(facts.comparison.real_rows)
+    known = "the run's estimate" if facts.public or facts.comparison is None else "the real number"
     if rows is not None and rows > 0:
         noise, size = _least_noise(ledger), median(facts.domain.values())
         if noise is not None and noise >= rows / size:

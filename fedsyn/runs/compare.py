@@ -85,13 +85,13 @@ def _read(folder: Path, name: str) -> RunFacts:
 
 
 def _scores(folder: Path) -> dict[str, float]:
-    from fedsyn.runs.report import load_quality
+    from fedsyn.runs.report import load_comparison
 
-    found = load_quality(folder)
+    found = load_comparison(folder)
     if found is None:
         return {}
-    quality = found[0]
-    return {"score of columns": quality.column_score, "score of pairs": quality.pair_score}
+    comparison = found[0]
+    return {"score of columns": comparison.column_score, "score of pairs": comparison.pair_score}
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -25,9 +25,11 @@ from fedsyn.report.html import read_facts
 # A simulation's scores beside the real rows, and the scale of its metrics. It is not for publication.
 COMPARISON_FILE = "comparison.json"
 # How good the table is predicted to be, from what was released: it may be published, and so may the text with it.
-QUALITY_FILE, README_FILE = "quality.json", "README.md"
+PREDICTED_FILE, README_FILE = "predicted_quality.json", "README.md"
 # What the holders' noisy sums say of the table. It was released and paid for: it may be published.
-JUDGED_FILE = "evaluation.json"
+FEDERATED_FILE = "federated_evaluation.json"
+# What earlier versions called these two. They are still read; a new run removes them.
+OLD_NAMES = {PREDICTED_FILE: "quality.json", FEDERATED_FILE: "evaluation.json"}
 # Which table they were asked about, where that was made elsewhere: the last file of such a run.
 GIVEN_FILE = "table.json"
 # What a run waits for, as long as it does.
@@ -47,8 +49,9 @@ RESULTS = (
     "report.html",
     "error.json",
     COMPARISON_FILE,
-    QUALITY_FILE,
-    JUDGED_FILE,
+    PREDICTED_FILE,
+    FEDERATED_FILE,
+    *OLD_NAMES.values(),
     GIVEN_FILE,
     WAITING_FILE,
     README_FILE,
@@ -72,10 +75,16 @@ def not_for_publication(out: Path, published: Sequence[Path] = ()) -> list[Path]
     Figures that an earlier `fedsyn report` drew may show real rows: nothing in them says so.
     """
     files = [out / name for name in _OF_REAL_ROWS] + sorted((out / "figures").glob("*.*"))
-    old = out / QUALITY_FILE  # an older version wrote under this name what is comparison.json now
+    old = out / OLD_NAMES[PREDICTED_FILE]  # before that, it held what is in comparison.json now
     if old.is_file() and "private" in read_facts(old):
         files.append(old)
     return [file for file in files if file.is_file() and file not in published]
+
+
+def evaluation_file(out: Path, name: str) -> Path:
+    """The file of a run directory, under its old name where only that exists."""
+    old = out / OLD_NAMES.get(name, name)
+    return old if old.is_file() and not (out / name).is_file() else out / name
 
 
 def keep_ledger(out: Path) -> None:
@@ -233,7 +242,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def is_complete(out: Path) -> bool:
-    """Whether a run has left all of its files: the page is the last one, or what says which table was judged."""
+    """Whether a run has left all of its files: the page is the last one, or what says which table was evaluated."""
     return (out / "metrics.json").is_file() and any((out / name).is_file() for name in ("report.html", GIVEN_FILE))
 
 

@@ -14,16 +14,16 @@ import numpy.typing as npt
 
 from fedsyn.config import RunConfig
 from fedsyn.evaluation import EvaluationInput, column_ranges, evaluate, label_values
-from fedsyn.evaluation.quality import quality
-from fedsyn.evaluation.scales import scales
+from fedsyn.evaluation.predicted import predict_quality
+from fedsyn.evaluation.real.comparison import compare_tables
+from fedsyn.evaluation.real.scales import scales
 from fedsyn.inference import AnyModel, Evidence
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.runs.directory import save_evidence, save_model, write_json
-from fedsyn.runs.judge import Judging, table_file, table_rows
+from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, table_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
-from fedsyn.runs.report import DRAWN_ROWS, QUALITY_SEED, save_quality, save_statement, write_run_page
+from fedsyn.runs.report import COMPARISON_SEED, DRAWN_ROWS, save_comparison, save_predicted_quality, write_run_page
 from fedsyn.runs.synthesis import write_synthetic
-from fedsyn.statement import stated
 
 _MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
 
@@ -49,16 +49,20 @@ def finish(
     evaluated = prepared.simulated and bool(config.evaluation.metrics)
     # Where nothing is measured, only the page's charts want rows, and a sample does for them.
     keep, most = evaluated or full_page, None if evaluated else DRAWN_ROWS
-    judging = strategy.afterwards
-    if isinstance(judging, Judging):  # the table was drawn already: what the holders were asked about is what is left
-        synthetic = judging.synthetic
+    evaluation = strategy.afterwards
+    if isinstance(
+        evaluation, FederatedEvaluation
+    ):  # the table was drawn already: what the holders were asked about is what is left
+        synthetic = evaluation.synthetic
     else:
         synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=keep, most=most)
     save_model(out / "model.npz", model)
     evidence = Evidence(strategy.measured, model.total) if strategy.measured else None
     if evidence is not None:
         save_evidence(out / "measurements.npz", evidence)
-    save_statement(out, stated(model, evidence, strategy.glimpses(), strategy.workload, strategy.is_pulled))
+    save_predicted_quality(
+        out, predict_quality(model, evidence, strategy.glimpses(), strategy.workload, strategy.is_pulled)
+    )
     prepared.schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
     metrics: dict[str, float] = {}
     if evaluated:
@@ -76,10 +80,10 @@ def finish(
 
 def compare(config: RunConfig, prepared: Prepared, data: EvaluationInput, out: Path) -> None:
     """Writes comparison.json: the table beside the real rows, and the scale of each metric."""
-    rng = np.random.default_rng(QUALITY_SEED)
+    rng = np.random.default_rng(COMPARISON_SEED)
     assert data.synthetic is not None
-    found = quality(prepared.schema, data.train, data.synthetic, holdout=data.test, rng=rng)
-    save_quality(out, found, scales(config.evaluation.metrics, data, rng))
+    found = compare_tables(prepared.schema, data.train, data.synthetic, holdout=data.test, rng=rng)
+    save_comparison(out, found, scales(config.evaluation.metrics, data, rng))
 
 
 def evaluation_input(

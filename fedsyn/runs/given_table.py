@@ -23,7 +23,7 @@ from fedsyn.flower import Grid
 from fedsyn.inference import EmpiricalModel
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.registry import strategy_class
-from fedsyn.runs.directory import GIVEN_FILE, JUDGED_FILE, write_json
+from fedsyn.runs.directory import FEDERATED_FILE, GIVEN_FILE, write_json
 from fedsyn.runs.finish import costs
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.serve import serve
@@ -35,17 +35,17 @@ SHARE = 0.95
 MOST_CODES, MOST_BYTES = 1 << 26, 1 << 26
 
 
-def with_judging(config: RunConfig) -> RunConfig:
+def with_federated_evaluation(config: RunConfig) -> RunConfig:
     """The same federation and budget, for the question alone."""
     node = config.evaluation.model_copy(update={"metrics": (), "federated": True, "share": SHARE})
     return config.model_copy(update={"evaluation": node})
 
 
 def ask(config: RunConfig, prepared: Prepared, grid: Grid, out: Path, codes: Codes) -> None:
-    """Asks the holders behind a Grid; leaves evaluation.json, ledger.json, metrics.json, and last `GIVEN_FILE`.
+    """Asks the holders behind a Grid; writes federated_evaluation.json, ledger.json, metrics.json, then `GIVEN_FILE`.
 
     Args:
-        config: of `with_judging`; its mechanism is not run.
+        config: of `with_federated_evaluation`; its mechanism is not run.
         prepared: the schema, and the rows of a simulation.
         grid: to the holders.
         out: the folder.
@@ -56,7 +56,7 @@ def ask(config: RunConfig, prepared: Prepared, grid: Grid, out: Path, codes: Cod
     """
     started = time.perf_counter()
     strategy = serve(config, prepared, grid, out, None, make=_given(strategy_class(config.mechanism.name), codes))
-    if not (out / JUDGED_FILE).is_file():
+    if not (out / FEDERATED_FILE).is_file():
         raise RunError("too few holders answered: nothing is known of the table")
     write_json(out / "metrics.json", costs(strategy, prepared.clients, started))
     digest = hashlib.sha256(np.ascontiguousarray(codes, np.dtype("<u4")).tobytes()).hexdigest()
@@ -107,4 +107,4 @@ def _given(family: type[MechanismStrategy], codes: Codes) -> type[MechanismStrat
     return GivenTable
 
 
-__all__ = ["SHARE", "ask", "received", "sent", "with_judging"]
+__all__ = ["SHARE", "ask", "received", "sent", "with_federated_evaluation"]

@@ -17,8 +17,9 @@ from fedsyn.config import FORMAT, RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import FedsynError, InputError
 from fedsyn.evaluation.labels import axis_labels
-from fedsyn.evaluation.quality import Quality, quality
-from fedsyn.evaluation.scores import Grouping, association, shares
+from fedsyn.evaluation.predicted import PredictedQuality
+from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
+from fedsyn.evaluation.real.scores import Grouping, association, shares
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
 from fedsyn.report.charts import MOST_MARGINALS, Links, Marginal
@@ -28,9 +29,10 @@ from fedsyn.report.run_page import RunFacts, alarms, run_page
 from fedsyn.report.tables import latex_table, number
 from fedsyn.runs.directory import (
     COMPARISON_FILE,
-    JUDGED_FILE,
-    QUALITY_FILE,
+    FEDERATED_FILE,
+    PREDICTED_FILE,
     README_FILE,
+    evaluation_file,
     load_evidence,
     load_model,
     synthetic_file,
@@ -40,43 +42,52 @@ from fedsyn.runs.open_tables import encoded_by
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.published import published_config
 from fedsyn.schema import Schema
-from fedsyn.statement import Statement
 
 Codes = npt.NDArray[np.integer]
 Scales = Mapping[str, Mapping[str, float | None]]
 
 # A fixed seed: the same tables have the same scores. Nothing private hangs on it.
-QUALITY_SEED = 0
+COMPARISON_SEED = 0
 DRAWN_ROWS = 200_000  # of the synthetic table, where it is drawn alone
 _LINKED_COLUMNS = 40  # of the table whose associations are drawn alone
 _PRIVATE = "Read from the real rows, exactly: not for publication."
 
 
-def save_quality(out: Path, found: Quality, scales: Scales) -> None:
-    """comparison.json: scores beside the real rows, and the scale of each metric. Not for publication, as it says."""
+def save_comparison(out: Path, found: TableComparison, scales: Scales) -> None:
+    """Write comparison.json: scores against the real rows and the scale of each metric, not for publication."""
     write_json(out / COMPARISON_FILE, {"private": _PRIVATE, "quality": found.to_dict(), "scales": scales})
 
 
-def load_quality(out: Path) -> tuple[Quality, Scales] | None:
-    """What `save_quality` wrote; None where there is nothing."""
+def load_comparison(out: Path) -> tuple[TableComparison, Scales] | None:
+    """Return what `save_comparison` wrote, or None."""
     file = out / COMPARISON_FILE
     if not file.is_file():
         return None
     facts = read_facts(file)
-    return Quality.from_dict(facts["quality"]), facts["scales"]
+    return TableComparison.from_dict(facts["quality"]), facts["scales"]
 
 
-def save_statement(out: Path, statement: Statement) -> None:
-    """quality.json: what is predicted of the table from released values. It may be published, as it says."""
-    write_json(out / QUALITY_FILE, statement.to_dict())
+def save_predicted_quality(out: Path, predicted: PredictedQuality) -> None:
+    """Write predicted_quality.json: what is predicted of the table from released values, which may be published."""
+    write_json(out / PREDICTED_FILE, predicted.to_dict())
 
 
-def load_statement(out: Path) -> Statement | None:
-    """What `save_statement` wrote; None where there is nothing, or what an older version wrote there of real rows."""
-    if not (out / QUALITY_FILE).is_file():
+def load_predicted_quality(out: Path) -> PredictedQuality | None:
+    """Return what `save_predicted_quality` wrote, or None.
+
+    An old quality.json may hold scores against real rows instead: then the answer is None, too.
+    """
+    file = evaluation_file(out, PREDICTED_FILE)
+    if not file.is_file():
         return None
-    facts = read_facts(out / QUALITY_FILE)
-    return None if "private" in facts else Statement.from_dict(facts)
+    facts = read_facts(file)
+    return None if "private" in facts else PredictedQuality.from_dict(facts)
+
+
+def load_federated_evaluation(out: Path) -> Mapping[str, Any] | None:
+    """Return what federated_evaluation.json holds, or None where the holders were not asked."""
+    file = evaluation_file(out, FEDERATED_FILE)
+    return read_facts(file) if file.is_file() else None
 
 
 def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = ()) -> list[Path]:
@@ -129,7 +140,7 @@ def write_run_page(
     """
     config = config or _config(out)
     notes = [note] if note else []
-    found = None if public else load_quality(out)
+    found = None if public else load_comparison(out)
     try:
         schema = _schema(config, out)
     except InputError as error:
@@ -156,10 +167,10 @@ def write_run_page(
         edges=None if model is None else _edges(model, schema, _measured(out, model)),
         marginals=marginals,
         links=links,
-        quality=None if found is None else found[0],
+        comparison=None if found is None else found[0],
         scales={} if found is None else found[1],
-        statement=load_statement(out),
-        judged=read_facts(out / JUDGED_FILE) if (out / JUDGED_FILE).is_file() else None,
+        predicted=load_predicted_quality(out),
+        federated=load_federated_evaluation(out),
         notes=notes,
         public=public,
     )
@@ -172,7 +183,7 @@ def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
     """What the page of a run warns of (`fedsyn.report.run_page.alarms`), to be said aloud, too."""
     if not (out / "model.npz").is_file():
         return []
-    model, found = load_model(out / "model.npz"), load_quality(out)
+    model, found = load_model(out / "model.npz"), load_comparison(out)
     facts = RunFacts(
         source="",
         config="",
@@ -185,13 +196,13 @@ def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
         domain=dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
         total=model.total,
         edges=None,
-        quality=None if found is None else found[0],
+        comparison=None if found is None else found[0],
     )
     return alarms(facts)
 
 
 def _measure(config: RunConfig, out: Path) -> str:
-    """Writes quality.json of a run that has none; a sentence that says why not where that fails."""
+    """Writes comparison.json of a run that has none; a sentence that says why not where that fails."""
     if not synthetic_file(out).is_file():
         return "The synthetic table was not kept, so it cannot be compared with the real rows."
     try:
@@ -199,8 +210,8 @@ def _measure(config: RunConfig, out: Path) -> str:
         train = encoded_by(schema, table.schema, table.train, table.own)
         test = encoded_by(schema, table.schema, table.test, table.test_own)
         codes = _first_rows(synthetic_file(out), schema)
-        rng = np.random.default_rng(QUALITY_SEED)
-        save_quality(out, quality(schema, train, codes, holdout=test, rng=rng), {})
+        rng = np.random.default_rng(COMPARISON_SEED)
+        save_comparison(out, compare_tables(schema, train, codes, holdout=test, rng=rng), {})
     except (FedsynError, OSError) as error:
         return f"The real rows are not at hand: {error}"
     return ""

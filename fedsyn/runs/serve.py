@@ -19,9 +19,9 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.protocol.waiting import log_waiting
 from fedsyn.registry import contract_class, strategy_class
 from fedsyn.runs.directory import append_line, write_json, write_waiting
+from fedsyn.runs.federated_evaluation import FederatedEvaluation
 from fedsyn.runs.finish import evaluation_input
 from fedsyn.runs.journal import RunJournal
-from fedsyn.runs.judge import Judging
 from fedsyn.runs.prepare import Prepared, randomness_of
 
 _ALONE = "with federation.on_loss: go_on it goes on without what is missing"
@@ -82,7 +82,7 @@ def serve(
                 prepared.schema.save(out / "schema.yaml")
                 strategy = made(config, prepared.schema.domain, schema.sha256, after=opening, **drawn)
             if config.evaluation.federated:
-                strategy.afterwards = Judging(config, prepared, strategy, randomness, out)
+                strategy.afterwards = FederatedEvaluation(config, prepared, strategy, randomness, out)
             strategy.start(grid)
     finally:
         write_json(out / "ledger.json", _report(config, driver.ledger))

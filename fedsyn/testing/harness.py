@@ -23,11 +23,11 @@ from fedsyn.flower import ClientApp, Context
 from fedsyn.flower.bridge import bridge, read_state, write_state
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.client import TableClient
-from fedsyn.protocol.judging import judged
+from fedsyn.protocol.federated_evaluation import federated_evaluation
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.registry import client_class, strategy_class
-from fedsyn.runs.judge import question_about
+from fedsyn.runs.federated_evaluation import question_about
 from fedsyn.selection.views import PooledView
 from fedsyn.service.identities import simulated_identities
 from fedsyn.testing.failures import ProvokedError, described, errors_kept
@@ -232,7 +232,7 @@ def execute(
     grid = watched_grid(config, federation, tape, raising=raising, faults=faults, reverse=reverse)
     strategy = watched_server(config, tape)(config, federation.domain, federation.table.schema.sha256)
     if config.evaluation.federated:
-        strategy.afterwards = lambda: _judged(strategy, federation)
+        strategy.afterwards = lambda: _evaluated(strategy, federation)
     error: FedsynError | None = None
     with errors_kept(tape.errors):
         try:
@@ -246,13 +246,13 @@ def execute(
     return Outcome(config, federation, strategy, tape, error, _client_ledgers(grid), synthetic)
 
 
-def _judged(strategy: MechanismStrategy, federation: Federation) -> Generator[Any, Any, None]:
+def _evaluated(strategy: MechanismStrategy, federation: Federation) -> Generator[Any, Any, None]:
     """Asks the holders how good a small table of the model is, as the end of a run does."""
     assert strategy.model is not None
-    rows = strategy.model.sample(50, Randomness(strategy.config.runtime.seed).ordinary("judged"))
+    rows = strategy.model.sample(50, Randomness(strategy.config.runtime.seed).ordinary("evaluated"))
     question, _ = question_about(federation.table.schema, strategy.workload, rows)
-    sums = yield from judged(strategy, question)
-    strategy.record.notes.append("judged" if sums is not None else "not judged")
+    sums = yield from federated_evaluation(strategy, question)
+    strategy.record.notes.append("evaluated" if sums is not None else "not evaluated")
 
 
 def finished(outcome: Outcome) -> Outcome:

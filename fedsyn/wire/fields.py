@@ -311,7 +311,7 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
     ),
     "common.OneWay": (),
     "common.Marginals": (bounded("cliques", _PRICED),),
-    "common.Judge": (
+    "common.Evaluate": (
         bounded("label", "a column"),
         word(
             "total even arrays",

@@ -14,9 +14,9 @@ from loopback import BIN, Federation, federation_of
 
 from fedsyn.counting.workload import all_kway
 from fedsyn.data import encode_file
-from fedsyn.judging.intervals import Sums
-from fedsyn.judging.statistics import Entries, vector
-from fedsyn.runs.judge import question_about
+from fedsyn.evaluation.federated.intervals import HolderSums
+from fedsyn.evaluation.federated.statistics import Entries, vector
+from fedsyn.runs.federated_evaluation import question_about
 from fedsyn.schema import Schema
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
@@ -60,18 +60,18 @@ def test_three_nodes_say_what_their_rows_say_here(federation: Federation) -> Non
     out = federation.folder / "out"
     done = federation.fedsyn_run(federation.folder / "run.yaml", out)
     assert done.returncode == 0, done.stderr + federation.log("superlink") + federation.log("holder0")
-    facts = json.loads((out / "evaluation.json").read_text(encoding="utf-8"))
+    facts = json.loads((out / "federated_evaluation.json").read_text(encoding="utf-8"))
     question, notes = question_about(schema, all_kway(schema.domain, 2), encode_file(out / "synthetic.csv", schema))
     assert facts["holders"] == 3 and facts["notes"] == notes == []
     entries, sizes = Entries.of(question, False), [float(len(codes)) for codes in holders]
     total = sum(vector(question, entries, rows, own, sum(sizes)) for rows, own in zip(holders, sizes, strict=True))
-    here = Sums.of(question, entries, np.asarray(total, float), 1e-9, sum(sizes), 0.0, 3).intervals()
+    here = HolderSums.of(question, entries, np.asarray(total, float), 1e-9, sum(sizes), 0.0, 3).intervals()
     assert list(facts["figures"]) == list(here)
     for name, figure in facts["figures"].items():
         assert figure["value"] == pytest.approx(here[name].value, abs=2e-3), name
         assert figure["low"] <= here[name].low + 2e-3 and here[name].high - 2e-3 <= figure["high"], name
     ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
-    (paid,) = [entry for entry in ledger["releases"] if entry["name"] == "judge"]
+    (paid,) = [entry for entry in ledger["releases"] if entry["name"] == "evaluate"]
     assert ledger["private"] and paid["rho"] == pytest.approx(0.05 * ledger["rho"], rel=1e-3)
     assert "What the holders say" in (out / "report.html").read_text(encoding="utf-8")
     assert "table.json" not in {file.name for file in out.iterdir()}
@@ -87,15 +87,15 @@ def test_three_nodes_say_what_their_rows_say_here(federation: Federation) -> Non
     )
     assert asked.returncode == 0, asked.stderr + federation.log("superlink") + federation.log("holder0")
     facts = json.loads(asked.stdout)
-    assert json.loads((out / "evaluation.json").read_text(encoding="utf-8")) == {"format": 1, **facts}
+    assert json.loads((out / "federated_evaluation.json").read_text(encoding="utf-8")) == {"format": 1, **facts}
     assert facts["holders"] == 3
     question, _ = question_about(schema, all_kway(schema.domain, 2), made)
     entries = Entries.of(question, False)
     total = sum(vector(question, entries, rows, own, sum(sizes)) for rows, own in zip(holders, sizes, strict=True))
-    here = Sums.of(question, entries, np.asarray(total, float), 1e-9, sum(sizes), 0.0, 3).intervals()
+    here = HolderSums.of(question, entries, np.asarray(total, float), 1e-9, sum(sizes), 0.0, 3).intervals()
     for name, figure in facts["figures"].items():
         assert figure["value"] == pytest.approx(here[name].value, abs=2e-3), name
     ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
-    assert [entry["name"] for entry in ledger["releases"]] == ["judge"]
+    assert [entry["name"] for entry in ledger["releases"]] == ["evaluate"]
     assert json.loads((out / "table.json").read_text(encoding="utf-8"))["rows"] == 700
     assert not (out / "run.json").exists()

@@ -148,7 +148,7 @@ def west_joins(people: Consortium) -> None:
 def asked_how_good(people: Consortium) -> None:
     """`evaluate --federated`, of a budget of its own, which each holder approves like a run."""
     run = people.ordered("fedsyn evaluate four --federated study --out asked --set privacy.epsilon=0.5")
-    found = json.loads((people.folder / "asked" / "evaluation.json").read_text(encoding="utf-8"))
+    found = json.loads((people.folder / "asked" / "federated_evaluation.json").read_text(encoding="utf-8"))
     assert found["holders"] == 4 and found["figures"]
     assert all(figure["low"] <= figure["high"] for figure in found["figures"].values())
     ledger = people.ledger("asked")

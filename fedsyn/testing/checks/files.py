@@ -13,7 +13,7 @@ import numpy as np
 from fedsyn.config import RunConfig
 from fedsyn.data import write_encoded
 from fedsyn.flower.grid import InProcessGrid
-from fedsyn.runs.directory import JUDGED_FILE, QUALITY_FILE, README_FILE, load_model
+from fedsyn.runs.directory import FEDERATED_FILE, PREDICTED_FILE, README_FILE, load_model
 from fedsyn.runs.finish import finish
 from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import Prepared
@@ -26,7 +26,7 @@ from fedsyn.testing.harness import Draw, Federation, Tape, watched_grid, watched
 #: What the README calls public (`synthetic.csv`, `model.npz` and `measurements.npz` if the run is private).
 PUBLIC = (
     *("synthetic.csv", "model.npz", "measurements.npz", "schema.yaml", "ledger.json", "rounds.jsonl", "config.yaml"),
-    *(QUALITY_FILE, README_FILE, JUDGED_FILE),
+    *(PREDICTED_FILE, README_FILE, FEDERATED_FILE),
 )
 # Its holders are asked how good the table is, half of them by rows that they kept out.
 _JUDGED = {"evaluation": {"federated": True, "share": 0.2, "held_out": 0.5, "metrics": []}}
@@ -73,7 +73,7 @@ def check_released_files(bench: Bench, nodes: Nodes) -> None:
     bench.require_private()
     config = bench.supported(**nodes, **_JUDGED)
     first, files = _left_behind(config, bench.federation)
-    assert files[JUDGED_FILE] and files[README_FILE], "nothing was said of how good the table is"
+    assert files[FEDERATED_FILE] and files[README_FILE], "nothing was said of how good the table is"
     tables = list(neighbours(bench.federation, True))
     for what, neighbour in (*islice(tables, 1, 2), tables[-1]):  # a row where there was none, and a row less
         again, others = _left_behind(config, neighbour, first.draws)

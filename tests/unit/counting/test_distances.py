@@ -15,7 +15,7 @@ from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation import EvaluationInput, evaluate
-from fedsyn.evaluation import marginals as marginal_metrics
+from fedsyn.evaluation.real import marginals as marginal_metrics
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))

@@ -10,8 +10,8 @@ from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import RunError
 from fedsyn.evaluation import ColumnRange, EvaluationInput, evaluate
-from fedsyn.evaluation import transport as module
-from fedsyn.evaluation.transport import pair_distance
+from fedsyn.evaluation.real import transport as module
+from fedsyn.evaluation.real.transport import pair_distance
 
 pytest.importorskip("ot", reason="POT is an extra")
 

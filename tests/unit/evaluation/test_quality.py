@@ -1,4 +1,4 @@
-"""Quality of a table beside real rows: known answers, the scales, and what the work is bounded by."""
+"""A table compared with real rows: known answers, the scales, and what the work is bounded by."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from fedsyn.errors import DataError
-from fedsyn.evaluation import verdicts
-from fedsyn.evaluation.attack import auc_interval, membership
 from fedsyn.evaluation.labels import axis_labels
-from fedsyn.evaluation.quality import MOST_PAIRED_COLUMNS, Quality, quality
-from fedsyn.evaluation.scores import MOST_GROUPS, Grouping, association, closeness, places, shares, shift
+from fedsyn.evaluation.real import verdicts
+from fedsyn.evaluation.real.attack import auc_interval, membership
+from fedsyn.evaluation.real.comparison import MOST_PAIRED_COLUMNS, TableComparison, compare_tables
+from fedsyn.evaluation.real.scores import MOST_GROUPS, Grouping, association, closeness, places, shares, shift
 from fedsyn.schema import BooleanColumn, CategoricalColumn, DateColumn, NumericColumn, Schema
 
 
@@ -38,7 +38,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 def test_the_real_rows_themselves_score_one() -> None:
     real, held = linked(2000, 3, rng(1)), linked(1000, 3, rng(2))
-    found = quality(schema(), real, real, holdout=held, rng=rng())
+    found = compare_tables(schema(), real, real, holdout=held, rng=rng())
     assert found.column_score == found.pair_score == found.overall == 1.0
     assert [c.shift for c in found.columns if c.name == "x"] == [0.0]
     # Nearly all of the few possible rows of three columns occur: little can be told from distances that are zero.
@@ -60,14 +60,14 @@ def test_a_table_that_copies_its_rows_is_found_out() -> None:
 def test_independent_columns_score_what_the_scale_says() -> None:
     real = linked(20_000, 3, rng(1))
     shuffled = np.column_stack([rng(i).permutation(column) for i, column in enumerate(real.T)])
-    found = quality(schema(), real, shuffled, rng=rng())
+    found = compare_tables(schema(), real, shuffled, rng=rng())
     assert found.column_score == 1.0
     for pair in found.pairs:
         assert pair.score == pytest.approx(pair.independent, abs=0.01)
         assert pair.association > 0.3 and pair.association_synthetic < 0.02
         assert verdicts.of_pair(pair.score, pair.independent, pair.halves)[1] == "bad"
     uniform = np.column_stack([rng(n).integers(0, size, 20_000) for n, size in enumerate(schema().domain.shape)])
-    noise = quality(schema(), real, uniform, rng=rng())
+    noise = compare_tables(schema(), real, uniform, rng=rng())
     for column in noise.columns:
         assert column.score == pytest.approx(column.uniform, abs=0.01)
     for pair in noise.pairs:
@@ -78,9 +78,9 @@ def test_two_halves_score_what_two_fresh_samples_of_that_size_do() -> None:
     """Means over all columns, or pairs, and six tables, so that chance moves them by less than the tolerance."""
     halves, fresh = [], []
     for seed in range(6):
-        found = quality(schema(), linked(2000, 3, rng(seed)), linked(2000, 3, rng(50 + seed)), rng=rng(seed))
+        found = compare_tables(schema(), linked(2000, 3, rng(seed)), linked(2000, 3, rng(50 + seed)), rng=rng(seed))
         halves.append([found.mean("columns", "halves"), found.mean("pairs", "halves")])
-        again = quality(schema(), linked(1000, 3, rng(100 + seed)), linked(1000, 3, rng(200 + seed)), rng=rng())
+        again = compare_tables(schema(), linked(1000, 3, rng(100 + seed)), linked(1000, 3, rng(200 + seed)), rng=rng())
         fresh.append([again.column_score, again.pair_score])
     lost, expected = 1 - np.mean(halves, axis=0), 1 - np.mean(fresh, axis=0)
     assert np.allclose(lost, expected, rtol=0.3)  # half of the rows beside all of them would lose half as much
@@ -90,7 +90,7 @@ def test_the_worst_comes_first() -> None:
     real = linked(5000, 3, rng(1))
     made = real.copy()
     made[:, 2] = 0
-    found = quality(schema(), real, made, rng=rng())
+    found = compare_tables(schema(), real, made, rng=rng())
     assert found.columns[0].name == "c1" and found.columns[-1].score == 1.0
     scores = [pair.score for pair in found.pairs]
     assert scores == sorted(scores) and "c1" in (found.pairs[0].first, found.pairs[0].second)
@@ -168,7 +168,7 @@ def test_columns_of_many_values_are_read_in_groups_of_equal_mass() -> None:
 def test_work_is_bounded_and_the_page_says_how() -> None:
     many = schema(MOST_PAIRED_COLUMNS + 5, label="c3")
     real = linked(12_000, len(many.columns), rng(1))
-    found = quality(many, real, real, label="c3", rng=rng())
+    found = compare_tables(many, real, real, label="c3", rng=rng())
     assert len(found.pairs) == MOST_PAIRED_COLUMNS * (MOST_PAIRED_COLUMNS - 1) // 2
     assert any("c3" in (pair.first, pair.second) for pair in found.pairs)
     assert len(found.rules) == 2 and "60 of the 65 columns" in found.rules[0] and "11,299 rows" in found.rules[1]
@@ -178,35 +178,35 @@ def test_prediction_stands_between_a_guess_and_the_real_rows() -> None:
     pytest.importorskip("sklearn")
     labelled = schema(4, label="c0")
     real, held = linked(3000, 4, rng(1)), linked(1500, 4, rng(2))
-    good = quality(labelled, real, linked(3000, 4, rng(3)), holdout=held, rng=rng()).prediction
+    good = compare_tables(labelled, real, linked(3000, 4, rng(3)), holdout=held, rng=rng()).prediction
     assert good is not None and good.held_out and good.measure == "AUC" and good.real > 0.85
     assert good.kept == pytest.approx(1, abs=0.1) and verdicts.of_prediction(good)[1] == "good"
     broken = real.copy()
     broken[:, 1] = rng(4).permutation(broken[:, 1])
-    bad = quality(labelled, real, broken, rng=rng()).prediction
+    bad = compare_tables(labelled, real, broken, rng=rng()).prediction
     assert bad is not None and not bad.held_out and abs(bad.kept) < 0.4 and verdicts.of_prediction(bad)[1] == "bad"
-    number = quality(labelled, real, real, holdout=held, label="x", rng=rng()).prediction
+    number = compare_tables(labelled, real, real, holdout=held, label="x", rng=rng()).prediction
     assert number is not None and number.measure == "RMSE" and number.real < number.guess
     assert number.kept == pytest.approx(1, abs=0.05)
 
 
 def test_it_comes_back_from_json_as_it_was() -> None:
     real, held = linked(500, 3, rng(1)), linked(300, 3, rng(2))
-    found = quality(schema(), real, linked(500, 3, rng(3)), holdout=held, rng=rng())
-    again = Quality.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False)))
+    found = compare_tables(schema(), real, linked(500, 3, rng(3)), holdout=held, rng=rng())
+    again = TableComparison.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False)))
     assert again == found and repr(again) == repr(found)
     assert "label" in found.missing["prediction"] and "attack" not in found.missing
-    assert "test_fraction" in quality(schema(), real, real, rng=rng()).missing["attack"]
+    assert "test_fraction" in compare_tables(schema(), real, real, rng=rng()).missing["attack"]
 
 
 def test_tables_without_rows_are_refused() -> None:
     real = linked(10, 3, rng(1))
     with pytest.raises(DataError, match="the synthetic table has no rows to compare"):
-        quality(schema(), real, real[:0], rng=rng())
+        compare_tables(schema(), real, real[:0], rng=rng())
     with pytest.raises(DataError, match="the real table has no rows to compare"):
-        quality(schema(), real[:0], real, rng=rng())
+        compare_tables(schema(), real[:0], real, rng=rng())
     for rows in (1, 2, 3):  # too few for halves, groups or an attack, but no error
-        found = quality(schema(), real[:rows], real, holdout=real[:1], rng=rng())
+        found = compare_tables(schema(), real[:rows], real, holdout=real[:1], rng=rng())
         assert 0 <= found.overall <= 1
 
 

@@ -8,7 +8,7 @@ import pytest
 from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.evaluation.base import EvaluationInput
-from fedsyn.evaluation.scales import scales
+from fedsyn.evaluation.real.scales import scales
 from fedsyn.inference import Model
 
 

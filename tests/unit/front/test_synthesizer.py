@@ -321,9 +321,9 @@ def test_a_saved_model_holds_no_row_and_no_place(tmp_path: Path) -> None:
 
 def test_a_saved_model_says_how_good_it_is(fitted: fedsyn.Synthesizer, tmp_path: Path) -> None:
     path = fitted.save(tmp_path / "model.fedsyn")
-    said = fitted.quality
+    said = fitted.predicted_quality
     assert said is not None and said.workload_error is not None
-    assert fedsyn.load(path).quality == said and len(said.columns) == len(fitted.model.domain)
+    assert fedsyn.load(path).predicted_quality == said and len(said.columns) == len(fitted.model.domain)
     told = zipfile.ZipFile(path).read("README.md").decode()
     assert told.startswith("# Synthetic table") and f"{said.workload_error.value:.3g}" in told and "epsilon = 3" in told
     damaged = tmp_path / "damaged.fedsyn"

@@ -17,20 +17,20 @@ from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
 from fedsyn.evaluation import EvaluationInput, evaluate
-from fedsyn.evaluation.learning import train_trees
-from fedsyn.judging.boxes import Boxes
-from fedsyn.judging.intervals import MISS, Interval, Sums
-from fedsyn.judging.question import Question, judged
-from fedsyn.judging.statistics import Entries, vector
-from fedsyn.judging.trees import MOST_CLASSES, Trees
+from fedsyn.evaluation.federated.boxes import Boxes
+from fedsyn.evaluation.federated.intervals import MISS, HolderSums, Interval
+from fedsyn.evaluation.federated.question import TableQuestion, compared_cliques
+from fedsyn.evaluation.federated.statistics import Entries, vector
+from fedsyn.evaluation.learners.boosting import train_trees
+from fedsyn.evaluation.learners.trees import MOST_CLASSES, Trees
 from fedsyn.loading import parse_config
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, sigma_for_rho
 from fedsyn.protocol.client import OneWay
-from fedsyn.protocol.common import Judge
+from fedsyn.protocol.common import Evaluate
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.runs.engines import run
-from fedsyn.runs.judge import question_about
+from fedsyn.runs.federated_evaluation import question_about
 from fedsyn.testing.harness import config_of, execute, federation_of, finished
 from fedsyn.testing.schemas import awkward_names, awkward_table
 from fedsyn.wire.holder import Holder
@@ -38,7 +38,7 @@ from fedsyn.wire.holder import Holder
 SHAPES = [(2,), (1, 3), (3, 2, 4), (5, 1, 2, 2), (2, 30)]
 
 
-def a_question(shape: tuple[int, ...], rng: np.random.Generator, rows: int = 40) -> Question:
+def a_question(shape: tuple[int, ...], rng: np.random.Generator, rows: int = 40) -> TableQuestion:
     """A random table with boxes, and with trees where its label has two values at least."""
     domain = Domain(tuple(f"c{i}" for i in range(len(shape))), shape)
     table = rng.integers(0, shape, (rows, len(shape))).astype(np.uint8)
@@ -49,7 +49,7 @@ def a_question(shape: tuple[int, ...], rng: np.random.Generator, rows: int = 40)
         low = rng.integers(0, np.array(shape)[axes])
         high = rng.integers(low - 1, np.array(shape)[axes])
         boxes = Boxes(axes.astype(np.int32), low.astype(np.int32), high.astype(np.int32))
-    question = Question(domain, judged(workload), table, boxes, a_stump(shape), len(shape) - 1)
+    question = TableQuestion(domain, compared_cliques(workload), table, boxes, a_stump(shape), len(shape) - 1)
     question.check()
     return question
 
@@ -67,17 +67,17 @@ def a_stump(shape: tuple[int, ...]) -> Trees:
 
 
 def sums_of(
-    question: Question, parts: list[np.ndarray], sizes: list[float], sigma: float, rng: Any, off: float
-) -> Sums:
+    question: TableQuestion, parts: list[np.ndarray], sizes: list[float], sigma: float, rng: Any, off: float
+) -> HolderSums:
     entries = Entries.of(question, off != 0)
     total = max(sum(sizes), 1.0)
     exact = sum(vector(question, entries, part, size, total) for part, size in zip(parts, sizes, strict=True))
     noise = sigma * entries.sensitivity
     noisy = exact + rng.normal(0.0, noise, len(entries.moves)) if sigma else exact.astype(float)
-    return Sums.of(question, entries, noisy, max(noise, 1e-12), sum(sizes), off, len(parts))
+    return HolderSums.of(question, entries, noisy, max(noise, 1e-12), sum(sizes), off, len(parts))
 
 
-def exact_figures(question: Question, rows: np.ndarray) -> dict[str, float]:
+def exact_figures(question: TableQuestion, rows: np.ndarray) -> dict[str, float]:
     """The same figures without noise, by other code."""
     data = EvaluationInput(
         train=rows, domain=question.domain, workload=Workload.uniform(question.cliques), synthetic=question.table
@@ -213,7 +213,7 @@ def test_held_out_accuracy_holds_as_often_as_it_says(tested: int, share: float) 
     misses = 0
     for _ in range(runs):
         values = {"correct": right + rng.normal(0, noise), "tested": tested + rng.normal(0, noise)}
-        found = Sums(question, entries, values, dict.fromkeys(values, noise), 100.0, 0.0, 3).accuracy()
+        found = HolderSums(question, entries, values, dict.fromkeys(values, noise), 100.0, 0.0, 3).accuracy()
         misses += not found.low <= right / tested <= found.high
         wide = max(wide, found.high - found.low)
     assert misses <= binom.isf(1e-6, runs, MISS) and (misses >= binom.ppf(1e-6, runs, MISS) or tested < 100)
@@ -232,7 +232,7 @@ def test_accuracy_over_a_noisy_count_misses_half_as_often_as_it_may(off: float) 
     for _ in range(runs):
         values = {"correct": right + rng.normal(0, noise), "rows": rows + rng.normal(0, noise)}
         own = rows + rng.normal(0, 4.0)
-        found = Sums(question, entries, values, dict.fromkeys(values, noise), own, off, 3).accuracy()
+        found = HolderSums(question, entries, values, dict.fromkeys(values, noise), own, off, 3).accuracy()
         misses += not found.low <= right / rows <= found.high
     assert binom.ppf(1e-6, runs, MISS / 2.0) <= misses <= binom.isf(1e-6, runs, MISS / 2.0)
 
@@ -240,7 +240,7 @@ def test_accuracy_over_a_noisy_count_misses_half_as_often_as_it_may(off: float) 
 def test_of_too_few_rows_apart_nothing_is_known() -> None:
     question = a_question((3, 2, 4), np.random.default_rng(13))
     values = {"correct": 3.0, "tested": 2.0}
-    sums = Sums(question, Entries.of(question, False, True), values, dict.fromkeys(values, 5.0), 100.0, 0.0, 3)
+    sums = HolderSums(question, Entries.of(question, False, True), values, dict.fromkeys(values, 5.0), 100.0, 0.0, 3)
     assert sums.accuracy() == Interval(1.0, 0.0, 1.0)
 
 
@@ -256,7 +256,7 @@ def test_an_interval_says_what_it_is() -> None:
 def test_trees_that_travel_predict_as_those_that_were_trained(classes: int) -> None:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    from fedsyn.evaluation.learning import _LEARNER
+    from fedsyn.evaluation.learners.boosting import _LEARNER
 
     rng = np.random.default_rng(2)
     codes = rng.integers(0, (6, classes, 9, 4), (300, 4)).astype(np.uint8)
@@ -320,12 +320,12 @@ def _damaged() -> dict[str, Any]:
 def test_a_damaged_question_is_refused(damage: str) -> None:
     question = a_question((3, 2, 4), np.random.default_rng(1))
     workload = Workload.uniform(question.cliques)
-    assert Question.read(question.domain, workload, question.arrays(), 2).label == 2
+    assert TableQuestion.read(question.domain, workload, question.arrays(), 2).label == 2
     with pytest.raises(ProtocolError, match="question about the table"):
-        Question.read(question.domain, workload, _damaged()[damage](question.arrays()), 2)
+        TableQuestion.read(question.domain, workload, _damaged()[damage](question.arrays()), 2)
 
 
-def a_client(**evaluation: Any) -> tuple[Any, Question, Judge]:
+def a_client(**evaluation: Any) -> tuple[Any, TableQuestion, Evaluate]:
 
     table = awkward_table("every_kind")
     config = config_of("sketch_aim", 3, evaluation=evaluation)
@@ -333,27 +333,27 @@ def a_client(**evaluation: Any) -> tuple[Any, Question, Judge]:
     client = client_class("sketch_aim")(config, Holder(0, codes, schema.domain, schema.sha256, Randomness(0)))
     question, _ = question_about(schema, client.contract.workload, codes[:20])
     label = 0 if question.label is None else question.label + 1
-    return client, question, Judge(total=200.0, even=50.0, label=label)
+    return client, question, Evaluate(total=200.0, even=50.0, label=label)
 
 
 def test_a_client_answers_only_where_the_run_says_so() -> None:
     client, question, request = a_client(federated=False)
     with pytest.raises(ProtocolError, match="does not ask its holders"):
-        client.judge(asked(client, request, question.arrays()))
+        client.evaluate_table(asked(client, request, question.arrays()))
     client, question, request = a_client(federated=True)
-    part = client.judge(asked(client, request, question.arrays()))
+    part = client.evaluate_table(asked(client, request, question.arrays()))
     assert part.count == 1 and part.values.min() >= 0
 
 
 def test_a_client_refuses_less_noise_than_was_set_aside_and_a_second_time() -> None:
     client, question, request = a_client(federated=True, share=0.1)
     layout = request.layout(client.contract, question.arrays())
-    rho = client.contract.judged_rho
+    rho = client.contract.evaluation_rho
     assert rho == pytest.approx(0.1 / 0.9 * client.contract.whole_rho)
     client._require_planned(request, layout, rho)
     with pytest.raises(ProtocolError, match="less noise than the run's plan"):
         client._require_planned(request, layout, 1.01 * rho)
-    client.ledger.charge(Release("judge", 1, GAUSSIAN, 1.0, sigma=sigma_for_rho(0.6 * rho)))
+    client.ledger.charge(Release("evaluate", 1, GAUSSIAN, 1.0, sigma=sigma_for_rho(0.6 * rho)))
     with pytest.raises(ProtocolError, match="as often as the run's plan has it"):
         client._require_planned(request, layout, 0.6 * rho)
 
@@ -381,7 +381,7 @@ def test_rows_apart_are_in_no_sum_but_the_last(seed: int | None) -> None:
     part = first.marginals(OneWay().layout(first.contract, []))
     assert part.values[: schema.domain.shape[0]].sum() == len(first.codes)
     label = 0 if question.label is None else question.label + 1
-    answer = first.judge(asked(first, Judge(total=2000.0, even=500.0, label=label), question.arrays()))
+    answer = first.evaluate_table(asked(first, Evaluate(total=2000.0, even=500.0, label=label), question.arrays()))
     names = Entries.of(question, config.privacy.client_sizes != "public", True).names
     if "tested" in names:
         assert answer.values[names.index("tested")] == 64 * len(first.apart)
@@ -415,8 +415,8 @@ def test_every_awkward_table_can_be_judged(name: str) -> None:
     federation = federation_of(awkward_table(name), False)
     config = config_of("fed_naive_bayes", len(federation.parts), {"rounds": 1}, evaluation={"federated": True})
     outcome = finished(execute(config, federation))
-    assert outcome.strategy.record.notes[-1] == "judged" and not outcome.dropped
-    assert outcome.strategy.ledger.releases[-1].name == "judge"
+    assert outcome.strategy.record.notes[-1] == "evaluated" and not outcome.dropped
+    assert outcome.strategy.ledger.releases[-1].name == "evaluate"
     assert outcome.strategy.ledger.epsilon() == pytest.approx(1.0, abs=1e-6)
 
 
@@ -438,20 +438,20 @@ def test_it_is_paid_from_the_budget_whatever_is_protected(mode: str) -> None:
     nodes = {**MODES[mode], "evaluation": {"federated": True, "share": 0.2}}
     outcome = finished(execute(config_of("sketch_aim", len(federation.parts), None, **nodes), federation))
     ledger, contract = outcome.strategy.ledger, outcome.strategy.contract
-    (entry,) = [release for release in ledger.releases if release.name == "judge"]
-    assert ledger.unit.row_rho(entry) == pytest.approx(contract.judged_rho, rel=1e-3)
-    assert contract.judged_rho == pytest.approx(0.25 * contract.whole_rho)
-    assert ledger.epsilon() <= 1.0 and outcome.strategy.record.notes[-1] == "judged"
+    (entry,) = [release for release in ledger.releases if release.name == "evaluate"]
+    assert ledger.unit.row_rho(entry) == pytest.approx(contract.evaluation_rho, rel=1e-3)
+    assert contract.evaluation_rho == pytest.approx(0.25 * contract.whole_rho)
+    assert ledger.epsilon() <= 1.0 and outcome.strategy.record.notes[-1] == "evaluated"
     assert "noisy sums of how far" in ledger.report()["statement"]["server_sees"]
     for own in outcome.ledgers.values():
-        assert own.epsilon() <= 1.0 and sum(release.name == "judge" for release in own.releases) == 1
+        assert own.epsilon() <= 1.0 and sum(release.name == "evaluate" for release in own.releases) == 1
 
 
 def test_a_store_of_a_trusted_server_is_followed_by_a_sum() -> None:
     federation = federation_of(awkward_table("every_kind"), False)
     outcome = finished(execute(config_of("distaim", len(federation.parts), evaluation={"federated": True}), federation))
-    assert [release.name for release in outcome.strategy.ledger.releases][-1] == "judge"
-    assert all(own.releases[-1].name == "judge" and own.epsilon() <= 1.0 for own in outcome.ledgers.values())
+    assert [release.name for release in outcome.strategy.ledger.releases][-1] == "evaluate"
+    assert all(own.releases[-1].name == "evaluate" and own.epsilon() <= 1.0 for own in outcome.ledgers.values())
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -507,7 +507,7 @@ def test_a_run_says_how_good_its_table_is(tmp_path: Path) -> None:
         }
     )
     run(config, tmp_path / "out", full_page=False)
-    facts = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))
+    facts = json.loads((tmp_path / "out" / "federated_evaluation.json").read_text(encoding="utf-8"))
     schema = Schema.load(tmp_path / "out" / "schema.yaml")
     made = encode_file(tmp_path / "out" / "synthetic.csv", schema)
     prepared = prepare(config, tmp_path / "rows")
@@ -523,7 +523,7 @@ def test_a_run_says_how_good_its_table_is(tmp_path: Path) -> None:
     assert figure["low"] <= evaluate(["workload_error"], data)["workload_error"] <= figure["high"] < 1.0
     assert facts["holders"] == 3 and facts["confidence"] == 0.95
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text(encoding="utf-8"))
-    assert ledger["releases"][-1]["name"] == "judge" and ledger["epsilon"] <= 5.0
+    assert ledger["releases"][-1]["name"] == "evaluate" and ledger["epsilon"] <= 5.0
     assert "column_score" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
@@ -544,10 +544,10 @@ def test_a_table_that_was_made_elsewhere_can_be_judged(tmp_path: Path) -> None:
     words = ["evaluate", str(tmp_path / "made.csv"), "--federated", str(tmp_path / "run.yaml"), "--json"]
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
-    figures = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))["figures"]
+    figures = json.loads((tmp_path / "out" / "federated_evaluation.json").read_text(encoding="utf-8"))["figures"]
     assert figures["workload_error"]["low"] <= 0.1 and 0.7 < figures["column_score"]["low"] < 1.0
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text(encoding="utf-8"))
-    assert [entry["name"] for entry in ledger["releases"]] == ["sizes", "judge"] and 2.5 < ledger["epsilon"] <= 3.0
+    assert [entry["name"] for entry in ledger["releases"]] == ["sizes", "evaluate"] and 2.5 < ledger["epsilon"] <= 3.0
     again = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
     assert again.exit_code != 0
     unseeded = ["--set", "runtime.seed=null", "--set", "federation.clients=1", "--out", str(tmp_path / "shown")]

@@ -17,10 +17,10 @@ import pytest
 
 from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
-from fedsyn.judging.boxes import Boxes
-from fedsyn.judging.question import Question, judged
-from fedsyn.judging.statistics import Entries, vector
-from fedsyn.judging.trees import Trees
+from fedsyn.evaluation.federated.boxes import Boxes
+from fedsyn.evaluation.federated.question import TableQuestion, compared_cliques
+from fedsyn.evaluation.federated.statistics import Entries, vector
+from fedsyn.evaluation.learners.trees import Trees
 
 SHAPE = (4, 3, 2)
 DEEPEST = 62
@@ -34,11 +34,13 @@ def chains(trees: int = 3) -> Trees:
     return Trees(nodes, np.ones((trees, DEEPEST + 1)), np.zeros(1), np.array([0, 1], np.int32))
 
 
-def question() -> Question:
+def question() -> TableQuestion:
     domain = Domain(("a", "b", "c"), SHAPE)
     table = np.random.default_rng(0).integers(0, SHAPE, (50, 3)).astype(np.uint8)
     axes, low = np.array([[0, 1], [1, 2]], np.int32), np.array([[3, 0], [0, 1]], np.int32)
-    made = Question(domain, judged(all_kway(domain, 2)), table, Boxes(axes, low, low + 1 - 1), chains(), 2)
+    made = TableQuestion(
+        domain, compared_cliques(all_kway(domain, 2)), table, Boxes(axes, low, low + 1 - 1), chains(), 2
+    )
     made.check()
     return made
 

@@ -20,7 +20,7 @@ from fedsyn.node.tables import Encoding
 from fedsyn.node.task import Task
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release
 from fedsyn.protocol.cohorts import ROUNDS, take_part_of
-from fedsyn.protocol.common import Judge, OneWay, Sizes
+from fedsyn.protocol.common import Evaluate, OneWay, Sizes
 from fedsyn.registry import contract_class
 from fedsyn.schema import Schema
 from fedsyn.settings import FederationNode
@@ -115,10 +115,10 @@ def test_a_second_participation_is_left_where_two_are_allowed(node: Answering, m
 
 def test_only_rounds_of_the_mechanism_are_counted_from_the_ledger() -> None:
     """What everybody is asked, and a deal, which stands in every ledger as of round 0, are none."""
-    entries = [("sizes", 1), ("judge", 9), ("find-bins", 3), ("one-way", 0), ("one-way", 2), ("one-way", 2)]
+    entries = [("sizes", 1), ("evaluate", 9), ("find-bins", 3), ("one-way", 0), ("one-way", 2), ("one-way", 2)]
     ledger = Ledger(PrivacyBudget(5.0, 1e-5))
     ledger.reenter([Release(name, t, GAUSSIAN, 1.0, sigma=50.0) for name, t in entries])
-    requests: dict[str, type[Request]] = {each.name: each for each in (OneWay, Sizes, Judge)}
+    requests: dict[str, type[Request]] = {each.name: each for each in (OneWay, Sizes, Evaluate)}
     counted = {}
     for account in (None, SimpleNamespace()):
         holder: Any = SimpleNamespace(account=account, state={})

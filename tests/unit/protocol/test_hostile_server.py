@@ -471,45 +471,45 @@ def question(task: Task, place: int, made: Callable[[np.ndarray], np.ndarray]) -
     return replace(task, arrays=[made(a.copy()) if i == place else a for i, a in enumerate(task.arrays)])
 
 
-@attack("judge/masked", "'judge' asks for less noise than the run's plan has")
+@attack("evaluate/masked", "'evaluate' asks for less noise than the run's plan has")
 def less_noise_on_how_good_it_is(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"sigma": 0.99 * envelope(task)["sum"]["sigma"]})
 
 
-@attack("judge/masked", "smaller sensitivity")
-def a_judgement_of_unit_sensitivity(hospital: Hospital, task: Task) -> Task:
+@attack("evaluate/masked", "smaller sensitivity")
+def an_evaluation_of_unit_sensitivity(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"sensitivity": 1.0, "sigma": envelope(task)["sum"]["sigma"]})
 
 
-@attack("judge/masked", "expected 8 arrays in the question")
+@attack("evaluate/masked", "expected 8 arrays in the question")
 def a_question_without_trees(hospital: Hospital, task: Task) -> Task:
     facts = envelope(task)
     cut = changed(task, stage={"skip": facts["stage"]["skip"] - 4})
     return replace(cut, arrays=[*task.arrays[:4], *task.arrays[8:]])
 
 
-@attack("judge/masked", "a code that there is not")
+@attack("evaluate/masked", "a code that there is not")
 def a_table_beyond_the_domain(hospital: Hospital, task: Task) -> Task:
     return question(task, 0, lambda table: np.full_like(table, 200))
 
 
-@attack("judge/masked", "a box leaves the domain")
+@attack("evaluate/masked", "a box leaves the domain")
 def a_box_beyond_the_domain(hospital: Hospital, task: Task) -> Task:
     return question(task, 3, lambda high: np.full_like(high, 2**30))
 
 
-@attack("judge/masked", "a box has columns that there are not, or one of them twice")
+@attack("evaluate/masked", "a box has columns that there are not, or one of them twice")
 def a_box_over_one_column_twice(hospital: Hospital, task: Task) -> Task:
     return question(task, 1, np.zeros_like)
 
 
-@attack("judge/masked", "the boxes' arrays have other lengths, or there are too many")
+@attack("evaluate/masked", "the boxes' arrays have other lengths, or there are too many")
 def more_boxes_than_a_message_may_bring(hospital: Hospital, task: Task) -> Task:
     more = [np.tile(a, (5000 // len(a) + 1, 1)) for a in task.arrays[1:4]]
     return replace(task, arrays=[task.arrays[0], *more, *task.arrays[4:]])
 
 
-@attack("judge/masked", "a tree of the classifier leads back")
+@attack("evaluate/masked", "a tree of the classifier leads back")
 def a_tree_without_an_end(hospital: Hospital, task: Task) -> Task:
     """A node that leads to itself: whoever has a row there never answers."""
 
@@ -521,7 +521,7 @@ def a_tree_without_an_end(hospital: Hospital, task: Task) -> Task:
     return question(task, 4, turned)
 
 
-@attack("judge/masked", "a tree of the classifier looks at a column that it may not see")
+@attack("evaluate/masked", "a tree of the classifier looks at a column that it may not see")
 def a_tree_that_sees_the_label(hospital: Hospital, task: Task) -> Task:
     def sees(nodes: np.ndarray) -> np.ndarray:
         nodes[:, 0] = 2, 0, 1, 2
@@ -530,49 +530,49 @@ def a_tree_that_sees_the_label(hospital: Hospital, task: Task) -> Task:
     return question(task, 4, sees)
 
 
-@attack("judge/masked", "the classifier's values must be finite")
+@attack("evaluate/masked", "the classifier's values must be finite")
 def a_leaf_that_swallows_every_score(hospital: Hospital, task: Task) -> Task:
     return question(task, 5, lambda values: np.full_like(values, np.nan))
 
 
-@attack("judge/masked", "the classifier's values must be finite, and 1e+100 at most")
+@attack("evaluate/masked", "the classifier's values must be finite, and 1e+100 at most")
 def leaves_whose_sum_overflows(hospital: Hospital, task: Task) -> Task:
     return question(task, 5, lambda values: np.full_like(values, 1e300))
 
 
-@attack("judge/masked", "the classifier's classes must be ascending codes of the label")
+@attack("evaluate/masked", "the classifier's classes must be ascending codes of the label")
 def classes_of_no_label(hospital: Hospital, task: Task) -> Task:
     return question(task, 7, lambda classes: classes + 7)
 
 
-@attack("judge/masked", "the label must be one of the table's columns")
+@attack("evaluate/masked", "the label must be one of the table's columns")
 def a_label_beyond_the_columns(hospital: Hospital, task: Task) -> Task:
     return changed(task, params={"label": 77})
 
 
-@attack("judge/masked", "parameter 'total'")
+@attack("evaluate/masked", "parameter 'total'")
 def a_table_of_no_rows(hospital: Hospital, task: Task) -> Task:
     return replace(
         task, scalars={"envelope": json.dumps({**envelope(task), "params": {"total": 0.0, "even": 1.0, "label": 3}})}
     )
 
 
-@attack("judge/masked", "parameter 'even'")
+@attack("evaluate/masked", "parameter 'even'")
 def rows_without_a_number(hospital: Hospital, task: Task) -> Task:
     return changed(task, params={"even": "all"})
 
 
-@attack("judge/masked", "answered in a sum only")
+@attack("evaluate/masked", "answered in a sum only")
 def how_good_it_is_by_asking(hospital: Hospital, task: Task) -> Task:
     return changed(task, kind="ask")
 
 
-@attack("sketch/masked", "'judge' asks for less noise than the run's plan has")
-def a_judgement_with_the_noise_of_a_sketch(hospital: Hospital, task: Task) -> Task:
+@attack("sketch/masked", "'evaluate' asks for less noise than the run's plan has")
+def an_evaluation_with_the_noise_of_a_sketch(hospital: Hospital, task: Task) -> Task:
     """Before there is a table: of its own making, at what the sketches may cost."""
     question = [np.zeros((1, 3), np.uint8), *(np.zeros((0, 2), np.int32) for _ in range(3))]
     question += [np.zeros((0, 1, 4), np.int32), np.zeros((0, 1)), np.zeros(0), np.zeros(0, np.int32)]
-    made = changed(task, request="judge", stage={"skip": 8}, sum={"shapes": [[6]], "sensitivity": 1e3, "sigma": 3e2})
+    made = changed(task, request="evaluate", stage={"skip": 8}, sum={"shapes": [[6]], "sensitivity": 1e3, "sigma": 3e2})
     facts = {**envelope(made), "params": {"total": 200.0, "even": 50.0, "label": 0}}
     keep = envelope(task)["stage"]["skip"]
     return replace(made, arrays=[*question, *task.arrays[keep:]], scalars={"envelope": json.dumps(facts)})

@@ -57,7 +57,7 @@ SETTINGS = {
     "rows": ("client", None),
     "measure-all": ("public", 2),
     "measure-counts": ("counts", None),
-    "judge": ("judge", None),
+    "evaluate": ("evaluate", None),
     "row-counts": ("auto", None),
     "cap": ("auto", None),
 }
@@ -77,7 +77,7 @@ def recorded_with(name: str, client_sizes: str, participations: int | None) -> O
     if client_sizes == "auto":
         auto = {"unit": "client", "client_sizes": "private", "rows_per_client": "auto", "largest_cap": 8}
         nodes = {"privacy": {"epsilon": 50.0, **auto}}
-    if client_sizes == "judge":
+    if client_sizes == "evaluate":
         nodes = {"privacy": {"epsilon": 5.0}, "evaluation": {"federated": True}}
     nodes |= {} if participations is None else {"federation": {"participations": participations}}
     # FHAIM's own score needs public sizes.
@@ -123,7 +123,7 @@ REQUESTS = [  # what every client answers in the same way is damaged once
     (name, request)
     for name in registry.MECHANISMS
     for request in client_class(name).requests
-    if request not in ("judge", "row-counts", "cap") or name == "sketch_aim"
+    if request not in ("evaluate", "row-counts", "cap") or name == "sketch_aim"
 ]
 every_request = pytest.mark.parametrize(("name", "request_"), REQUESTS)
 

@@ -42,7 +42,7 @@ TWO = {"columns": {name: {"kind": "categorical", "categories": ["x", "y"]} for n
 #: Ways to run that bring sums of their own.
 BESIDE: dict[str, dict[str, Any]] = {
     "public sizes": {},
-    "private sizes, judged": {
+    "private sizes, evaluated": {
         "privacy": {"client_sizes": "private"},
         "evaluation": {"metrics": [], "federated": True},
     },
@@ -102,7 +102,7 @@ def test_every_plan_fits_or_is_refused_in_a_sentence_before_anything_is_sent(nam
                     fitting += 1
     assert tried == 0 or fitting > 0, "nothing of this mechanism fits: no check of what would"
     central = contract_class(name).central
-    assert tried > 0 or way in ("whole clients", "cohorts") or central or way == "private sizes, judged"
+    assert tried > 0 or way in ("whole clients", "cohorts") or central or way == "private sizes, evaluated"
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

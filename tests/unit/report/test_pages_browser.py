@@ -11,8 +11,8 @@ import yaml
 from tests.unit.test_report import CONFIG, NASTY, nasty_quality
 
 from fedsyn.config import RunConfig
+from fedsyn.report.comparison_page import evaluation_page
 from fedsyn.report.figures import drawable
-from fedsyn.report.quality_page import evaluation_page
 from fedsyn.runs.engines import run
 from fedsyn.sweep import load_sweep, run_sweep
 from fedsyn.sweep.report import report_folder

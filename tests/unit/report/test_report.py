@@ -21,18 +21,18 @@ import yaml
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, DataError
-from fedsyn.evaluation.quality import Quality, quality
+from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.front.archive import read_release, save_release
 from fedsyn.loading import load_config
+from fedsyn.report.comparison_page import evaluation_page
 from fedsyn.report.figures import file_spec
-from fedsyn.report.quality_page import evaluation_page
 from fedsyn.report.run_page import RunFacts, alarms, first_sentence
 from fedsyn.report.sweep_charts import Point, against
 from fedsyn.report.tables import latex_table, number, plus_minus
-from fedsyn.runs.directory import COMPARISON_FILE, QUALITY_FILE, load_metrics, not_for_publication
+from fedsyn.runs.directory import COMPARISON_FILE, PREDICTED_FILE, load_metrics, not_for_publication
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import encoded_table, public_schema
-from fedsyn.runs.report import load_quality, load_statement, write_run_page
+from fedsyn.runs.report import load_comparison, load_predicted_quality, write_run_page
 from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.sweep import load_results, load_sweep, run_sweep
 from fedsyn.sweep.comparison import Layout, best, is_geometric, main_axis
@@ -138,7 +138,7 @@ def test_the_page_of_a_run_says_what_it_is_first_and_shows_all_there_is(made: Pa
         assert f">{section}</h2>" in page
     assert "more than half of the way" in page or "nearly as good as" in page or "less than half" in page
     assert "needs a label" in page and "95% interval" in page
-    found = load_quality(made)
+    found = load_comparison(made)
     assert found is not None and found[1]["workload_error"]["training rows"] == 0.0
     assert 0 < found[1]["workload_error"]["independent columns"] < found[1]["workload_error"]["uniform table"]
 
@@ -163,7 +163,7 @@ def test_what_is_drawn_are_the_tables_themselves(made: Path) -> None:
     drawn = [spec for spec in charts(made / "report.html") if "real" in str(spec.get("layer", ""))]
     rows = [spec["data"]["values"] for spec in drawn if "value" in spec.get("data", {}).get("values", [{}])[0]]
     assert len(rows) == len(schema.domain)
-    worst_first = [column.name for column in load_quality(made)[0].columns]  # type: ignore[index]
+    worst_first = [column.name for column in load_comparison(made)[0].columns]  # type: ignore[index]
     for name, values in zip(worst_first, rows, strict=True):
         axis = schema.domain.axes((name,))[0]
         for key, table in (("synthetic", codes), ("real", real)):
@@ -238,9 +238,9 @@ def test_what_must_not_leave_with_the_page_is_listed(copy: Path) -> None:
 
 def test_what_an_older_version_called_quality_stays_private(copy: Path) -> None:
     """There `quality.json` held scores beside the real rows: it is no statement, and is listed."""
-    (copy / QUALITY_FILE).write_text((copy / COMPARISON_FILE).read_text(encoding="utf-8"), encoding="utf-8")
-    assert load_statement(copy) is None and read_release(copy).statement is None
-    assert copy / QUALITY_FILE in not_for_publication(copy)
+    (copy / PREDICTED_FILE).write_text((copy / COMPARISON_FILE).read_text(encoding="utf-8"), encoding="utf-8")
+    assert load_predicted_quality(copy) is None and read_release(copy).statement is None
+    assert copy / PREDICTED_FILE in not_for_publication(copy)
     page = read(report_folder(copy, real=False)[0])
     assert "How good it is, from what was released" not in page
 
@@ -362,7 +362,7 @@ def test_a_run_at_an_epsilon_of_nothing_says_so(tmp_path: Path) -> None:
 NASTY = "</script><b>x</b> & \"'\\"
 
 
-def nasty_quality() -> tuple[Schema, Quality]:
+def nasty_quality() -> tuple[Schema, TableComparison]:
     """Names and values that break a page which puts them in as they are."""
     schema = Schema(
         columns={
@@ -375,7 +375,7 @@ def nasty_quality() -> tuple[Schema, Quality]:
     )
     rng = np.random.default_rng(0)
     codes = [np.column_stack([rng.integers(0, size, 300) for size in schema.domain.shape]) for _ in range(3)]
-    return schema, quality(schema, codes[0], codes[1], holdout=codes[2], rng=rng)
+    return schema, compare_tables(schema, codes[0], codes[1], holdout=codes[2], rng=rng)
 
 
 def test_names_and_values_are_text_everywhere(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def facts(strategy: MechanismStrategy, nodes: Nodes, out: Path) -> dict[str, Any
         "ledger": json.loads((out / "ledger.json").read_text(encoding="utf-8")),
         "clients": nodes.ledgers(),
         "rounds": (out / "rounds.jsonl").read_text(encoding="utf-8"),
-        "judged": (out / "evaluation.json").read_text(encoding="utf-8") if strategy.afterwards else None,
+        "federated": (out / "federated_evaluation.json").read_text(encoding="utf-8") if strategy.afterwards else None,
     }
 
 

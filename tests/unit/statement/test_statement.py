@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from fedsyn.counting.marginals import count
 from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique, Domain
+from fedsyn.evaluation.predicted import Glimpse, PredictedQuality, predict_quality
+from fedsyn.evaluation.predicted.beliefs import believed
+from fedsyn.evaluation.predicted.effects import Effects, Scenario, part_of, visible
+from fedsyn.evaluation.predicted.errors import Predictor, deviation, kept_noise
 from fedsyn.inference import Evidence, Measurement, MixtureModel, Model, estimate
 from fedsyn.inference.held import nearest_counts
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.statement import Glimpse, Statement, stated
-from fedsyn.statement.beliefs import believed
-from fedsyn.statement.effects import Effects, Scenario, part_of, visible
-from fedsyn.statement.errors import Predictor, deviation, kept_noise
 
 DOMAIN = Domain(("a", "b", "c", "d"), (6, 4, 5, 2))
 TRIPLES = Workload.uniform(list(combinations(DOMAIN.attributes, 3)))
@@ -91,7 +91,7 @@ def test_what_sketches_saw_is_what_is_missed(strength: float) -> None:
         measured = noisy(rng, codes, ONES, 8.0)
         model = estimate(DOMAIN, measured, total=3000.0)
         seen = [glimpse(rng, model, codes, pair, 6.0) for pair in PAIRS]
-        said = stated(model, Evidence(tuple(measured), 3000.0), seen, TRIPLES).workload_error
+        said = predict_quality(model, Evidence(tuple(measured), 3000.0), seen, TRIPLES).workload_error
         assert said is not None and said.source == "sketched"
         true = true_error(model, codes, list(TRIPLES.cliques))
         ratios.append(said.value / true)
@@ -106,7 +106,7 @@ def test_more_noise_is_a_larger_error_and_so_it_is_said() -> None:
     for sigma in (1.0, 10.0, 40.0):
         measured = noisy(rng, codes, [*ONES, *PAIRS], sigma)
         model = estimate(DOMAIN, measured, total=3000.0)
-        said = stated(model, Evidence(tuple(measured), 3000.0), (), Workload.uniform(PAIRS)).workload_error
+        said = predict_quality(model, Evidence(tuple(measured), 3000.0), (), Workload.uniform(PAIRS)).workload_error
         assert said is not None and said.source == "measured"
         true = true_error(model, codes, PAIRS)
         assert said.low / 1.5 <= true <= said.high * 1.5  # ten of one table: noise of its own
@@ -135,7 +135,7 @@ def test_a_fit_that_nothing_pulls_keeps_its_noise_and_so_it_is_said(strength: fl
         codes = rows_of(rng, 3000, strength)
         measured = noisy(rng, codes, [*ONES, *PAIRS], sigma)
         model = estimate(DOMAIN, measured, total=3000.0)
-        said = stated(model, Evidence(tuple(measured), 3000.0), (), Workload.uniform(PAIRS), pulled=False)
+        said = predict_quality(model, Evidence(tuple(measured), 3000.0), (), Workload.uniform(PAIRS), pulled=False)
         assert said.workload_error is not None
         ratios.append(said.workload_error.value / true_error(model, codes, PAIRS))
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.2)
@@ -163,7 +163,7 @@ def test_what_nobody_saw_is_at_least_its_floor_however_it_was_fitted() -> None:
     measured = noisy(rng, rows_of(rng, 3000, 0.0), [*ONES, *PAIRS[:-1]], 60.0)
     model = estimate(DOMAIN, measured, total=3000.0)
     evidence, workload = Evidence(tuple(measured), 3000.0), Workload.uniform(PAIRS)
-    kept, plain = (stated(model, evidence, (), workload, pulled=each).workload_error for each in (False, True))
+    kept, plain = (predict_quality(model, evidence, (), workload, pulled=each).workload_error for each in (False, True))
     assert kept is not None and plain is not None and kept.source == plain.source == "unknown"
     assert kept.value > 1.2 * plain.value and kept.low <= plain.value
 
@@ -173,7 +173,7 @@ def test_what_nobody_saw_has_a_bound_and_is_no_prediction() -> None:
     codes = rows_of(rng, 3000, 0.6)
     measured = noisy(rng, codes, ONES, 5.0)
     model = estimate(DOMAIN, measured, total=3000.0)
-    statement = stated(model, Evidence(tuple(measured), 3000.0), (), TRIPLES)
+    statement = predict_quality(model, Evidence(tuple(measured), 3000.0), (), TRIPLES)
     said = statement.workload_error
     assert said is not None and said.source == "unknown" and said.low < 0.5 * true_error(model, codes, PAIRS)
     assert true_error(model, codes, list(TRIPLES.cliques)) <= said.high
@@ -187,7 +187,7 @@ def test_pairs_beside_sketched_ones_are_like_them() -> None:
     measured = noisy(rng, codes, ONES, 5.0)
     model = estimate(DOMAIN, measured, total=3000.0)
     seen = [glimpse(rng, model, codes, pair, 6.0) for pair in PAIRS[:-1]]
-    statement = stated(model, Evidence(tuple(measured), 3000.0), seen, TRIPLES)
+    statement = predict_quality(model, Evidence(tuple(measured), 3000.0), seen, TRIPLES)
     assert [one.source for one in statement.pairs] == ["sketched"] * 5 + ["inferred"]
     assert statement.pairs[-1].high > 2 * statement.pairs[-1].value > 4 * statement.pairs[-1].low
 
@@ -224,18 +224,18 @@ def test_a_larger_run_is_better() -> None:
 def test_without_marginals_nothing_is_said() -> None:
     mixture = MixtureModel(DOMAIN, np.hstack([np.ones((2, size)) / size for size in DOMAIN.shape]), 100.0)
     for model, evidence in ((mixture, Evidence((), 100.0)), (estimate(DOMAIN, [], total=1.0), None)):
-        statement = stated(model, evidence, (), TRIPLES)
+        statement = predict_quality(model, evidence, (), TRIPLES)
         assert statement.workload_error is None
         assert statement.sentence() == "how good it is cannot be said: the mechanism releases no marginals"
-        assert Statement.from_dict(json.loads(json.dumps(statement.to_dict()))) == statement
+        assert PredictedQuality.from_dict(json.loads(json.dumps(statement.to_dict()))) == statement
 
 
 def test_a_statement_reads_back_as_itself() -> None:
     rng = np.random.default_rng(8)
     codes = rows_of(rng, 500, 0.3)
     measured = noisy(rng, codes, ONES, 5.0)
-    statement = stated(estimate(DOMAIN, measured, total=500.0), Evidence(tuple(measured), 500.0), (), TRIPLES)
-    assert Statement.from_dict(json.loads(json.dumps(statement.to_dict()))) == statement
+    statement = predict_quality(estimate(DOMAIN, measured, total=500.0), Evidence(tuple(measured), 500.0), (), TRIPLES)
+    assert PredictedQuality.from_dict(json.loads(json.dumps(statement.to_dict()))) == statement
 
 
 @settings(deadline=None, max_examples=60)
@@ -267,7 +267,7 @@ def test_awkward_domains_are_taken() -> None:
     ]
     model = estimate(domain, measured, total=0.5)
     workload = Workload.uniform([("x",), ("x", "y"), ("x", "y", "z")])
-    statement = stated(model, Evidence(tuple(measured), 0.5), (), workload)
+    statement = predict_quality(model, Evidence(tuple(measured), 0.5), (), workload)
     for one in (*statement.columns, *statement.pairs, *statement.cliques):
         assert 0.0 <= one.low <= one.value <= one.high <= 2.0
 

@@ -386,7 +386,7 @@ ATTACKS: dict[str, dict[str, str]] = {
         "session": "unit/mpc/test_mpc_liars.py::test_a_lie_in_any_message_ends_the_computation_and_nothing_comes_out"
     },
     "common.Cap": dict.fromkeys(("sigma", "clients", "arrays"), _CAP),
-    "common.Judge": dict.fromkeys(("total", "even", "arrays"), _JUDGE),
+    "common.Evaluate": dict.fromkeys(("total", "even", "arrays"), _JUDGE),
     "finding.Close": dict.fromkeys(("cells", "cuts", "categories"), _PIECES),
     "flaim.Select": {
         "sigma": "unit/protocol/test_hostile_requests.py::test_no_penalty_makes_one_row_count_for_many",

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from fedsyn.evaluation import verdicts
-from fedsyn.evaluation.attack import Attack
-from fedsyn.evaluation.prediction import Prediction
-from fedsyn.evaluation.quality import Quality
+from fedsyn.evaluation.learners.prediction import Prediction
+from fedsyn.evaluation.real import verdicts
+from fedsyn.evaluation.real.attack import Attack
+from fedsyn.evaluation.real.comparison import TableComparison
 from fedsyn.report.charts import Marginal, associations, marginals, scores
 from fedsyn.report.html import Page
 from fedsyn.report.text import cards, definitions, paragraph, table, warning
@@ -68,22 +68,22 @@ DEFINITIONS = (
 )
 
 
-def evaluation_page(quality: Quality, path: Path, title: str) -> Path:
+def evaluation_page(comparison: TableComparison, path: Path, title: str) -> Path:
     """Writes a page about a table beside real rows, for `fedsyn evaluate` and `Synthesizer.evaluate(...)`.
 
     Args:
-        quality: what was found.
+        comparison: what was found.
         path: HTML file to write.
         title: of the page, such as the table's name.
     """
     page = Page(title)
     page.add(
-        f'<p class="lead">{escape(title)} is a synthetic table of {quality.synthetic_rows:,} rows and '
-        f"{len(quality.columns)} columns; {escape(how_good(quality))}.</p>",
+        f'<p class="lead">{escape(title)} is a synthetic table of {comparison.synthetic_rows:,} rows and '
+        f"{len(comparison.columns)} columns; {escape(how_good(comparison))}.</p>",
         not_for_publication(),
-        quality_cards(quality),
+        comparison_cards(comparison),
     )
-    quality_sections(page, quality)
+    comparison_sections(page, comparison)
     page.section("What the scores mean", definitions(DEFINITIONS))
     return page.write(path)
 
@@ -97,23 +97,23 @@ def not_for_publication() -> str:
     )
 
 
-def how_good(quality: Quality) -> str:
+def how_good(comparison: TableComparison) -> str:
     """One clause: `its columns are ..., ...`."""
-    words, _ = _columns_verdict(quality)
-    text = f"its columns are {words} (score {quality.column_score:.3f} of 1)"
-    if quality.pairs:
-        text += f", and {_pairs_words(quality)}"
+    words, _ = _columns_verdict(comparison)
+    text = f"its columns are {words} (score {comparison.column_score:.3f} of 1)"
+    if comparison.pairs:
+        text += f", and {_pairs_words(comparison)}"
     return text
 
 
-def _columns_verdict(quality: Quality) -> verdicts.Verdict:
+def _columns_verdict(comparison: TableComparison) -> verdicts.Verdict:
     return verdicts.of_column(
-        quality.column_score, quality.mean("columns", "uniform"), quality.mean("columns", "halves")
+        comparison.column_score, comparison.mean("columns", "uniform"), comparison.mean("columns", "halves")
     )
 
 
-def _pairs_words(quality: Quality) -> str:
-    score, independent, halves = (quality.mean("pairs", what) for what in ("score", "independent", "halves"))
+def _pairs_words(comparison: TableComparison) -> str:
+    score, independent, halves = (comparison.mean("pairs", what) for what in ("score", "independent", "halves"))
     kept = verdicts.position(score, independent, halves)
     if halves - independent < 0.005 or not math.isfinite(kept):
         return f"its pairs of columns score {score:.3f}, where the real columns are nearly independent"
@@ -123,20 +123,20 @@ def _pairs_words(quality: Quality) -> str:
     return f"it keeps {min(kept, 1):.0%} of what links two columns ({scale})"
 
 
-def quality_cards(quality: Quality) -> str:
+def comparison_cards(comparison: TableComparison) -> str:
     """The few numbers that matter most."""
-    items = [("Columns", f"{quality.column_score:.3f}", _columns_verdict(quality)[0])]
-    if quality.pairs:
-        halves, independent = quality.mean("pairs", "halves"), quality.mean("pairs", "independent")
+    items = [("Columns", f"{comparison.column_score:.3f}", _columns_verdict(comparison)[0])]
+    if comparison.pairs:
+        halves, independent = comparison.mean("pairs", "halves"), comparison.mean("pairs", "independent")
         scale = f"independent columns {independent:.3f}, two real halves {halves:.3f}"
-        items.append(("Pairs of columns", f"{quality.pair_score:.3f}", scale))
-    if quality.prediction is not None:
-        found = quality.prediction
+        items.append(("Pairs of columns", f"{comparison.pair_score:.3f}", scale))
+    if comparison.prediction is not None:
+        found = comparison.prediction
         items.append(
             (f"{found.measure} for {found.label}", f"{found.synthetic:.3g}", f"trained on real rows: {found.real:.3g}")
         )
-    if quality.attack is not None:
-        attack = quality.attack
+    if comparison.attack is not None:
+        attack = comparison.attack
         items.append(
             (
                 "Membership attack",
@@ -147,27 +147,27 @@ def quality_cards(quality: Quality) -> str:
     return cards(items)
 
 
-def quality_sections(page: Page, quality: Quality, *, most_auc: float | None = None) -> None:
+def comparison_sections(page: Page, comparison: TableComparison, *, most_auc: float | None = None) -> None:
     """Columns, values, pairs, associations, prediction and attack; most_auc: what the guarantee allows an attack."""
-    page.section("Columns", paragraph("Worst first. " + " ".join(quality.rules)))
-    page.figure(scores([(c.name, c.score, c.halves) for c in quality.columns]))
-    page.add(_column_table(quality))
+    page.section("Columns", paragraph("Worst first. " + " ".join(comparison.rules)))
+    page.figure(scores([(c.name, c.score, c.halves) for c in comparison.columns]))
+    page.add(_column_table(comparison))
     page.section("Values of the columns")
-    page.figure(marginals([Marginal(c.name, c.labels, c.synthetic, c.real) for c in quality.columns]))
-    if quality.pairs:
-        page.section("Pairs of columns", _pair_tables(quality))
+    page.figure(marginals([Marginal(c.name, c.labels, c.synthetic, c.real) for c in comparison.columns]))
+    if comparison.pairs:
+        page.section("Pairs of columns", _pair_tables(comparison))
         page.section("Associations")
-        order = [c.name for c in sorted(quality.columns, key=lambda column: column.name)]
-        paired = {name for pair in quality.pairs for name in (pair.first, pair.second)}
-        links = [(p.first, p.second, p.association, p.association_synthetic) for p in quality.pairs]
+        order = [c.name for c in sorted(comparison.columns, key=lambda column: column.name)]
+        paired = {name for pair in comparison.pairs for name in (pair.first, pair.second)}
+        links = [(p.first, p.second, p.association, p.association_synthetic) for p in comparison.pairs]
         page.figure(associations([name for name in order if name in paired], links))
-    page.section("Prediction", _prediction(quality))
-    page.section("Membership attack", _attack(quality, most_auc))
+    page.section("Prediction", _prediction(comparison))
+    page.section("Membership attack", _attack(comparison, most_auc))
 
 
-def _column_table(quality: Quality) -> str:
+def _column_table(comparison: TableComparison) -> str:
     rows: list[Sequence[str]] = []
-    for column in quality.columns:
+    for column in comparison.columns:
         words, _ = verdicts.of_column(column.score, column.uniform, column.halves)
         moved = "" if column.shift is None else f"{column.shift:.3f}"
         rows.append((column.name, f"{column.score:.3f}", f"{column.halves:.3f}", f"{column.uniform:.3f}", moved, words))
@@ -175,10 +175,10 @@ def _column_table(quality: Quality) -> str:
     return table(head, rows, caption="Scores of the columns, worst first; higher is better, but for moved")
 
 
-def _pair_tables(quality: Quality) -> str:
+def _pair_tables(comparison: TableComparison) -> str:
     head = ("pair", "score", "two real halves", "independent", "uniform", "association: real", "synthetic", "verdict")
     rows = []
-    for pair in quality.pairs:
+    for pair in comparison.pairs:
         words, _ = verdicts.of_pair(pair.score, pair.independent, pair.halves)
         numbers = (pair.score, pair.halves, pair.independent, pair.uniform)
         links = (pair.association, pair.association_synthetic)
@@ -194,10 +194,10 @@ def _pair_tables(quality: Quality) -> str:
     return f"{worst}<details><summary>The other {len(rows) - _SHOWN_PAIRS} pairs</summary>{rest}</details>"
 
 
-def _prediction(quality: Quality) -> str:
-    found = quality.prediction
+def _prediction(comparison: TableComparison) -> str:
+    found = comparison.prediction
     if found is None:
-        return paragraph(f"Not measured: {quality.missing['prediction']}.")
+        return paragraph(f"Not measured: {comparison.missing['prediction']}.")
     words, _ = verdicts.of_prediction(found)
     better = "higher is better" if found.measure == "AUC" else "lower is better"
     rows = [
@@ -217,10 +217,10 @@ def _tested(found: Prediction) -> str:
     return "a half of those that the table was made from, which flatters it (hold rows out with data.test_fraction)"
 
 
-def _attack(quality: Quality, most_auc: float | None) -> str:
-    found = quality.attack
+def _attack(comparison: TableComparison, most_auc: float | None) -> str:
+    found = comparison.attack
     if found is None:
-        return paragraph(f"Not tried: it {quality.missing['attack']}.")
+        return paragraph(f"Not tried: it {comparison.missing['attack']}.")
     words, _ = verdicts.of_attack(found)
     limit = "" if most_auc is None else f" The guarantee allows no attack an AUC above {most_auc:.3f}."
     return table(

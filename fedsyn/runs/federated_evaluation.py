@@ -11,16 +11,15 @@ import numpy.typing as npt
 
 from fedsyn.config import RunConfig
 from fedsyn.evaluation.base import ColumnRange, column_ranges, sample_rows
-from fedsyn.evaluation.learning import train_trees
-from fedsyn.evaluation.queries import QUERIES, QUERY_SEED, RangeQueries, random_queries
+from fedsyn.evaluation.federated.boxes import Boxes
+from fedsyn.evaluation.federated.question import MOST_ROWS, TableQuestion, compared_cliques
+from fedsyn.evaluation.learners.trees import Trees, train_trees
+from fedsyn.evaluation.real.queries import QUERIES, QUERY_SEED, RangeQueries, random_queries
 from fedsyn.inference import AnyModel
-from fedsyn.judging.boxes import Boxes
-from fedsyn.judging.question import MOST_ROWS, Question, judged
-from fedsyn.judging.trees import MOST_CLASSES, Trees
-from fedsyn.protocol.judging import judged as asked
+from fedsyn.protocol.federated_evaluation import federated_evaluation
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
-from fedsyn.runs.directory import JUDGED_FILE, write_json
+from fedsyn.runs.directory import FEDERATED_FILE, write_json
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.synthesis import write_synthetic
 from fedsyn.schema import Schema
@@ -37,7 +36,7 @@ def table_rows(config: RunConfig, model: AnyModel) -> int:
     return config.synthesis.rows or max(1, round(model.total))
 
 
-class Judging:
+class FederatedEvaluation:
     """What follows a mechanism: draws the table, asks, and keeps both for the end of the run.
 
     Attributes:
@@ -61,30 +60,30 @@ class Judging:
         with self.strategy.timed("train"):
             question, notes = self._question(self.synthetic)
         self.strategy.record.notes += notes
-        sums = yield from asked(self.strategy, question)
+        sums = yield from federated_evaluation(self.strategy, question)
         if sums is None:
             self.strategy.record.notes.append("too few contributions: nothing is known of how good the table is")
             return
         found = {name: interval.to_dict() for name, interval in sums.intervals().items()}
         facts = {"confidence": 0.95, "holders": sums.holders, "rows": "training", "figures": found, "notes": notes}
         facts |= {"held_out": self.config.evaluation.held_out} if "tested" in sums.values else {}
-        write_json(self.out / JUDGED_FILE, facts)
+        write_json(self.out / FEDERATED_FILE, facts)
 
-    def _question(self, synthetic: Codes) -> tuple[Question, list[str]]:
+    def _question(self, synthetic: Codes) -> tuple[TableQuestion, list[str]]:
         """What is asked; of a run that goes on it is the one that was asked before."""
         recorder, strategy = self.strategy.recorder, self.strategy
         past = recorder.past("question")
         if past is not None:
             label = None if past["label"] is None else int(past["label"])
             arrays = past["arrays"]
-            return Question.read(strategy.domain, strategy.workload, arrays, label), list(past["notes"])
+            return TableQuestion.read(strategy.domain, strategy.workload, arrays, label), list(past["notes"])
         question, notes = question_about(self.schema, strategy.workload, synthetic)
         if recorder.is_on:
             recorder.add("question", arrays=question.arrays(), label=question.label, notes=notes)
         return question, notes
 
 
-def question_about(schema: Schema, workload: Any, synthetic: Codes) -> tuple[Question, list[str]]:
+def question_about(schema: Schema, workload: Any, synthetic: Codes) -> tuple[TableQuestion, list[str]]:
     """What holders are asked about a table, and what they are not and why."""
     domain, notes = schema.domain, list[str]()
     table = sample_rows(synthetic, MOST_ROWS, np.random.default_rng(_SAMPLE_SEED))
@@ -100,12 +99,12 @@ def question_about(schema: Schema, workload: Any, synthetic: Codes) -> tuple[Que
         notes.append("accuracy needs a label: the column to predict (data.label)")
     else:
         label = domain.axes((schema.label,))[0]
-        made = train_trees(table, label, MOST_CLASSES)
+        made = train_trees(table, label)
         if isinstance(made, str):
             notes.append(made)
         else:
-            trees = Trees(*made)
-    return Question(domain, judged(workload), table, boxes, trees, label), notes
+            trees = made
+    return TableQuestion(domain, compared_cliques(workload), table, boxes, trees, label), notes
 
 
 def boxes_of(queries: RangeQueries, schema: Schema, ranges: dict[str, ColumnRange]) -> Boxes:

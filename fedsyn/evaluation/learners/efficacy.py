@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedsyn.evaluation.base import EvaluationInput
-from fedsyn.evaluation.learning import one_thread, regression_error
+from fedsyn.evaluation.learners.boosting import f1_of_classes, one_thread, regression_error
 
 Learner = Literal["rf", "mlp", "xgb"]
 
@@ -50,7 +50,7 @@ def f1_with(data: EvaluationInput, learner: Learner) -> float:
         predicted = np.full(truth.size, seen[np.argmax(np.bincount(y))] if seen.size else 0)
     else:
         predicted = seen[_predictions(_classifier(learner, y), x, y, x_test)]
-    return weighted_f1(truth, predicted)
+    return f1_of_classes(truth, predicted, "weighted")
 
 
 def logistic(data: EvaluationInput) -> np.ndarray:
@@ -73,17 +73,20 @@ def logistic(data: EvaluationInput) -> np.ndarray:
 def accuracy_lr(data: EvaluationInput) -> float:
     """Share of held-out rows whose label the logistic regression predicts."""
     assert data.test is not None and data.label is not None
-    return float(np.mean(logistic(data) == data.test[:, data.domain.axes((data.label,))[0]]))
+    from sklearn.metrics import accuracy_score
+
+    return float(accuracy_score(data.test[:, data.domain.axes((data.label,))[0]], logistic(data)))
 
 
 def f1_lr(data: EvaluationInput) -> float:
     """F1 score of the same for the label's last value where there are two (as FHAIM's Table 3), else weighted."""
     assert data.test is not None and data.label is not None
+    from sklearn.metrics import f1_score
+
     truth, made = data.test[:, data.domain.axes((data.label,))[0]].astype(np.int64), logistic(data)
     if data.domain[data.label] != 2:
-        return weighted_f1(truth, made)
-    found = int(np.sum(truth == 1)) + int(np.sum(made == 1))
-    return 2.0 * float(np.sum((truth == 1) & (made == 1))) / found if found else 0.0
+        return f1_of_classes(truth, made, "weighted")
+    return float(f1_score(truth, made, labels=[1], average="macro", zero_division=0.0))
 
 
 def rmse_with(data: EvaluationInput, learner: Learner) -> float:
@@ -98,15 +101,6 @@ def rmse_with(data: EvaluationInput, learner: Learner) -> float:
         return predicted
 
     return regression_error(data, *features(data), predict)
-
-
-def weighted_f1(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Mean of the classes' F1 scores, each weighted with its number of rows in `truth`."""
-    total = 0.0
-    for code, rows in zip(*np.unique(truth, return_counts=True), strict=True):
-        made = predicted == code
-        total += rows * 2 * np.sum(made & (truth == code)) / (rows + made.sum())
-    return float(total / truth.size)
 
 
 def features(data: EvaluationInput) -> tuple[np.ndarray, np.ndarray]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from fedsyn.evaluation.attack import Attack
-from fedsyn.evaluation.prediction import Prediction
+from fedsyn.evaluation.learners.prediction import Prediction
+from fedsyn.evaluation.real.attack import Attack
 
 Mood = Literal["good", "mid", "bad"]
 Verdict = tuple[str, Mood]

@@ -16,8 +16,8 @@ from fedsyn.counting.marginals import SparseMarginal, count_sparse_many
 from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.judging.boxes import Boxes
-from fedsyn.judging.trees import Trees
+from fedsyn.evaluation.federated.boxes import Boxes
+from fedsyn.evaluation.learners.trees import Trees
 
 #: Rows of the table that are compared: of a larger one so many are drawn.
 MOST_ROWS = 200_000
@@ -26,7 +26,7 @@ MOST_CLIQUES = 1_000
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class TableQuestion:
     """A table, boxes over its columns, and a classifier that was trained on it. All of it is public.
 
     Attributes:
@@ -51,7 +51,7 @@ class Question:
     @classmethod
     def read(
         cls, domain: Domain, workload: Workload, arrays: Sequence[npt.NDArray[Any]], label: int | None
-    ) -> Question:
+    ) -> TableQuestion:
         """The question of a message; ProtocolError if it is none.
 
         Clients of a simulation that share a process share one: found by the hash of its bytes.
@@ -65,7 +65,7 @@ class Question:
         key = digest.digest()
         if key not in _read:
             table, *rest = arrays
-            question = cls(domain, judged(workload), table, Boxes(*rest[:3]), Trees(*rest[3:]), label)
+            question = cls(domain, compared_cliques(workload), table, Boxes(*rest[:3]), Trees(*rest[3:]), label)
             try:
                 question.check()
             except ValueError as error:
@@ -104,10 +104,10 @@ class Question:
         return self.boxes.counts(self.table) / len(self.table)
 
 
-_read: OrderedDict[bytes, Question] = OrderedDict()
+_read: OrderedDict[bytes, TableQuestion] = OrderedDict()
 
 
-def judged(workload: Workload) -> tuple[Clique, ...]:
+def compared_cliques(workload: Workload) -> tuple[Clique, ...]:
     """The cliques that are compared: all of them, or a fixed choice of as many as are allowed."""
     cliques = workload.cliques
     if len(cliques) <= MOST_CLIQUES:

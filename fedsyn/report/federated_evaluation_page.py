@@ -18,17 +18,17 @@ FIGURES = {
 }
 
 
-def judged_section(page: Page, judged: Mapping[str, Any]) -> None:
+def federated_section(page: Page, federated: Mapping[str, Any]) -> None:
     """Every figure with its interval, and what the figures are of."""
-    several = judged["holders"] > 1
+    several = federated["holders"] > 1
     head = ("figure", "what", "from", "to", "at the holders")
     rows = []
-    for name, figure in judged["figures"].items():
+    for name, figure in federated["figures"].items():
         what = FIGURES.get(name, "1 is equal: higher is better")
         rows.append((name, what, *(number(figure[key]) for key in ("low", "high", "value"))))
-    caption = f"Asked of {judged['holders']:,} holders, with noise; {judged['confidence']:.0%} intervals"
+    caption = f"Asked of {federated['holders']:,} holders, with noise; {federated['confidence']:.0%} intervals"
     page.section("What the holders say", table(head, rows, caption=caption))
-    share = judged.get("held_out", 0)
+    share = federated.get("held_out", 0)
     apart = f"the classifier was tested on {share:.3g} of their rows, which the run did without" if share else ""
     text = (
         "The holders compared the rows that the table was made from with the table itself; "
@@ -40,4 +40,4 @@ def judged_section(page: Page, judged: Mapping[str, Any]) -> None:
             " Distances of several holders add up to more than the distance of all their rows together: the last "
             "column is that sum, and an interval reaches down to what is certain."
         )
-    page.add(paragraph(text), *(paragraph(f"{note[:1].upper()}{note[1:]}.", "soft") for note in judged["notes"]))
+    page.add(paragraph(text), *(paragraph(f"{note[:1].upper()}{note[1:]}.", "soft") for note in federated["notes"]))

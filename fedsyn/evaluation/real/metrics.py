@@ -11,17 +11,17 @@ from importlib.util import find_spec
 
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.evaluation.base import EvaluationInput, Metric
-from fedsyn.evaluation.efficacy import Learner, accuracy_lr, f1_lr, f1_with, rmse_with
-from fedsyn.evaluation.learning import accuracy, auc, f1, rmse
-from fedsyn.evaluation.marginals import (
+from fedsyn.evaluation.learners.boosting import accuracy, auc, f1, rmse
+from fedsyn.evaluation.learners.efficacy import Learner, accuracy_lr, f1_lr, f1_with, rmse_with
+from fedsyn.evaluation.real.marginals import (
     heterogeneity,
     kway_error,
     negative_log_likelihood,
     workload_error,
     workload_error_l2,
 )
-from fedsyn.evaluation.queries import range_query_error
-from fedsyn.evaluation.transport import wasserstein, wasserstein_numeric
+from fedsyn.evaluation.real.queries import range_query_error
+from fedsyn.evaluation.real.transport import wasserstein, wasserstein_numeric
 from fedsyn.registry import entry_points, load
 
 _LEARNING = frozenset({"test", "label", "synthetic"})

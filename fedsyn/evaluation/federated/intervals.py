@@ -1,9 +1,8 @@
 """From the noisy sums to intervals: what is known of the table's distance from all holders' rows.
 
 Each interval holds the exact figure with probability 95% at least, over the noise and nothing else: the bounds in
-`fedsyn.judging.statistics` hold for every table and every way to spread rows over holders. Where the row count is noisy
-too, half of the 5% is kept for it and the worst count of its interval is taken: a quarter for the count of this sum
-alone, a quarter for its mean with the released sizes, weighed by their noise. Which of the two is used depends on
+`statistics.py` hold for every table and every way to spread rows over holders. Where the row count is noisy too, half
+of the 5% is kept for it and the worst count of its interval is taken: a quarter for the count of this sum alone, a quarter for its mean with the released sizes, weighed by their noise. Which of the two is used depends on
 whether a released size may have been cut off below (it is at least 1); whichever it is, one of them has missed. Of a
 share, such as an accuracy, the noise of both counts is taken together, and each of the two has half of the 5%.
 """
@@ -18,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from fedsyn.judging.question import Question
-from fedsyn.judging.statistics import UNIT, Entries, rounding
+from fedsyn.evaluation.federated.question import TableQuestion
+from fedsyn.evaluation.federated.statistics import UNIT, Entries, rounding
 
 #: Probability with which an interval may miss.
 MISS = 0.05
@@ -41,7 +40,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Sums:
+class HolderSums:
     """The released vector, in rows.
 
     Attributes:
@@ -53,7 +52,7 @@ class Sums:
         holders: contributors.
     """
 
-    question: Question
+    question: TableQuestion
     entries: Entries
     values: Mapping[str, float]
     noise: Mapping[str, float]
@@ -64,15 +63,15 @@ class Sums:
     @classmethod
     def of(
         cls,
-        question: Question,
+        question: TableQuestion,
         entries: Entries,
         array: npt.NDArray[np.float64],
         sigma: float,
         own: float,
         off: float,
         holders: int,
-    ) -> Sums:
-        """Args: the question, the vector that was opened and the deviation of its noise, and what `Sums` says."""
+    ) -> HolderSums:
+        """Args: the question, the vector that was opened and the deviation of its noise, and what `HolderSums` says."""
         parts = list(zip(entries.names, entries.moves, array, strict=True))
         values = {name: float(value) / move for name, move, value in parts}
         return cls(question, entries, values, {name: sigma / move for name, move, _ in parts}, own, off, holders)

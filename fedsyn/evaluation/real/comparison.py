@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import DataError
-from fedsyn.evaluation.attack import Attack, membership
 from fedsyn.evaluation.base import sample_rows
 from fedsyn.evaluation.labels import axis_labels
-from fedsyn.evaluation.prediction import Prediction, prediction
-from fedsyn.evaluation.scores import Codes, Floats, Grouping, association, closeness, places, shares, shift
+from fedsyn.evaluation.learners.prediction import Prediction, prediction
+from fedsyn.evaluation.real.attack import Attack, membership
+from fedsyn.evaluation.real.scores import Codes, Floats, Grouping, association, closeness, places, shares, shift
 from fedsyn.schema import Schema
 
 MOST_ROWS = 200_000
@@ -40,7 +40,7 @@ class ColumnScore:
         score: 1 - total variation distance of the real and the synthetic marginal: 1 is equal, 0 is disjoint.
         halves: the same of two halves of the real rows.
         uniform: the same of the real marginal and a uniform one.
-        shift: of an ordered column, how far values have moved: see `fedsyn.evaluation.scores.shift`.
+        shift: of an ordered column, how far values have moved: see `fedsyn.evaluation.real.scores.shift`.
         labels: what each code stands for.
         real, synthetic: shares of the rows that have each code.
     """
@@ -79,8 +79,8 @@ class PairScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quality:
-    """What `quality` found. `columns` and `pairs` stand worst first.
+class TableComparison:
+    """What `compare_tables` found. `columns` and `pairs` stand worst first.
 
     Attributes:
         columns, pairs: scores.
@@ -130,14 +130,14 @@ class Quality:
             parts.append(f"{found.measure} of {found.label} {found.synthetic:.3g} (real rows {found.real:.3g})")
         if self.attack is not None:
             parts.append(f"attack {self.attack.auc:.2f} [{self.attack.lower:.2f}, {self.attack.upper:.2f}]")
-        return f"Quality({'; '.join(parts)})"
+        return f"TableComparison({'; '.join(parts)})"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; `from_dict` reads them."""
         return {**asdict(self), "missing": dict(self.missing)}
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> Quality:
+    def from_dict(cls, facts: Mapping[str, Any]) -> TableComparison:
         """Inverse of `to_dict`, also after JSON."""
         tuples = {"labels", "real", "synthetic"}
         columns: list[dict[str, Any]] = [
@@ -155,7 +155,7 @@ class Quality:
         )
 
 
-def quality(
+def compare_tables(
     schema: Schema,
     real: Codes,
     synthetic: Codes,
@@ -163,7 +163,7 @@ def quality(
     holdout: Codes | None = None,
     label: str | None = None,
     rng: np.random.Generator,
-) -> Quality:
+) -> TableComparison:
     """Compares a synthetic table with real rows.
 
     Args:
@@ -201,7 +201,7 @@ def quality(
     attack = None if holdout is None else membership(schema, real, holdout, synthetic, rng)
     if attack is None:
         missing["attack"] = "needs real rows that the table was not made from (a run: data.test_fraction above 0)"
-    return Quality(
+    return TableComparison(
         columns=columns,
         pairs=pairs,
         prediction=None if isinstance(predicted, str) else predicted,

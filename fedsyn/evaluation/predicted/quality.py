@@ -1,4 +1,4 @@
-"""quality.json: how good a run's table is predicted to be, from released values alone. It may be published.
+"""What predicted_quality.json says: how good a run's table is predicted to be. It is released values, and public.
 
 What is said of a column, a pair and a clique of the workload is the L1 distance, 0 to 2, between the model's marginal
 and that of the rows that the run was made from; `workload_error` is their weighted mean over the workload, the metric
@@ -21,9 +21,9 @@ from scipy.special import gammaincinv, gammaln
 
 from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique
+from fedsyn.evaluation.predicted.effects import Glimpse, Scenario, Source
+from fedsyn.evaluation.predicted.errors import Predicted, Predictor
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
-from fedsyn.statement.effects import Glimpse, Scenario, Source
-from fedsyn.statement.errors import Predicted, Predictor
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,7 +38,7 @@ _MOST = 1000  # pairs, cliques that are listed
 _MOST_ASKED = 2000  # cliques of the workload, evenly spaced, that its error is predicted from
 _LARGEST = 1 << 22  # cells of a marginal that is formed
 _CELLS = 1 << 26  # of all of them
-#: What might be changed, in the words of the statement.
+#: What might be changed, and the words for it.
 SCENARIOS = {
     "twice the rows": Scenario(rows=2.0),
     "twice the epsilon": Scenario(noise=0.5),
@@ -47,7 +47,7 @@ SCENARIOS = {
 
 
 @dataclass(frozen=True)
-class Said:
+class PredictedError:
     """A predicted error and where it is in nine runs of ten.
 
     Attributes:
@@ -65,7 +65,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Statement:
+class PredictedQuality:
     """How good a table is predicted to be.
 
     Attributes:
@@ -76,10 +76,10 @@ class Statement:
         why: why nothing is said; everything else is empty then.
     """
 
-    workload_error: Said | None = None
-    columns: tuple[Said, ...] = ()
-    pairs: tuple[Said, ...] = ()
-    cliques: tuple[Said, ...] = ()
+    workload_error: PredictedError | None = None
+    columns: tuple[PredictedError, ...] = ()
+    pairs: tuple[PredictedError, ...] = ()
+    cliques: tuple[PredictedError, ...] = ()
     scenarios: Mapping[str, float] = field(default_factory=dict)
     left_out: int = 0
     why: str = ""
@@ -90,7 +90,7 @@ class Statement:
         return {key: value for key, value in document.items() if value not in ("", None)}
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Statement:
+    def from_dict(cls, document: Mapping[str, Any]) -> PredictedQuality:
         """Inverse of `to_dict`.
 
         Raises:
@@ -106,12 +106,12 @@ class Statement:
             why=str(document.get("why", "")),
         )
 
-    def worst(self, most: int = 5) -> list[Said]:
+    def worst(self, most: int = 5) -> list[PredictedError]:
         """The pairs with the largest predicted errors."""
         return sorted(self.pairs, key=lambda said: -said.value)[:most]
 
     def sentence(self) -> str:
-        """The statement in a line."""
+        """Return the prediction in one line."""
         if self.workload_error is None:
             return f"how good it is cannot be said: {self.why}"
         said = self.workload_error
@@ -136,22 +136,22 @@ class Statement:
         return f"{said[0][0].upper()}{said[0][1:]}; {'; '.join(said[1:])}."
 
 
-def _read(one: Mapping[str, Any]) -> Said:
+def _read(one: Mapping[str, Any]) -> PredictedError:
     value, low, high = (float(one[key]) for key in ("value", "low", "high"))
     columns, source = tuple(map(str, one["columns"])), one["source"]
     if source not in SOURCES or not 0.0 <= low <= value <= high <= 2.0:
         raise ValueError("no error of a marginal")
-    return Said(columns, value, low, high, source)
+    return PredictedError(columns, value, low, high, source)
 
 
-def stated(
+def predict_quality(
     model: AnyModel,
     evidence: Evidence | None,
     glimpses: Iterable[Glimpse],
     workload: Workload,
     pulled: bool = True,
-) -> Statement:
-    """The statement of a run.
+) -> PredictedQuality:
+    """Return the predicted quality of a run's table.
 
     Args:
         model: the last one.
@@ -161,7 +161,7 @@ def stated(
         pulled: whether its fit was pulled towards independence.
     """
     if evidence is None or isinstance(model, MixtureModel):
-        return Statement(why="the mechanism releases no marginals")
+        return PredictedQuality(why="the mechanism releases no marginals")
     domain = model.domain
     ones = [(name,) for name in domain]
     asked = [domain.canonical(clique) for clique in workload.cliques]
@@ -182,14 +182,16 @@ def stated(
     found = predictor.errors()
     at = {clique: place for place, clique in enumerate(places)}
 
-    def said(some: Sequence[Clique]) -> tuple[Said, ...]:
+    def said(some: Sequence[Clique]) -> tuple[PredictedError, ...]:
         return tuple(_one(clique, at[clique], found, predictor) for clique in some)
 
     index, share = [at[q] for q in cliques], np.array(weights) / max(math.fsum(weights), 1e-300)
     if not cliques:
-        return Statement(columns=said(ones), pairs=said(pairs), left_out=len(asked), why="its marginals are too large")
+        return PredictedQuality(
+            columns=said(ones), pairs=said(pairs), left_out=len(asked), why="its marginals are too large"
+        )
     others = {name: float(share @ predictor.errors(scenario).errors[index]) for name, scenario in SCENARIOS.items()}
-    return Statement(
+    return PredictedQuality(
         _whole(index, share, found, predictor),
         said(ones),
         said(pairs),
@@ -199,7 +201,7 @@ def stated(
     )
 
 
-def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Predictor) -> Said:
+def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Predictor) -> PredictedError:
     """The mean over the workload. Noise of one sketch moves all cliques that hold it together."""
     value = float(share @ found.errors[index])
     moved: dict[Clique, float] = {}
@@ -219,7 +221,7 @@ def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Pre
     return replace(said, low=lowest, high=max(said.value, _short(float(share @ highest))))
 
 
-def _one(clique: Clique, place: int, found: Predicted, predictor: Predictor) -> Said:
+def _one(clique: Clique, place: int, found: Predicted, predictor: Predictor) -> PredictedError:
     """One marginal. Errors of d dimensions scatter as the root of a chi-square with d degrees of freedom over d."""
     value, source = float(found.errors[place]), found.sources[place]
     free = max(1.0, predictor.effects.cells(clique) - 1.0) / 2.0
@@ -231,9 +233,9 @@ def _one(clique: Clique, place: int, found: Predicted, predictor: Predictor) -> 
     return replace(said, high=_short(max(said.high, float(found.bounds[place])))) if source == "unknown" else said
 
 
-def _between(clique: Clique, value: float, logs: Sequence[float], source: Source) -> Said:
+def _between(clique: Clique, value: float, logs: Sequence[float], source: Source) -> PredictedError:
     low, high = value * math.exp(-logs[0]), min(2.0, value * math.exp(logs[1]))
-    return Said(clique, _short(value), _short(low), _short(high), source)
+    return PredictedError(clique, _short(value), _short(low), _short(high), source)
 
 
 def _short(value: float) -> float:

@@ -1,7 +1,8 @@
 """The server's side of asking the holders how good a table is, whatever mechanism made it.
 
 It comes after the mechanism, once, as a sum over everybody; what it may cost is set aside before the mechanism begins
-(`Contract.judged_share`). What is counted, and why a row moves it no farther, stands in `fedsyn.judging.statistics`.
+(`Contract.evaluation_share`). `fedsyn.evaluation.federated.statistics` says what is counted, and derives what a row
+moves it by.
 """
 
 from __future__ import annotations
@@ -11,33 +12,33 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from fedsyn.aggregation import Aggregation, make_aggregation
-from fedsyn.judging.intervals import Sums
-from fedsyn.judging.question import Question
+from fedsyn.evaluation.federated.intervals import HolderSums
+from fedsyn.evaluation.federated.question import TableQuestion
 from fedsyn.privacy import sigma_for_rho
-from fedsyn.protocol.common import Judge, Sizes, entries_of
+from fedsyn.protocol.common import Evaluate, Sizes, entries_of
 from fedsyn.protocol.driving import Driver
 from fedsyn.wire.requests import Sum, Summed, Yielded
 
 
-def judged(driver: Driver, question: Question) -> Generator[Yielded, Any, Sums | None]:
+def federated_evaluation(driver: Driver, question: TableQuestion) -> Generator[Yielded, Any, HolderSums | None]:
     """Asks everybody, with what was set aside; None where too few contributed. Gives the released sums."""
     contract, ledger = driver.contract, driver.ledger
     if not isinstance(driver.aggregation, Aggregation):  # a plain store is trusted with as much as a plain sum
         driver.aggregation = make_aggregation(driver.config.aggregation, driver.config.federation.minimum_cohort)
     ledger.keep_back(0.0)
-    rho = min(contract.judged_rho, ledger.remaining_rho)
+    rho = min(contract.evaluation_rho, ledger.remaining_rho)
     entries = entries_of(contract, question)
     reckoned = {k: client.reckoned for k, client in driver.clients.items()}
     total = min(max(1.0, math.fsum(reckoned.values())), 2.0**32)
     label = 0 if question.label is None else question.label + 1
-    request = Judge(total=total, even=total / len(driver.clients), label=label)
+    request = Evaluate(total=total, even=total / len(driver.clients), label=label)
     sigma = sigma_for_rho(rho, entries.sensitivity)
     sums: Summed = yield Sum(driver.everyone(), request, sigma, question.arrays())
     if not sums.opened:
         return None
     own = math.fsum(reckoned[k] for k in sums.contributors)
     off = 0.0 if contract.config.privacy.client_sizes == "public" else _noise_of_sizes(driver, sums.contributors)
-    return Sums.of(question, entries, sums.arrays[0], sums.sigmas[0], own, off, len(sums.contributors))
+    return HolderSums.of(question, entries, sums.arrays[0], sums.sigmas[0], own, off, len(sums.contributors))
 
 
 def _noise_of_sizes(driver: Driver, contributors: Sequence[int]) -> float:
@@ -51,4 +52,4 @@ def _noise_of_sizes(driver: Driver, contributors: Sequence[int]) -> float:
     return sigmas[0] * math.sqrt(len(contributors)) if smallest > 1.0 else math.inf
 
 
-__all__ = ["judged"]
+__all__ = ["federated_evaluation"]

@@ -1,13 +1,13 @@
-"""The statement of a table's quality, on its page and in its README. It is made from what was released."""
+"""The predicted quality of a table, on its page and in its README: made from released values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedsyn.evaluation.predicted import PredictedError, PredictedQuality
 from fedsyn.report.html import Page
 from fedsyn.report.tables import number
 from fedsyn.report.text import paragraph, table
-from fedsyn.statement import Said, Statement
 
 _SHOWN = 12
 SOURCES = {
@@ -23,24 +23,24 @@ _WHAT = (
 )
 
 
-def statement_section(page: Page, statement: Statement) -> None:
+def predicted_section(page: Page, predicted: PredictedQuality) -> None:
     """The overall error, what would lower it, and the worst pairs, columns and cliques."""
     page.section(
         "How good it is, from what was released",
-        paragraph(f"{statement.sentence()[:1].upper()}{statement.sentence()[1:]}."),
+        paragraph(f"{predicted.sentence()[:1].upper()}{predicted.sentence()[1:]}."),
     )
-    if statement.workload_error is None:
+    if predicted.workload_error is None:
         return
-    page.add(paragraph(_WHAT, "soft"), paragraph(statement.advice()))
-    for name, some in (("columns", statement.columns), ("pairs", statement.pairs), ("cliques", statement.cliques)):
+    page.add(paragraph(_WHAT, "soft"), paragraph(predicted.advice()))
+    for name, some in (("columns", predicted.columns), ("pairs", predicted.pairs), ("cliques", predicted.cliques)):
         shown = sorted(some, key=lambda said: -said.value)[:_SHOWN]
         head = (name, "distance", "from", "to", "rests on")
-        caption = f"The {len(shown)} worst {name} of {len(some):,}; all of them are in quality.json"
+        caption = f"The {len(shown)} worst {name} of {len(some):,}; all of them are in predicted_quality.json"
         page.add(
             f"<details><summary>{name.capitalize()}</summary>{table(head, rows(shown), caption=caption)}</details>"
         )
 
 
-def rows(some: Sequence[Said]) -> list[tuple[str, ...]]:
+def rows(some: Sequence[PredictedError]) -> list[tuple[str, ...]]:
     """Rows of a table: columns, value, interval, source."""
     return [(" × ".join(s.columns), number(s.value), number(s.low), number(s.high), SOURCES[s.source]) for s in some]

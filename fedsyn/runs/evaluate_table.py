@@ -11,21 +11,21 @@ from fedsyn.errors import ConfigError
 from fedsyn.registry import strategy_class
 from fedsyn.report.html import read_facts
 from fedsyn.runs.deployment import Progress, run_elsewhere, superlink_of
-from fedsyn.runs.directory import JUDGED_FILE
+from fedsyn.runs.directory import FEDERATED_FILE
 from fedsyn.runs.engines import simulation_grid
-from fedsyn.runs.given_table import ask, with_judging
+from fedsyn.runs.given_table import ask, with_federated_evaluation
 from fedsyn.runs.prepare import prepare
 from fedsyn.runs.stores import run_store
 
 
-def judge_table(config: RunConfig, table: Path, out: Path, progress: Progress | None = None) -> dict[str, Any]:
-    """Asks the holders of a federation how good a table is; what evaluation.json says.
+def evaluate_table(config: RunConfig, table: Path, out: Path, progress: Progress | None = None) -> dict[str, Any]:
+    """Asks the holders of a federation how good a table is; what federated_evaluation.json says.
 
     Args:
         config: of their federation: who they are, how sums are formed, and the budget, which is spent on this alone.
             Its mechanism is not run. A simulation, or a deployment: the holders' nodes charge it like any run.
         table: rows by the holders' schema.
-        out: folder for evaluation.json, ledger.json and the rounds; made, or empty.
+        out: folder for federated_evaluation.json, ledger.json and the rounds; made, or empty.
         progress: of a deployment: told how the run is called and for whom it waits, and called with its round.
 
     Raises:
@@ -34,7 +34,7 @@ def judge_table(config: RunConfig, table: Path, out: Path, progress: Progress | 
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out {out}: choose a folder that does not exist yet, or an empty one")
-    config = with_judging(config)
+    config = with_federated_evaluation(config)
     strategy_class(config.mechanism.name).Client.Contract.check(config)
     out.mkdir(parents=True, exist_ok=True)
     with run_store(out) as store:
@@ -49,4 +49,4 @@ def judge_table(config: RunConfig, table: Path, out: Path, progress: Progress | 
         else:
             with simulation_grid(config, prepared) as grid:
                 ask(config, prepared, grid, out, codes)
-    return read_facts(out / JUDGED_FILE)
+    return read_facts(out / FEDERATED_FILE)

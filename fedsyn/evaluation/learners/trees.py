@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 
 import numpy as np
 import numpy.typing as npt
+
+from fedsyn.evaluation.learners.boosting import classifier, one_thread
 
 #: Trees, nodes of one, and classes that a message may bring.
 MOST_TREES, MOST_NODES, MOST_CLASSES = 3_200, 63, 32
@@ -123,3 +126,40 @@ class Trees:
             chosen = np.where(scores[:, 0] > 0, len(self.classes) - 1, 0)
         found: npt.NDArray[np.int32] = self.classes[chosen]
         return found
+
+
+def train_trees(codes: npt.NDArray[np.integer], label: int) -> Trees | str:
+    """The classifier of `accuracy`, trained on a table, as arrays that need no scikit-learn to be followed.
+
+    Args:
+        codes: (n, d) codes of the table.
+        label: column that is predicted.
+
+    Returns:
+        The trees, or why there are none.
+    """
+    classes, counts = np.unique(codes[:, label], return_counts=True)
+    nothing = np.zeros((0, 1, 4), np.int32), np.zeros((0, 1))
+    if len(classes) > MOST_CLASSES:
+        return f"accuracy is asked of labels with at most {MOST_CLASSES} values"
+    if len(classes) < 2 or codes.shape[1] < 2:
+        return Trees(*nothing, np.zeros(1), classes[np.argmax(counts)][None].astype(np.int32))
+    if find_spec("sklearn") is None:
+        return "accuracy needs scikit-learn, which is not installed: pip install 'fedsyn[evaluation]'"
+    columns = np.delete(np.arange(codes.shape[1]), label)
+    with one_thread():
+        learner = classifier().fit(codes[:, columns].astype(np.float64), codes[:, label])
+    # scikit-learn has no public way to these nodes: `_predictors` and `_baseline_prediction` are read here alone, and a
+    # test compares what `predict` says of them with what scikit-learn says.
+    grown = [tree.nodes for step in learner._predictors for tree in step]
+    nodes = np.zeros((len(grown), max(map(len, grown)), 4), np.int32)
+    values = np.zeros(nodes.shape[:2])
+    for tree, own in enumerate(grown):
+        inner = own["is_leaf"] == 0
+        values[tree, : len(own)] = own["value"]
+        nodes[tree, : len(own), 0] = np.where(inner, columns[own["feature_idx"]], 0)
+        nodes[tree, : len(own), 1] = np.where(inner, np.floor(np.where(inner, own["num_threshold"], 0.0)), 0)
+        nodes[tree, : len(own), 2] = np.where(inner, own["left"], 0)
+        nodes[tree, : len(own), 3] = np.where(inner, own["right"], 0)
+    base = np.asarray(learner._baseline_prediction, np.float64).ravel()
+    return Trees(nodes, values, base, learner.classes_.astype(np.int32))

@@ -15,8 +15,8 @@ import numpy as np
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.base import EvaluationInput, sample_rows
-from fedsyn.evaluation.metrics import evaluate
-from fedsyn.evaluation.scores import Codes, Floats, shares
+from fedsyn.evaluation.real.metrics import evaluate
+from fedsyn.evaluation.real.scores import Codes, Floats, shares
 from fedsyn.inference import AnyModel, EmpiricalModel, Model
 
 _FAST = ("workload_error", "workload_error_l2", "nll", "range_query_error", "range_query_error_3")

@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.counting.marginals import SparseMarginal, count_sparse_many
-from fedsyn.judging.question import Question
+from fedsyn.evaluation.federated.question import TableQuestion
 
 #: What one row moves the most precise entries by, and in what parts of a row thresholds are cut.
 UNIT, PARTS = 64, 1 << 12
@@ -55,7 +55,7 @@ class Entries:
     moves: tuple[int, ...]
 
     @classmethod
-    def of(cls, question: Question, count_rows: bool, apart: bool = False) -> Entries:
+    def of(cls, question: TableQuestion, count_rows: bool, apart: bool = False) -> Entries:
         """Args: the question; whether the row count is no public number; whether there are rows apart, to test on."""
         d = len(question.domain)
         found = [("own overlap", UNIT), ("whole overlap", UNIT // 2)]
@@ -78,7 +78,7 @@ class Entries:
 
 
 def vector(
-    question: Question,
+    question: TableQuestion,
     entries: Entries,
     codes: npt.NDArray[np.integer],
     own: float,
@@ -142,7 +142,7 @@ def _overlap(own: SparseMarginal, cells: npt.NDArray[np.int64], thresholds: npt.
     return int(np.minimum(PARTS * own.counts[hit], thresholds[place[hit]]).sum())
 
 
-def rounding(question: Question, holders: int) -> tuple[float, Sequence[float]]:
+def rounding(question: TableQuestion, holders: int) -> tuple[float, Sequence[float]]:
     """Rows that cutting thresholds into parts loses at most: of the mean over the cliques, and of each column."""
     q = len(question.cliques)
     cells = [len(margin.cells) for margin in question.margins]

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedsyn.counting.workload import Workload
 from fedsyn.domain import Domain
-from fedsyn.evaluation.base import EvaluationInput, sample_rows
-from fedsyn.evaluation.learning import auc, label_values, rmse
-from fedsyn.evaluation.scores import Codes
+from fedsyn.evaluation.base import EvaluationInput, label_values, sample_rows
+from fedsyn.evaluation.learners.boosting import auc, rmse
+from fedsyn.evaluation.real.scores import Codes
 from fedsyn.schema import Schema
 
 MOST_ROWS = 10_000  # of each kind: enough for 100 trees of depth 4

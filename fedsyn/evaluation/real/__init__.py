@@ -1,0 +1,1 @@
+"""How good a table is, from real rows: metrics, scores with their scale, a membership attack. Nothing here is private."""
