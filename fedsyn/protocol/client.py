@@ -357,7 +357,7 @@ class TableClient(NumPyClient):
 
     @answers(Evaluate)
     def evaluate_table(self, call: Call[Evaluate]) -> Contribution:
-        """Return how far its rows are from a table; `fedsyn.evaluation.federated.statistics` derives the sensitivities."""
+        """Return how far its rows are from a table (`fedsyn.evaluation.federated.statistics`)."""
         size = call.request.even if self.contract.sums_rows else self.size
         return call.request.contribution(self.contract, call.arrays, self.codes, size, self.apart)
 

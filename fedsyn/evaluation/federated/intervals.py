@@ -2,9 +2,10 @@
 
 Each interval holds the exact figure with probability 95% at least, over the noise and nothing else: the bounds in
 `statistics.py` hold for every table and every way to spread rows over holders. Where the row count is noisy too, half
-of the 5% is kept for it and the worst count of its interval is taken: a quarter for the count of this sum alone, a quarter for its mean with the released sizes, weighed by their noise. Which of the two is used depends on
-whether a released size may have been cut off below (it is at least 1); whichever it is, one of them has missed. Of a
-share, such as an accuracy, the noise of both counts is taken together, and each of the two has half of the 5%.
+of the 5% is kept for it and the worst count of its interval is taken: a quarter for the count of this sum alone, a
+quarter for its mean with the released sizes, weighed by their noise. Which of the two is used depends on whether a
+released size may have been cut off below (it is at least 1); whichever it is, one of them has missed. Of a share, such
+as an accuracy, the noise of both counts is taken together, and each of the two has half of the 5%.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""How good a table is, from real rows: metrics, scores with their scale, a membership attack. Nothing here is private."""
+"""How good a table is, from real rows: metrics, scores and their scales, an attack. What it finds is not private."""
