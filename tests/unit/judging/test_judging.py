@@ -21,7 +21,7 @@ from fedsyn.evaluation.federated.boxes import Boxes
 from fedsyn.evaluation.federated.intervals import MISS, HolderSums, Interval
 from fedsyn.evaluation.federated.question import TableQuestion, compared_cliques
 from fedsyn.evaluation.federated.statistics import Entries, vector
-from fedsyn.evaluation.learners.boosting import train_trees
+from fedsyn.evaluation.learners.trees import train_trees
 from fedsyn.evaluation.learners.trees import MOST_CLASSES, Trees
 from fedsyn.loading import parse_config
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, sigma_for_rho
