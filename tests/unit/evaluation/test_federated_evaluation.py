@@ -21,8 +21,7 @@ from fedsyn.evaluation.federated.boxes import Boxes
 from fedsyn.evaluation.federated.intervals import MISS, HolderSums, Interval
 from fedsyn.evaluation.federated.question import TableQuestion, compared_cliques
 from fedsyn.evaluation.federated.statistics import Entries, vector
-from fedsyn.evaluation.learners.trees import train_trees
-from fedsyn.evaluation.learners.trees import MOST_CLASSES, Trees
+from fedsyn.evaluation.learners.trees import MOST_CLASSES, Trees, train_trees
 from fedsyn.loading import parse_config
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, sigma_for_rho
 from fedsyn.protocol.client import OneWay
@@ -254,24 +253,21 @@ def test_an_interval_says_what_it_is() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("classes", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_trees_that_travel_predict_as_those_that_were_trained(classes: int) -> None:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    from fedsyn.evaluation.learners.boosting import _LEARNER
+    from fedsyn.evaluation.learners.boosting import classifier
 
     rng = np.random.default_rng(2)
     codes = rng.integers(0, (6, classes, 9, 4), (300, 4)).astype(np.uint8)
     codes[:, 1] = np.where(rng.random(300) < 0.7, (codes[:, 0] + codes[:, 2]) % classes, codes[:, 1])
-    made = train_trees(codes, 1, MOST_CLASSES)
-    assert not isinstance(made, str)
-    trees = Trees(*made)
+    trees = train_trees(codes, 1)
+    assert not isinstance(trees, str)
     trees.check((6, max(2, classes), 9, 4), 1)
     if classes > 1:
         x = np.delete(codes, 1, axis=1).astype(np.float64)
-        expected = HistGradientBoostingClassifier(**_LEARNER).fit(x, codes[:, 1]).predict(x)
+        expected = classifier().fit(x, codes[:, 1]).predict(x)
         assert (trees.predict(codes) == expected).all() and np.mean(expected == codes[:, 1]) > 0.6
     else:
         assert (trees.predict(codes) == 0).all()
-    assert train_trees(np.arange(80, dtype=np.uint8).reshape(40, 2), 1, 32) == (
+    assert train_trees(np.arange(80, dtype=np.uint8).reshape(40, 2), 1) == (
         "accuracy is asked of labels with at most 32 values"
     )
 
