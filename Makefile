@@ -10,7 +10,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: setup demo check test test-all test-flower lint format docs bench clean
+.PHONY: setup demo check test test-all test-flower faults lint format docs bench clean
 
 setup: $(STAMP)
 
@@ -26,19 +26,25 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(BIN)/fedsyn demo
 
-# The working loop, a minute or two: what ruff and mypy say, the quick unit tests, and every mechanism on two tables.
+# The working loop, a minute: what ruff and mypy say, and the quick tests of the rooms that all others stand on.
+# ROOM=inference: that room's tests instead.
 check: lint
-	$(BIN)/python -m pytest tests/unit -n 2 --dist loadgroup -m 'not slow and not thorough'
+	$(BIN)/python $(if $(ROOM),-m pytest tests/unit/$(ROOM) -n 2 --dist loadgroup,tests/shards.py check)
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test-all: setup test-flower
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'slow or not slow'
+# Every test, in the shards of tests/shards.py; SHARD=deployed: that one alone.
+test-all: setup
+	$(BIN)/python tests/shards.py $(SHARD)
 
 # The tests that touch Flower, on each minor of it that is allowed. FLOWER_WHEELS=DIR: a folder of wheels, without an index.
 test-flower: setup
 	$(BIN)/python tests/flower_minors.py $(if $(FLOWER_WHEELS),--find-links $(FLOWER_WHEELS)) -n 2 --dist loadgroup
+
+# Seventeen faults, each planted in a copy of the tree: the default tests find all of them.
+faults: setup
+	$(BIN)/python tests/planted_faults.py
 
 lint: setup
 	$(BIN)/ruff check .

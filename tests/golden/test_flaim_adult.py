@@ -29,12 +29,14 @@ def mean_of_seeds(folder: Path, *assignments: str) -> tuple[float, float]:
     return sum(error) / len(SEEDS), sum(nll) / len(SEEDS)
 
 
+@pytest.mark.slow
 def test_central_aim(tmp_path: Path) -> None:
     error, nll = mean_of_seeds(tmp_path, "mechanism.name=aim", "federation.participation=1")
     assert error <= 0.20
     assert nll <= 19.6
 
 
+@pytest.mark.slow
 def test_augflaim_on_even_clients(tmp_path: Path) -> None:
     """Clients that are alike are easier than clustered ones: the same bounds hold with a margin."""
     error, nll = mean_of_seeds(tmp_path, "federation.partition=iid")

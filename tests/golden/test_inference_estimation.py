@@ -133,6 +133,7 @@ def test_mbi_computes_the_same_marginals_from_our_potentials() -> None:
             np.testing.assert_allclose(model.project(clique), theirs, atol=1e-8)
 
 
+@pytest.mark.slow
 @needs_mbi
 @pytest.mark.parametrize("solver", ["mirror_descent", "accelerated"])
 def test_mbi_estimates_the_same_model(solver: str) -> None:

@@ -92,7 +92,7 @@ def test_a_model_with_zeros_agrees_with_brute_force(case: tuple[Domain, list[Cli
 
 
 @given(restricted(), st.integers(0, 2**32 - 1), st.sampled_from(["accelerated", "mirror_descent"]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_fit_is_the_optimum_over_the_possible_rows(
     case: tuple[Domain, list[Clique]], seed: int, solver: str
 ) -> None:

@@ -72,6 +72,7 @@ def test_the_mechanism_of_the_page_runs(folder: Path) -> None:
     assert ledger["spent"] <= ledger["capacity"] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_an_installed_package_gives_its_mechanism_a_short_name(folder: Path) -> None:
     """What an installer makes of the page's pyproject.toml: a folder of metadata beside the package."""
     (folder / "short.yaml").write_text(FILES["run.yaml"].replace("vote.strategy:Vote", "vote"), encoding="utf-8")

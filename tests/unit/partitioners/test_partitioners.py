@@ -109,7 +109,7 @@ def test_shares_follow_the_dirichlet_distribution(name: str, option: str, concen
     partitioner = make_partitioner(name, **{option: concentration})
     # Of two clients the first one's share is Beta(c, c). Shares are multiples of 1/5000: blur them so.
     source = rng(1)
-    first = np.array([partitioner.split(data, 2, source)[0].size for _ in range(3_000)])
+    first = np.array([partitioner.split(data, 2, source)[0].size for _ in range(1_000)])
     shares = np.clip((first + source.uniform(-0.5, 0.5, first.size)) / 5_000, 0, 1)
     inner = (first > 1) & (first < 4_999)  # the repair moves the outermost shares to one row
     low, high = (stats.beta.cdf(x / 5_000, concentration, concentration) for x in (1.5, 4_998.5))

@@ -10,7 +10,7 @@ from outside a ledger entry, by whatever method, is reported.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,10 +44,10 @@ ALLOWED = {
 }
 
 
-def _sources() -> Iterator[tuple[str, ast.Module]]:
-    for folder in SCANNED:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def _sources() -> dict[str, ast.Module]:
+    files = [path for folder in SCANNED for path in sorted((ROOT / folder).rglob("*.py"))]
+    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in files}
 
 
 def _called_name(call: ast.Call) -> str | None:
@@ -76,7 +76,7 @@ def imports_module(tree: ast.Module, module: str) -> bool:
 
 
 def test_noise_is_drawn_in_one_module_only() -> None:
-    found = {name: lines for name, tree in _sources() if (lines := draws(tree))}
+    found = {name: lines for name, tree in _sources().items() if (lines := draws(tree))}
     assert NOISE_MODULE in found
     strangers = {name: lines for name, lines in found.items() if name != NOISE_MODULE and name not in ALLOWED}
     assert not strangers, f"noise drawn outside a ledger entry (file: lines): {strangers}"
@@ -84,7 +84,7 @@ def test_noise_is_drawn_in_one_module_only() -> None:
 
 @pytest.mark.parametrize("module", REACHED_BY)
 def test_only_the_ledger_reaches_the_noise_modules(module: str) -> None:
-    importers = [name for name, tree in _sources() if imports_module(tree, module)]
+    importers = [name for name, tree in _sources().items() if imports_module(tree, module)]
     assert importers == [REACHED_BY[module]]
 
 

@@ -142,10 +142,21 @@ def moved(one: Draw, two: Draw) -> float:
     return math.sqrt(sum(squares) / max(1, one.count)) / one.sensitivity
 
 
-@pytest.mark.parametrize(
-    ("sizes", "noise", "step"), [("public", "server", 1), ("private", "local", 5), ("public", "distributed", 7)]
-)
-@pytest.mark.parametrize("name", PRIVATE)
+#: Whose noise, and every how many exchanges are tried.
+KINDS = [("public", "server", 1), ("private", "local", 5), ("public", "distributed", 7)]
+ALL_KINDS = ("aim", "fed_naive_bayes")
+
+
+def cases() -> Iterator[Any]:
+    """The default tests have every mechanism once, and each kind over one with choices and one without."""
+    for number, name in enumerate(PRIVATE):
+        own = KINDS[2 if contract_class(name).store else 1 + number % 2]
+        for kind in KINDS:
+            default = kind == own or name in ALL_KINDS
+            yield pytest.param(name, *kind, marks=[] if default else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize(("name", "sizes", "noise", "step"), cases())
 def test_no_exchange_of_a_row_moves_a_release_farther_than_its_ledger_says(
     name: str, sizes: str, noise: str, step: int
 ) -> None:

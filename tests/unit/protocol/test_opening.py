@@ -159,6 +159,7 @@ def test_secure_sums_find_the_same_bits_as_plain_ones(tmp_path: Path) -> None:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_processes_of_their_own_find_the_same(tmp_path: Path) -> None:
     for workers in (1, 2):
         settings = config("naive_flaim", runtime={"workers": workers})

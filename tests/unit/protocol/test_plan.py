@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -74,9 +75,18 @@ def reasons(strategy: Any) -> str:
     return " ".join(reason for record in strategy.records for reason in record.dropped.values())
 
 
-@pytest.mark.parametrize("sizes", ["public", "private"])
-@pytest.mark.parametrize("noise", ["server", "distributed", "local"])
-@pytest.mark.parametrize("name", FIXED)
+#: Who adds the noise, whether row counts are public. The default tests have every mechanism once, and one with all.
+WAYS = list(itertools.product(("server", "distributed", "local"), ("public", "private")))
+HONEST = [
+    pytest.param(
+        name, *way, marks=[] if name == "fed_naive_bayes" or WAYS[i % len(WAYS)] == way else [pytest.mark.slow]
+    )
+    for i, name in enumerate(FIXED)
+    for way in WAYS
+]
+
+
+@pytest.mark.parametrize(("name", "noise", "sizes"), HONEST)
 def test_an_honest_run_asks_for_what_its_plan_says(
     monkeypatch: pytest.MonkeyPatch, name: str, noise: str, sizes: str
 ) -> None:

@@ -78,7 +78,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", ["run", "public", "sweep", "nasty"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [WIDTHS[0], *(pytest.param(width, marks=pytest.mark.slow) for width in WIDTHS[1:])])
 def test_nothing_overflows_and_every_chart_is_drawn(
     tab: Browser, pages: dict[str, Path], name: str, width: int
 ) -> None:

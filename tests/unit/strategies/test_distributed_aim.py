@@ -412,7 +412,7 @@ def test_bad_options_are_refused(options: dict[str, Any]) -> None:
         config_of(NAME, 4, options)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", ["cells", "effective"])
 def test_conformance_of_the_printed_variant(penalty: str) -> None:
     options = {

@@ -62,7 +62,9 @@ def test_a_preset_says_in_three_lines_what_it_follows(path: Path) -> None:
     assert load_config(path).privacy.client_sizes == "public", "all of the papers take row counts for public"
 
 
-@pytest.mark.parametrize("path", PRESETS, ids=name_of)
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=[pytest.mark.slow] * (path.stem != "privsyn")) for path in PRESETS], ids=name_of
+)
 def test_a_preset_is_another_algorithm_than_the_default(path: Path, tmp_path: Path) -> None:
     """Same table and seed: another model, inside the same budget."""
     printed = small(path)
