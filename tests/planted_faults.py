@@ -72,10 +72,10 @@ FAULTS = {
         "unit/privacy/test_privacy_distributed.py",
     ),
     "a ledger's line that no disk has": Fault(
-        "fedsyn/privacy/chain.py",
+        "fedsyn/lifetime/ledger.py",
         "os.write(self._file, rest) :]\n            os.fsync(self._file)\n",
         "os.write(self._file, rest) :]\n",
-        "unit/node/test_node_book.py",
+        "unit/lifetime/test_node_book.py",
     ),
     "exact counts to whoever asks": Fault(
         "fedsyn/protocol/client.py",
@@ -114,22 +114,22 @@ FAULTS = {
         "golden/test_inference_brute_force.py",
     ),
     "a holder's limit that nobody looks at": Fault(
-        "fedsyn/node/book.py",
+        "fedsyn/lifetime/node_ledger.py",
         "if not limit.fits(spent, more, kind):",
         "if False:",
-        "unit/node/test_node_book.py",
+        "unit/lifetime/test_node_book.py",
     ),
     "another run under a known name": Fault(
-        "fedsyn/node/book.py",
+        "fedsyn/lifetime/node_ledger.py",
         "elif known.facts != facts:",
         "elif False:",
-        "unit/node/test_node_book.py",
+        "unit/lifetime/test_node_book.py",
     ),
     "a party that releases once too often": Fault(
-        "fedsyn/parties/book.py",
+        "fedsyn/lifetime/party_ledger.py",
         "affordable(self.spent + rho, self.budget.rho)",
         "affordable(self.spent, self.budget.rho)",
-        "unit/parties/test_parties_book.py",
+        "unit/lifetime/test_parties_book.py",
     ),
     "an order's norm unchecked": Fault(
         "fedsyn/parties/checks.py",
@@ -138,10 +138,10 @@ FAULTS = {
         "unit/parties/test_parties_orders.py",
     ),
     "a verdict that is kinder": Fault(
-        "fedsyn/evaluation/verdicts.py",
+        "fedsyn/evaluation/real/verdicts.py",
         "if found.lower <= 0.5:",
         "if found.lower <= 0.6:",
-        "unit/report",
+        "unit/evaluation/test_table_comparison.py",
     ),
 }
 

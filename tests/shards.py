@@ -25,6 +25,7 @@ CHECK = (
     "unit/aggregation",
     "unit/counting",
     "unit/inference",
+    "unit/lifetime",
     "unit/mpc",
     "unit/node",
     "unit/parties",
