@@ -20,8 +20,7 @@ from fedsyn.config import RunConfig
 from fedsyn.flower import Context, Message
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.messages import array_record, pack, read_reply
-from fedsyn.lifetime.limits import BookLimits
-from fedsyn.lifetime.node_ledger import NodeBook, init_book
+from fedsyn.lifetime.node_ledger import NodeLedger, init_ledger
 from fedsyn.loading import parse_config
 from fedsyn.node.answering import Answering
 from fedsyn.node.file import load_node_file
@@ -171,7 +170,7 @@ class Hospital:
         (folder / "node.yaml").write_text(yamlio.dumps(document), encoding="utf-8")
         file = load_node_file(folder / "node.yaml")
         file.state_folder.mkdir(mode=0o700)
-        init_book(file.ledger_file)
+        init_ledger(file.ledger_file)
         return Answering(file)
 
     # What the server does ---------------------------------------------------------------------------------------------
@@ -230,7 +229,7 @@ class Hospital:
     def spent(self, node: int = 0) -> float:
         """rho of the ledger on a node's disk, as another process reads it."""
         file = self.nodes[node].file
-        return NodeBook(file.ledger_file, BookLimits(*file.policy.limits)).spent
+        return NodeLedger(file.ledger_file, file.policy.limits).spent
 
 
 def drawn(strategy: Any) -> np.ndarray:

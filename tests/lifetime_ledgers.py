@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.lifetime.node_lines import RunFacts
-from fedsyn.lifetime.party_ledger import Book
+from fedsyn.lifetime.party_ledger import PartyLedger
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
 
 ONE = PrivacyBudget(1.0, 1e-6)
@@ -26,7 +26,7 @@ def share(part: float, budget: PrivacyBudget = ONE, round: int = 1) -> Release:
 
 def two_runs(path: Path) -> None:
     """Runs a (0.01 of 0.05, ended) and b (0.03 of 0.04, not ended: the process stopped) of a party."""
-    book = Book(path, PARTY)
+    book = PartyLedger(path, PARTY)
     book.begin("a", 0.05, mechanism="aim")
     book.charge("a", 0.01, name="one-way", round=1, number=0)
     book.end("a")

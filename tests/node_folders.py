@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from fedsyn import yamlio
 from fedsyn.config import RunConfig
-from fedsyn.lifetime.node_ledger import init_book
+from fedsyn.lifetime.node_ledger import init_ledger
 from fedsyn.loading import parse_config
 from fedsyn.node.file import load_node_file
 from fedsyn.runs.run_config import run_config_of
@@ -70,7 +70,7 @@ def make_node(folder: Path, number: int = 0, rows: int = 60, policy: Mapping[str
     path.write_text(yamlio.dumps(document), encoding="utf-8")
     file = load_node_file(path)
     file.state_folder.mkdir(mode=0o700)
-    init_book(file.ledger_file)
+    init_ledger(file.ledger_file)
     return path
 
 

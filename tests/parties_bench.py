@@ -12,7 +12,7 @@ from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count
 from fedsyn.counting.stored import StoredLayout
-from fedsyn.lifetime.party_ledger import Book
+from fedsyn.lifetime.party_ledger import PartyLedger
 from fedsyn.parties.checks import Host
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
 from fedsyn.parties.local import LocalParties
@@ -170,7 +170,7 @@ def loose() -> Ledger:
 def three_hosts(folder: Path, seed: int | None = 5, **changes: Any) -> tuple[Host, Host, Host]:
     """Parties with books and a policy; `changes` are of the policy."""
     rules = policy(**changes)
-    books = [Book(folder / f"{index}.jsonl", rules.total_budget) for index in range(3)]
+    books = [PartyLedger(folder / f"{index}.jsonl", rules.total_budget) for index in range(3)]
     one, two, three = (Host(KeyPair(), rules, Randomness(seed), book) for book in books)
     return one, two, three
 

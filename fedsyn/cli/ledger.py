@@ -16,6 +16,7 @@ from fedsyn.output import say
 
 if TYPE_CHECKING:
     from fedsyn.lifetime.accounts import Opened
+    from fedsyn.lifetime.ledger import Head
 
 app = typer.Typer(help="Ledgers for life: show, verify, export.", no_args_is_help=True)
 
@@ -66,7 +67,7 @@ def verify(
 
     try:
         opened = _opened(file)
-        found = verified(opened, None if head is None else _read_head(head))
+        found = verified(opened, None if head is None else _read_head(head), _remembered(file))
     except LedgerDamaged as error:
         say(str(error), error=True)
         raise typer.Exit(1) from None
@@ -116,7 +117,6 @@ def _opened(file: Path) -> Opened:
     """Read the ledger of a file: the ledger itself, a node.yaml or a party.yaml."""
     from fedsyn import yamlio
     from fedsyn.lifetime.accounts import open_ledger
-    from fedsyn.lifetime.limits import BookLimits
     from fedsyn.node.file import load_node_file
     from fedsyn.parties.policy import load_party_file
 
@@ -126,11 +126,26 @@ def _opened(file: Path) -> Opened:
         )
     if file.suffix.lower() not in (".yaml", ".yml"):
         return open_ledger(file)
-    if "superlink" in yamlio.read_mapping(file):
+    document = yamlio.read_mapping(file)
+    if isinstance(document.get("superlink"), str):
         node = load_node_file(file)
-        return open_ledger(node.ledger_file, BookLimits(*node.policy.limits))
+        return open_ledger(node.ledger_file, node.policy.limits)
+    if "role" not in document:
+        raise ConfigError(f"{file} is not a ledger, nor a node's or a party's YAML file")
     party = load_party_file(file)
     return open_ledger(Path(party.ledger), budget=party.policy.total_budget)
+
+
+def _remembered(file: Path) -> list[Head]:
+    """Heads that the memories of a node keep, where the file is a node's own; the next start compares them, too."""
+    from fedsyn import yamlio
+    from fedsyn.node.file import load_node_file
+    from fedsyn.node.rest import sealed_memory
+
+    if file.suffix.lower() not in (".yaml", ".yml") or "superlink" not in yamlio.read_mapping(file):
+        return []
+    node = load_node_file(file)
+    return sealed_memory(node.state_folder / "runs", node.data_key, look=True).heads()
 
 
 def _read_head(path: Path) -> dict[str, Any]:

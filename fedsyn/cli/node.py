@@ -55,12 +55,12 @@ def status(
 @app.command("init-ledger")
 def init_ledger(file: FileArgument) -> None:
     """Make the ledger of a table that has given nothing away yet; once in its life, and never over another."""
-    from fedsyn.lifetime.node_ledger import init_book
+    from fedsyn.lifetime.node_ledger import init_ledger
     from fedsyn.node.file import load_node_file
 
     loaded = load_node_file(file)
     loaded.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    init_book(loaded.ledger_file)
+    init_ledger(loaded.ledger_file)
     say(f"made {loaded.ledger_file}; back it up with its .seen file, and never put an old copy in place")
 
 

@@ -121,17 +121,15 @@ def _opened(file: Path) -> tuple[NodeFile, Approvals]:
 
 def _rooms(entry: Entry, node: NodeFile) -> list[Room]:
     """What this table has given away, and what the run could add, for each limit of its holder."""
-    from fedsyn.lifetime.limits import BookLimits
     from fedsyn.lifetime.room import rooms
 
     lines, facts = _of_the_run(entry, node)
-    return rooms(lines, facts, BookLimits(*node.policy.limits), time.time(), entry.subject.run)
+    return rooms(lines, facts, node.policy.limits, time.time(), entry.subject.run)
 
 
 def _require_allowed(entry: Entry, node: NodeFile) -> None:
     """ConfigError where policy or ledger would refuse the run whatever a person says: they may have changed since."""
     from fedsyn.errors import BudgetExceeded, NodeError
-    from fedsyn.lifetime.limits import BookLimits
     from fedsyn.lifetime.room import require_room
     from fedsyn.loading import parse_config
     from fedsyn.node.policy import Policy
@@ -139,8 +137,7 @@ def _require_allowed(entry: Entry, node: NodeFile) -> None:
     lines, facts = _of_the_run(entry, node)
     try:
         Policy(node).check_configuration(parse_config(entry.config, f"run '{entry.subject.run}'"))
-        if entry.subject.run not in lines.runs:
-            require_room(lines, facts, BookLimits(*node.policy.limits), time.time())
+        require_room(lines, entry.subject.run, facts, node.policy.limits, time.time())
     except (BudgetExceeded, NodeError) as error:
         raise ConfigError(f"run '{entry.subject.run}' would be refused whatever you say: {error}") from None
 

@@ -117,12 +117,12 @@ def ledger(file: FileArgument) -> None:
     """Print what a party has let out in its life, and what is left."""
     from rich.table import Table
 
-    from fedsyn.lifetime.party_ledger import called, read_book
+    from fedsyn.lifetime.party_ledger import called, read_party_lines
     from fedsyn.parties.policy import load_party_file
     from fedsyn.privacy import zcdp_epsilon
 
     loaded = load_party_file(file)
-    reading, budget = read_book(Path(loaded.ledger)), loaded.policy.total_budget
+    reading, budget = read_party_lines(Path(loaded.ledger)), loaded.policy.total_budget
     table = Table("run", "announced rho", "spent rho", "epsilon")
     for run, (announced, spent) in reading.runs.items():
         table.add_row(

@@ -16,7 +16,7 @@ from fedsyn.deploy import readmes
 from fedsyn.deploy.federation import FILE, FederationFile, HolderEntry, LinkNode, PartyEntry, Place, joined
 from fedsyn.deploy.plan import Approval, Plan
 from fedsyn.errors import ConfigError
-from fedsyn.lifetime.node_ledger import init_book
+from fedsyn.lifetime.node_ledger import init_ledger
 from fedsyn.loading import load_config
 from fedsyn.service.certificates import fingerprint, new_authority, new_link
 from fedsyn.service.files import write_new, write_text
@@ -194,7 +194,7 @@ def holder_folder(place: Place, federation: FederationFile, holder: HolderEntry,
         shutil.copyfile(place.ca, folder / "ca.crt")
     _shared(place.operator, folder)
     (folder / "state").mkdir(mode=0o700)
-    init_book(folder / "state" / "ledger.jsonl")
+    init_ledger(folder / "state" / "ledger.jsonl")
     write_text(folder / "node.yaml", node_text(federation, holder, terms))
     write_text(folder / "README.md", _holder_readme(place, federation, holder.name, terms, ca))
 

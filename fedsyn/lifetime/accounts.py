@@ -5,22 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedsyn.errors import ConfigError, LedgerDamaged
-from fedsyn.lifetime.ledger import TORN, Head, Lines, damaged, require_head, require_private
-from fedsyn.lifetime.limits import BookLimits, Kind, adding, capacity, epsilon_of, total
-from fedsyn.lifetime.node_ledger import WORDS, seen_head
+from fedsyn.lifetime.ledger import TORN, Head, damaged, require_private
+from fedsyn.lifetime.limits import Kind, LifetimeLimits, adding, capacity, epsilon_of, total
+from fedsyn.lifetime.node_ledger import seen_head
 from fedsyn.lifetime.node_lines import NodeLines, Run, spent_by
-from fedsyn.lifetime.party_ledger import WORDS as PARTY_WORDS
-from fedsyn.lifetime.party_ledger import Reading
+from fedsyn.lifetime.party_ledger import PartyLines
 from fedsyn.privacy import UNIT, PrivacyBudget, zcdp_epsilon
 
 _FORMAT = 1
+_BEGINS = b'{"format": '  # every line of a ledger
 #: Columns of `rows`, in order.
 COLUMNS = (
     "time",
@@ -47,15 +47,15 @@ class Opened:
     Attributes:
         path: of its file.
         raw: the file.
-        lines: what it says, `NodeLines` or a party's `Reading`; torn lines are not yet counted in it.
+        lines: what it says, `NodeLines` or a party's `PartyLines`; torn lines are not yet counted in it.
         limits: of the holder, where its node.yaml is known.
         budget: of the party, where its party.yaml is known.
     """
 
     path: Path
     raw: bytes
-    lines: Lines
-    limits: BookLimits | None = None
+    lines: NodeLines | PartyLines
+    limits: LifetimeLimits | None = None
     budget: PrivacyBudget | None = None
 
     @property
@@ -79,20 +79,20 @@ class Opened:
     @property
     def torn(self) -> float:
         """rho that torn last lines count as."""
-        if isinstance(self.lines, Reading):
+        if isinstance(self.lines, PartyLines):
             return self.lines.worst if self.lines.torn else 0.0
         return math.fsum(rho for _, rho in self.node.worst()) if self.node else 0.0
 
     def spent(self) -> tuple[float, float]:
         """(rho, the same in the filter's unit), torn lines at their worst."""
         if self.node is None:
-            rho = getattr(self.lines, "spent", 0.0) + self.torn
+            rho = self.lines.spent + self.torn
             return rho, rho
         worst = 0.5 * math.pi * self.torn if self.kind == "gaussian" else self.torn
         return self.node.spent + self.torn, total(self.node.costs, self.kind) + worst
 
 
-def open_ledger(path: Path, limits: BookLimits | None = None, budget: PrivacyBudget | None = None) -> Opened:
+def open_ledger(path: Path, limits: LifetimeLimits | None = None, budget: PrivacyBudget | None = None) -> Opened:
     """Read a ledger.
 
     Args:
@@ -105,49 +105,50 @@ def open_ledger(path: Path, limits: BookLimits | None = None, budget: PrivacyBud
         ConfigError: if it is missing, cannot be read, or is not a ledger.
     """
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(len(_BEGINS))
+            if raw and not _BEGINS.startswith(raw):
+                raise ConfigError(f"{path} is not a ledger, nor a node's or a party's YAML file")
+            raw += file.read()
     except FileNotFoundError:
         raise ConfigError(f"ledger: there is no file {path}") from None
     except OSError as error:
         raise ConfigError(f"ledger: cannot read {path} ({error.strerror})") from None
     opened = Opened(path, raw, _empty(raw, path), limits, budget)
-    opened.lines.read(raw, path, (WORDS if opened.node is not None else PARTY_WORDS).advice)
+    opened.lines.read(raw, path)
     return opened
 
 
-def _empty(raw: bytes, path: Path) -> Lines:
-    """Lines of the kind that the first line is of."""
-    first = raw.split(b"\n", 1)[0]
+def _empty(raw: bytes, path: Path) -> NodeLines | PartyLines:
+    """Return empty lines of the kind that the first line is of."""
+    if not raw:
+        raise ConfigError(f"{path} is empty: expected a ledger")
     try:
-        return NodeLines() if json.loads(first)["entry"] == "open" else Reading()
-    except (ValueError, KeyError, TypeError):
-        pass
-    if not raw.strip():
-        raise ConfigError(f"{path} is empty: no ledger") from None
-    if not first.startswith(b'{"format": '):
-        raise ConfigError(f"{path} is no ledger, nor a node's or a party's YAML file") from None
-    raise damaged(path, 1, WORDS.advice) from None
+        return NodeLines() if json.loads(raw.split(b"\n", 1)[0])["entry"] == "open" else PartyLines()
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise damaged(path, 1, NodeLines.advice) from None
 
 
 # Verification ---------------------------------------------------------------------------------------------------------
 
 
-def verify(opened: Opened, head: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What was found of a ledger whose lines follow each other; numbers of entries and releases.
+def verify(opened: Opened, head: Mapping[str, Any] | None = None, remembered: Iterable[Head] = ()) -> dict[str, Any]:
+    """Check a ledger whose lines follow each other as its next start will; return numbers of entries and releases.
 
     Args:
         opened: the ledger.
         head: what `head_of` said of it before, kept elsewhere.
+        remembered: heads that its node's memories of runs keep.
 
     Raises:
-        LedgerDamaged: a torn last line, or the ledger does not hold what was seen of it.
-        ConfigError: the head is none, or others than its owner may write the ledger or its folder.
+        LedgerDamaged: if its last line is torn, or it does not hold what was seen of it.
+        ConfigError: if `head` is not one, or others than its owner may write the ledger or its folder.
     """
     lines = opened.lines
     require_private(opened.path)
     seen = seen_head(opened.path) if opened.node is not None else None
-    if seen is not None:
-        require_head(lines, opened.path, WORDS, seen)
+    for noted in [*([] if seen is None else [seen]), *remembered]:
+        lines.require(noted, opened.path)
     if lines.torn:
         number = opened.raw.count(b"\n", 0, opened.raw.rindex(lines.fragments[-1])) + 1
         raise LedgerDamaged(
@@ -169,7 +170,7 @@ def verify(opened: Opened, head: Mapping[str, Any] | None = None) -> dict[str, A
 
 
 def head_of(opened: Opened) -> dict[str, Any]:
-    """What to keep elsewhere: no older and no rewritten ledger agrees with it (SHA-256 of its bytes so far)."""
+    """Return what to keep elsewhere: no older and no rewritten ledger agrees with it (SHA-256 of its bytes so far)."""
     return {
         "format": _FORMAT,
         "ledger": opened.path.name,
@@ -203,7 +204,7 @@ def _older(opened: Opened, head: Head) -> LedgerDamaged:
 
 
 def standing(opened: Opened) -> list[dict[str, Any]]:
-    """One record for each limit: its budget, and what is spent of it, as epsilon at its own delta."""
+    """Return one record for each limit: its budget, and what is spent of it, as epsilon at its own delta."""
     rho, spent = opened.spent()
     if opened.limits is not None and opened.node is not None:
         now, worst = datetime.now(UTC).timestamp(), spent - total(opened.node.costs, opened.kind)
@@ -224,7 +225,7 @@ def _standing(name: str, budget: PrivacyBudget, spent: float, kind: Kind) -> dic
 
 
 def summary(opened: Opened) -> dict[str, Any]:
-    """Everything but the single releases."""
+    """Return everything but the single releases."""
     rho, spent = opened.spent()
     opening = (opened.node.opened or {}) if opened.node else {}
     delta = opened.delta
@@ -264,8 +265,7 @@ def _run(name: str, run: Run) -> dict[str, Any]:
 
 def _party_runs(opened: Opened) -> list[dict[str, Any]]:
     lines, delta = opened.lines, opened.delta
-    if not isinstance(lines, Reading):
-        return []
+    assert isinstance(lines, PartyLines)
     begun = {entry["run"]: entry for entry in lines.entries if entry["entry"] == "begin"}
     return [
         {
@@ -284,7 +284,7 @@ def _party_runs(opened: Opened) -> list[dict[str, Any]]:
 
 
 def rows(opened: Opened, run: str | None = None) -> list[dict[str, Any]]:
-    """One record for each release (and torn line), with `COLUMNS`."""
+    """Return one record for each release (and torn line), with `COLUMNS`."""
     found = [_row(opened, entry) for entry in opened.lines.entries if entry["entry"] in ("charge", "release", TORN)]
     flat = [row for several in found for row in several]
     return [row for row in flat if run is None or row["run"] == run]

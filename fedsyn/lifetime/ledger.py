@@ -1,8 +1,10 @@
-"""Append-only JSON lines on disk, each holding a digest over the line before it: what every ledger for life is kept in.
+"""A ledger for life: append-only JSON lines on disk, each with a digest over the line before it.
 
-A line is on the disk (`fsync` of the file, of its folder when it is made) before `Chain.append` returns. It is the JSON
-of its entry, character for character, and names the digest of the line before it: a line that was changed, lost,
-repeated or moved is noticed when the file is read. Writers exclude each other by `flock`.
+A holder's node and a party have one each (`fedsyn.lifetime.node_ledger`, `party_ledger`), with its own kind of lines.
+
+A line is on the disk (`fsync` of the file, of its folder when it is made) before `LifetimeLedger.append` returns. It
+is the JSON of its entry, character for character, and names the digest of the line before it: a line that was
+changed, lost, repeated or moved is noticed when the file is read. Writers exclude each other by `flock`.
 
 A last line that is torn (the machine stopped while it was written) was not yet followed by whatever it announces. The
 reader of the lines says what is the worst that it can have been, and that is written down as a line of its own, kind
@@ -18,6 +20,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import stat
@@ -26,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, RunError, Unable
 from fedsyn.service.files import sync_folder, write_new
@@ -39,7 +42,7 @@ _PATIENCE = 60.0
 
 
 class Head(NamedTuple):
-    """Where a chain stood: so many entries, the last of which has this digest."""
+    """Where a ledger stood: the number of its entries, and the digest of the last one."""
 
     entries: int
     digest: str
@@ -47,9 +50,11 @@ class Head(NamedTuple):
 
 @dataclass
 class Lines:
-    """What was read of a chain. A subclass says in `take` what its entries mean.
+    """What was read of a ledger. A subclass says in `take` what its entries mean.
 
     Attributes:
+        owner: of such a ledger, for people.
+        advice: for people whose ledger is damaged.
         entries: in order.
         head: digest that the next line must name.
         fragments: last lines that are torn, as long as nothing says what they count as.
@@ -57,6 +62,9 @@ class Lines:
         number: line ends that were read: the number of the line that comes next, less one.
         ended: whether the last line has its end.
     """
+
+    owner: ClassVar[str]
+    advice: ClassVar[str]
 
     entries: list[dict[str, Any]] = field(default_factory=list)
     head: str = START
@@ -70,18 +78,23 @@ class Lines:
         return bool(self.fragments)
 
     @property
+    def spent(self) -> float:
+        """rho of all entries."""
+        return math.fsum(entry.get("rho", 0.0) for entry in self.entries if entry["entry"] != "begin")
+
+    @property
     def where(self) -> Head:
         return Head(len(self.entries), self.head)
 
     def take(self, entry: Mapping[str, Any]) -> None:
-        """Takes an entry's meaning in; ValueError, LookupError or TypeError if it does not fit."""
+        """Take in what an entry means. Raises ValueError, LookupError or TypeError if it does not fit."""
 
     def mended(self) -> dict[str, Any]:
-        """The entry that counts the torn lines at their worst."""
+        """Return the entry that counts the torn lines at their worst."""
         return {"entry": TORN}
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Takes a line in; ValueError, LookupError or TypeError if it does not follow."""
+        """Take a line in. Raises ValueError, LookupError or TypeError if it does not follow."""
         if entry["follows"] != self.head or entry["format"] != _FORMAT:
             raise ValueError
         if self.torn and entry["entry"] != TORN:
@@ -91,11 +104,11 @@ class Lines:
         self.entries.append(entry)
         self.fragments.clear()
 
-    def read(self, raw: bytes, path: Path, advice: str) -> None:
-        """Takes in what the file holds from `size` on.
+    def read(self, raw: bytes, path: Path) -> None:
+        """Take in what the file holds from `size` on.
 
         Raises:
-            LedgerDamaged: a line is damaged that is not the last one.
+            LedgerDamaged: if a line is damaged that is not the last one.
         """
         for place, line in enumerate(raw.split(b"\n")):
             self.number += place > 0
@@ -108,35 +121,32 @@ class Lines:
                 else:
                     self.add(entry)
             except (ValueError, LookupError, ArithmeticError, TypeError, AttributeError):
-                raise damaged(path, self.number + 1, advice) from None
+                raise damaged(path, self.number + 1, self.advice) from None
         self.size += len(raw)
         self.ended = raw.endswith(b"\n") if raw else self.ended
 
     def holds(self, head: Head) -> bool:
-        """Whether the chain goes through a head that was noted before."""
+        """Whether the ledger goes through a head that was noted before."""
         if head.entries > len(self.entries):
             return False
         after = self.entries[head.entries]["follows"] if head.entries < len(self.entries) else self.head
         return bool(after == head.digest)
 
+    def require(self, head: Head, path: Path) -> None:
+        """Raise LedgerDamaged unless the ledger, which was read from `path`, goes through a head noted before."""
+        if not self.holds(head):
+            raise LedgerDamaged(
+                f"ledger: {path} is older than what this {self.owner} has seen: its entry {head.entries} is missing or "
+                f"another one; {self.advice}",
+                min(head.entries, len(self.entries) + 1),
+            )
+
 
 L = TypeVar("L", bound=Lines)
 
 
-@dataclass(frozen=True)
-class Words:
-    """How a chain speaks to people.
-
-    Attributes:
-        owner: whose it is.
-        advice: what to do about a damaged file.
-    """
-
-    owner: str
-    advice: str
-
-
 def damaged(path: Path, line: int, advice: str) -> LedgerDamaged:
+    """Return the error of a line that does not fit."""
     return LedgerDamaged(
         f"ledger: {path} was changed or is damaged at line {line}; nothing is released until somebody has found out "
         f"why: {advice}",
@@ -145,12 +155,12 @@ def damaged(path: Path, line: int, advice: str) -> LedgerDamaged:
 
 
 def digest_of(entry: Mapping[str, Any]) -> str:
-    """128 bits of SHA-256 over an entry and, through its `follows`, over all that came before it."""
+    """Return 128 bits of SHA-256 over an entry and, through its `follows`, over all that came before it."""
     return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """The entry of a line; None if it is torn; ValueError if it is an entry that this module did not write."""
+    """Return the entry of a line; None if it is torn. Raises ValueError if this module did not write it."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
@@ -161,7 +171,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def legible(fragment: bytes) -> dict[str, Any]:
-    """What a torn line still says: its members up to the last one that is whole. {} if nothing can be read.
+    """Return what a torn line still says: its members up to the last one that is whole. {} if nothing can be read.
 
     >>> legible(b'{"entry": "charge", "rho": 0.015, "release": {"name": "mea')
     {'entry': 'charge', 'rho': 0.015}
@@ -176,12 +186,12 @@ def legible(fragment: bytes) -> dict[str, Any]:
     return {}
 
 
-def read_lines(path: Path, lines: L, words: Words, *, missing_ok: bool = False) -> L:
-    """Reads a chain without changing or locking it.
+def read_lines(path: Path, lines: L, *, missing_ok: bool = False) -> L:
+    """Read a ledger without changing or locking it.
 
     Raises:
-        LedgerDamaged: a line is damaged that is not the last one.
-        ConfigError: the file is missing or cannot be read.
+        LedgerDamaged: if a line is damaged that is not the last one.
+        ConfigError: if the file is missing or cannot be read.
     """
     try:
         raw = path.read_bytes()
@@ -191,27 +201,17 @@ def read_lines(path: Path, lines: L, words: Words, *, missing_ok: bool = False) 
         raise ConfigError(f"ledger: there is no file {path}") from None
     except OSError as error:
         raise ConfigError(f"ledger: cannot read {path} ({error.strerror})") from None
-    lines.read(raw, path, words.advice)
+    lines.read(raw, path)
     return lines
 
 
-def require_head(lines: Lines, path: Path, words: Words, head: Head) -> None:
-    """LedgerDamaged unless the chain goes through a head that was noted before."""
-    if not lines.holds(head):
-        raise LedgerDamaged(
-            f"ledger: {path} is older than what this {words.owner} has seen: its entry {head.entries} is missing or "
-            f"another one; {words.advice}",
-            min(head.entries, len(lines.entries) + 1),
-        )
-
-
 def require_private(path: Path) -> None:
-    """ConfigError if others than its owner may write a ledger, or its folder: they could put an older one there.
+    """Raise ConfigError if others than its owner may write a ledger, or its folder: they could put an older one there.
 
     In a folder like /tmp (sticky) nobody replaces another one's file.
     """
     for each in (path.parent, path):
-        with contextlib.suppress(OSError):  # which whoever opens it hears of
+        with contextlib.suppress(OSError):  # opening the file will tell of it
             mode = each.stat().st_mode
             if mode & (stat.S_IWGRP | stat.S_IWOTH) and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
                 raise ConfigError(
@@ -220,33 +220,31 @@ def require_private(path: Path) -> None:
                 )
 
 
-class Chain(Generic[L]):
-    """A chain that is written to.
+class LifetimeLedger(Generic[L]):
+    """A ledger that is written to.
 
     Either one process has it for as long as it is open (`alone`), or any number of processes take turns: each turn is
-    a `with chain.turn():`, which locks the file, reads what others appended, and mends a torn last line. A turn opens
+    a `with ledger.turn():`, which locks the file, reads what others appended, and mends a torn last line. A turn opens
     the file anew, because a forked child shares its parent's open file and so its lock.
 
     Args:
         path: of the file, which must be there unless `alone`.
-        make: gives empty lines.
-        words: for people.
+        make: returns empty lines of this ledger's kind.
         alone: keep the lock until `close`; the file is made if there is none.
         seen: a head that was noted before. It is looked for before a torn line is mended: a file that is refused stays
             as it is.
 
     Raises:
-        ConfigError: the file cannot be opened, others may write it, or (`alone`) another process has it.
-        LedgerDamaged: it was changed, or does not go on from `seen`.
+        ConfigError: if the file cannot be opened, others may write it, or (`alone`) another process has it.
+        LedgerDamaged: if it was changed, or does not go on from `seen`.
     """
 
-    def __init__(
-        self, path: Path, make: Callable[[], L], words: Words, *, alone: bool = False, seen: Head | None = None
-    ) -> None:
+    def __init__(self, path: Path, make: Callable[[], L], *, alone: bool = False, seen: Head | None = None) -> None:
         require_private(path)
-        self.path, self.words, self.alone = path, words, alone
+        self.path, self.alone = path, alone
         self._make, self._file, self._inode = make, -1, 0
         self.lines: L = make()
+        self._of = f"the ledger of this {self.lines.owner}"
         self._known = self.lines.where if seen is None else seen
         self._reread = False
         is_new = not path.exists()
@@ -270,8 +268,13 @@ class Chain(Generic[L]):
             self.close()
 
     @property
+    def spent(self) -> float:
+        """rho of all runs so far."""
+        return self.lines.spent
+
+    @property
     def file(self) -> int:
-        """The open file; -1 when it is closed."""
+        """The descriptor of the open file; -1 when it is closed."""
         return self._file
 
     def close(self) -> None:
@@ -281,37 +284,37 @@ class Chain(Generic[L]):
 
     @contextmanager
     def turn(self) -> Iterator[L]:
-        """The lines as they are now; nobody else appends until the end of the block.
+        """Hold the lines as they are now; nobody else appends until the end of the block.
 
         Raises:
-            Unable: the file cannot be opened, locked or mended.
-            LedgerDamaged: it was changed, replaced or cut since it was read last.
+            Unable: if the file cannot be opened, locked or mended.
+            LedgerDamaged: if it was changed, replaced or cut since it was read last.
         """
         if self._file >= 0:
-            raise RunError(f"the ledger of this {self.words.owner} is in use")
+            raise RunError(f"{self._of} is in use")
         try:
             try:
                 self._open(0)
                 self._lock(_PATIENCE)
                 self._refresh()
             except OSError as error:
-                why = f"the ledger of this {self.words.owner} cannot be opened ({error.strerror}); nothing was released"
+                why = f"{self._of} cannot be opened ({error.strerror}); nothing was released"
                 raise CannotWrite(why, error) from None
             yield self.lines
         finally:
             self.close()
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Writes a line and waits for the disk. `format`, `time` and `follows` are added.
+        """Write a line and wait for the disk. `format`, `time` and `follows` are added.
 
         Raises:
-            RunError: it is closed, or cannot be written (`CannotWrite`). What there is of the line is taken back, where
-                the disk lets it; else it is torn. An `alone` chain takes nothing more, another one reads the whole file
-                again at its next turn.
-            ValueError, LookupError, TypeError: it does not fit; nothing is written.
+            RunError: if it is closed, or cannot be written (`CannotWrite`). What there is of the line is taken back,
+                where the disk lets it; else it is torn. An `alone` ledger takes nothing more, another one reads the
+                whole file again at its next turn.
+            ValueError, LookupError, TypeError: if it does not fit; nothing is written.
         """
         if self._file < 0:
-            raise RunError(f"the ledger of this {self.words.owner} is closed")
+            raise RunError(f"{self._of} is closed")
         lines = self.lines
         whole = {"format": _FORMAT, "time": int(time.time()), **entry, "follows": lines.head}
         line = json.dumps(whole).encode() + b"\n"
@@ -328,7 +331,7 @@ class Chain(Generic[L]):
                 os.ftruncate(self._file, before)
                 os.fsync(self._file)
             self.close()  # only a fresh look at the file knows what is in it
-            why = f"the ledger of this {self.words.owner} cannot be written ({error.strerror}); nothing was released"
+            why = f"{self._of} cannot be written ({error.strerror}); nothing was released"
             raise CannotWrite(why, error) from None
         except BaseException:
             self.close()
@@ -336,9 +339,10 @@ class Chain(Generic[L]):
         lines.size, lines.number, lines.ended = lines.size + size, lines.number + 1 + (not lines.ended), True
         self._known, self._reread = lines.where, False
 
-    def require(self, head: Head) -> None:
-        """LedgerDamaged unless the chain goes through a head that was noted before."""
-        require_head(self.lines, self.path, self.words, head)
+    def require(self, head: Head | None) -> None:
+        """Raise LedgerDamaged unless the ledger goes through a head that was noted elsewhere, in a memory for one."""
+        if head is not None:
+            self.lines.require(head, self.path)
 
     def _open(self, more: int) -> None:
         self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | more, 0o600)
@@ -352,12 +356,10 @@ class Chain(Generic[L]):
             except OSError:
                 if self.alone:
                     raise ConfigError(
-                        f"ledger: another process has {self.path} open: a {self.words.owner} runs once"
+                        f"ledger: another process has {self.path} open: a {self.lines.owner} runs once"
                     ) from None
                 if time.monotonic() > until:
-                    raise Unable(
-                        f"the ledger of this {self.words.owner} is held by another process; nothing was released"
-                    ) from None
+                    raise Unable(f"{self._of} is held by another process; nothing was released") from None
             time.sleep(0.005)
 
     def _refresh(self) -> None:
@@ -367,13 +369,13 @@ class Chain(Generic[L]):
         status = os.fstat(self._file)
         if status.st_ino != self._inode or status.st_size < self.lines.size:
             raise LedgerDamaged(
-                f"ledger: {self.path} was replaced or cut while this {self.words.owner} was running; "
-                f"{self.words.advice}",
+                f"ledger: {self.path} was replaced or cut while this {self.lines.owner} was running; "
+                f"{self.lines.advice}",
                 len(self.lines.entries) + 1,
             )
         self._reread = True  # until all of it was taken in
         raw = _bytes_from(self._file, self.lines.size)
-        self.lines.read(raw, self.path, self.words.advice)
+        self.lines.read(raw, self.path)
         self.require(self._known)
         if raw:
             os.fsync(self._file)  # its writer may have been killed before it could wait for the disk
@@ -382,15 +384,15 @@ class Chain(Generic[L]):
             try:
                 self.append(self.lines.mended())
             except ValueError:  # a torn first line: there is nothing that it could follow
-                raise damaged(self.path, self.lines.number + 1, self.words.advice) from None
+                raise damaged(self.path, self.lines.number + 1, self.lines.advice) from None
 
 
 def create(path: Path, entry: Mapping[str, Any]) -> Head:
-    """Makes a chain with its first line, all or nothing; its head.
+    """Make a ledger with its first line, all or nothing; return its head.
 
     Raises:
-        FileExistsError: there is a file already; it is left as it is.
-        OSError: it cannot be written.
+        FileExistsError: if there is a file already; it is left as it is.
+        OSError: if it cannot be written.
     """
     whole = {"format": _FORMAT, "time": int(time.time()), **entry, "follows": START}
     part = path.with_name(f".{path.name}.part-{os.getpid()}")

@@ -77,7 +77,7 @@ DAY = 86400.0  # seconds
 PATIENCE = DAY
 
 
-class BookLimits(NamedTuple):
+class LifetimeLimits(NamedTuple):
     """What a holder's table may give away.
 
     Attributes:
@@ -134,7 +134,7 @@ def require_joined(own: Kind, life: Kind) -> None:
     )
 
 
-def require_filter(kind: Kind, life: Kind | None, limits: BookLimits) -> None:
+def require_filter(kind: Kind, life: Kind | None, limits: LifetimeLimits) -> None:
     """NodeError where a run of that accountant cannot be added up; `life`: of the ledger, None before its first run.
 
     Whoever submits the first run names its order, or the numbers that it follows from, and it stays for life: refused
@@ -151,7 +151,7 @@ def require_filter(kind: Kind, life: Kind | None, limits: BookLimits) -> None:
         )
 
 
-def _keeps_enough(order: int, limits: BookLimits) -> bool:
+def _keeps_enough(order: int, limits: LifetimeLimits) -> bool:
     """Whether Gaussian noise and choices counted at that order may be a quarter of what they may be in rho."""
     budgets = [limit.budget for limit in adding(limits)]
     return all(capacity(each, f"renyi {order}") >= 0.25 * capacity(each, "zcdp") for each in budgets)
@@ -225,7 +225,7 @@ class Limit(NamedTuple):
         return affordable(spent + more, capacity(self.budget, kind))
 
 
-def adding(limits: BookLimits) -> list[Limit]:
+def adding(limits: LifetimeLimits) -> list[Limit]:
     """The limits that runs add up in."""
     found = []
     if limits.per_period is not None:

@@ -1,7 +1,7 @@
 """A holder's ledger for life: what its table has given away in all runs, on disk before any noise is drawn.
 
-A chain of lines (`fedsyn.lifetime.ledger`) whose meaning is in `fedsyn.lifetime.node_lines`; how they add up, and why
-one conversion holds for a whole life, is in `fedsyn.lifetime.limits`.
+What its lines mean is in `fedsyn.lifetime.node_lines`; how they add up, and why one conversion holds for a whole life,
+is in `fedsyn.lifetime.limits`.
 
 **Invariant.** Whatever process is killed, at whatever instruction, and whatever the disk refuses:
 
@@ -35,57 +35,49 @@ from functools import partial
 from pathlib import Path
 
 from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, LedgerDamaged, NodeError, Unable
-from fedsyn.lifetime.ledger import Chain, Head, Words, create
-from fedsyn.lifetime.limits import BookLimits, Cost, Kind, Limit, adding, epsilon_of, total
+from fedsyn.lifetime.ledger import Head, LifetimeLedger, create
+from fedsyn.lifetime.limits import Cost, Kind, LifetimeLimits, Limit, adding, epsilon_of, total
 from fedsyn.lifetime.node_lines import Charge, NodeLines, Run, RunFacts
 from fedsyn.lifetime.room import require_room, said
 from fedsyn.privacy import ADJACENCY, GAUSSIAN, UNIT, Release
 from fedsyn.privacy.accountant import affordable
 from fedsyn.service.files import replace_synced
 
-WORDS = Words("node", "restore the true file; what a table has given away cannot be found out in another way")
 #: Requests, and charges, of one run: a server that asks for next to nothing, for ever, does not fill the disk.
 MOST = 50_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class NodeBook:
+class NodeLedger(LifetimeLedger[NodeLines]):
     """The ledger of one table. Several processes may have it open: they take turns.
 
     Args:
         path: of the file.
         limits: of the holder.
-        new: make the file, once in a table's life. A node's service never does: a ledger that is missing is no fresh
-            start.
         now: the clock, seconds since 1970.
 
     Raises:
-        ConfigError: the ledger is missing, or (`new`) is there or was there; it cannot be written, or others may.
-        LedgerDamaged: it was changed, or is older than what was seen of it (`PATH.seen`).
+        ConfigError: if the ledger is missing (`init_ledger` makes it, once), cannot be written, or others may write it.
+        LedgerDamaged: if it was changed, or is older than what was seen of it (`PATH.seen`).
     """
 
-    def __init__(
-        self, path: Path | str, limits: BookLimits, *, new: bool = False, now: Callable[[], float] = time.time
-    ) -> None:
-        self.path, self.limits, self._now = Path(path), limits, now
-        if new:
-            _make(self.path, now)
-        if not self.path.exists():
-            raise ConfigError(_missing(self.path))
-        self._chain = Chain(self.path, partial(NodeLines, now=now), WORDS, seen=seen_head(self.path))
+    def __init__(self, path: Path | str, limits: LifetimeLimits, *, now: Callable[[], float] = time.time) -> None:
+        self.limits, self._now, path = limits, now, Path(path)
+        if not path.exists():
+            raise ConfigError(
+                f"ledger: {path} is missing; a lost ledger is no fresh start: restore it from a backup, or, for a "
+                "table that has given nothing away yet, type: fedsyn node init-ledger NODE.yaml"
+            )
+        super().__init__(path, partial(NodeLines, now=now), seen=seen_head(path))
         if self.lines.opened is None:
-            raise LedgerDamaged(f"ledger: {self.path} has no first line; {WORDS.advice}", 1)
+            raise LedgerDamaged(f"ledger: {path} has no first line; {NodeLines.advice}", 1)
         self._note()
 
     # -------------------------------------------------------------------------------------------------- what is spent
 
     @property
-    def lines(self) -> NodeLines:
-        return self._chain.lines
-
-    @property
     def kind(self) -> Kind:
-        """The filter of this table's life; before the first run, that of any."""
+        """The filter of this table's life; before the first run, 'zcdp'."""
         return self.lines.kind or "zcdp"
 
     @property
@@ -93,34 +85,24 @@ class NodeBook:
         return self.lines.runs
 
     @property
-    def spent(self) -> float:
-        """rho of all runs so far."""
-        return self.lines.spent
-
-    @property
     def epsilon(self) -> float:
-        """The same as epsilon, at the delta of the limit for life."""
+        """What is spent as epsilon, at the delta of the limit for life."""
         return epsilon_of(total(self.lines.costs, self.kind), self.limits.lifetime.delta, self.kind)
 
     def epsilon_under(self, limit: Limit) -> float:
-        """What is spent under one of `fedsyn.lifetime.limits.adding(self.limits)`, at its delta."""
+        """Return what is spent under one of `fedsyn.lifetime.limits.adding(self.limits)`, at its delta."""
         spent = total(limit.within(self.lines.costs, self._now()), self.kind)
         return epsilon_of(spent, limit.budget.delta, self.kind)
 
-    def require(self, head: Head | None) -> None:
-        """LedgerDamaged unless the ledger goes on from a head that was noted elsewhere, in a memory for one."""
-        if head is not None:
-            self._chain.require(head)
-
     def refresh(self) -> None:
-        """Reads what other processes, a forked child for one, have appended."""
-        with self._chain.turn():
+        """Read what other processes, a forked child for one, have appended."""
+        with self.turn():
             pass
 
     # ----------------------------------------------------------------------------------------------------------- runs
 
     def account(self, run: str, facts: RunFacts, request: str = "") -> RunAccount:
-        """The account of a run, for one attempt at one request; the run begins if it has not.
+        """Open the account of a run, for one attempt at one request; the run begins if it has not.
 
         Args:
             run: its name.
@@ -128,40 +110,42 @@ class NodeBook:
             request: digest of the request that is to be answered. Without one no charge is ever taken over.
 
         Raises:
-            BudgetExceeded: the run asks for more than a limit leaves; the message may go to the operator. Nothing is
-                written.
-            NodeError: the name cannot be used, or belongs to another run.
-            Unable: the ledger cannot be written.
+            BudgetExceeded: if the run asks for more than a limit leaves; the message may go to the operator. Nothing
+                is written.
+            NodeError: if the name cannot be used, or belongs to another run.
+            Unable: if the ledger cannot be written.
         """
-        if not _NAME.fullmatch(run):
-            raise NodeError("this node takes a run only under a name of letters, digits, '.', '_' and '-', up to 100")
-        with self._chain.turn() as lines:
-            known = lines.runs.get(run)
-            if known is None:
-                require_room(lines, facts, self.limits, self._now())
+        with self.turn() as lines:
+            self._require_taken(lines, run, facts)
+            begins = run not in lines.runs
+            if begins:
                 entry = {"entry": "begin", "time": lines.stamp(), "run": run, **facts.to_dict()}
-                self._chain.append({**entry, "rho": facts.announced})
-            elif known.facts != facts:
-                raise NodeError(
-                    "this node knows another run of this name: a run keeps its configuration, schema and budget"
-                )
-            elif known.memory >= MOST:
-                raise NodeError(f"this run has asked this node {MOST} times: no run goes on for longer")
-        if known is None:
+                self.append({**entry, "rho": facts.announced})
+        if begins:
             self._note()
         return RunAccount(self, run, request)
 
-    def require_room(self, run: str, facts: RunFacts) -> None:
-        """BudgetExceeded, or NodeError, as `account`, and writes nothing: before a person is asked about the run."""
-        with self._chain.turn() as lines:
-            if run not in lines.runs:
-                require_room(lines, facts, self.limits, self._now())
+    def require_taken(self, run: str, facts: RunFacts) -> None:
+        """Refuse a run that `account` would refuse, and write nothing: before a person is asked about the run.
+
+        Raises:
+            BudgetExceeded, NodeError, Unable: as `account`.
+        """
+        with self.turn() as lines:
+            self._require_taken(lines, run, facts)
+
+    def _require_taken(self, lines: NodeLines, run: str, facts: RunFacts) -> None:
+        if not _NAME.fullmatch(run):
+            raise NodeError("this node takes a run only under a name of letters, digits, '.', '_' and '-', up to 100")
+        require_room(lines, run, facts, self.limits, self._now())
+        if run in lines.runs and lines.runs[run].memory >= MOST:
+            raise NodeError(f"this run has asked this node {MOST} times: no run goes on for longer")
 
     def end(self, run: str) -> None:
-        """A run is over: what it announced and has not spent is free for others. It may still charge."""
-        with self._chain.turn() as lines:
+        """End a run: what it announced and has not spent is free for others. It may still charge."""
+        with self.turn() as lines:
             if run in lines.runs and not lines.runs[run].ended:
-                self._chain.append({"entry": "end", "time": lines.stamp(), "run": run})
+                self.append({"entry": "end", "time": lines.stamp(), "run": run})
 
     def _check_charge(self, lines: NodeLines, run: Run, release: Release) -> None:
         rho = run.counts(release)
@@ -186,7 +170,7 @@ class NodeBook:
                 )
 
     def _note(self, *, wait: bool = True) -> None:
-        """Keeps the head beside the ledger: an older copy of the ledger alone is noticed at the next start.
+        """Keep the head beside the ledger: an older copy of the ledger alone is noticed at the next start.
 
         `wait`: for the disk. Where a reply is about to leave there is no need to: the ledger itself was waited for, and
         the note is written over the one before, all of one length and in one sector.
@@ -210,7 +194,7 @@ class NodeBook:
 
 
 class RunAccount:
-    """What a holder has let out in one run, seen by one attempt at one request (`fedsyn.wire.holder.Account`).
+    """What a holder has let out in one run, as seen by one attempt at one request (`fedsyn.wire.holder.Account`).
 
     In this order: `charge` before noise is drawn; the reply is kept (`fedsyn.node.memory`) with the name of the
     attempt; `answered`; the reply leaves.
@@ -219,9 +203,9 @@ class RunAccount:
         attempt: random name of this attempt; the memory keeps it beside the reply.
     """
 
-    def __init__(self, book: NodeBook, run: str, request: str) -> None:
+    def __init__(self, ledger: NodeLedger, run: str, request: str) -> None:
         self.run, self.request, self.attempt = run, request, secrets.token_hex(8)
-        self._book = book
+        self._ledger = ledger
 
     @property
     def releases(self) -> Sequence[Release]:
@@ -231,22 +215,22 @@ class RunAccount:
     @property
     def memory(self) -> int:
         """Number of the newest memory with which a reply of this run left; an older one is no memory of this run."""
-        return self._book.runs[self.run].memory
+        return self._ledger.runs[self.run].memory
 
     @property
     def head(self) -> Head:
         """Where the ledger stands: for the memory to keep, so that an older ledger beside it is noticed."""
-        return self._book.lines.where
+        return self._ledger.lines.where
 
     def charge(self, release: Release) -> None:
-        """Writes a release down before its noise is drawn; on the disk when this returns.
+        """Write a release down before its noise is drawn; on the disk when this returns.
 
         Raises:
-            BudgetExceeded: it would exceed the run's budget or a limit of the holder's, and nothing is written.
-            Unable: it cannot be written, and nothing may be released.
+            BudgetExceeded: if it would exceed the run's budget or a limit of the holder's; nothing is written.
+            Unable: if it cannot be written, and nothing may be released.
         """
-        book = self._book
-        with book._chain.turn() as lines:
+        ledger = self._ledger
+        with ledger.turn() as lines:
             run = lines.runs[self.run]
             rho = run.counts(release)
             common = {"run": self.run, "rho": rho, "request": self.request, "attempt": self.attempt}
@@ -254,11 +238,11 @@ class RunAccount:
                 if self._pays(charge) and charge.release == release:
                     del common["rho"]
                     entry = {"entry": "again", "time": lines.stamp(), **common, "number": number}
-                    book._chain.append(entry)
+                    ledger.append(entry)
                     return
-            book._check_charge(lines, run, release)
+            ledger._check_charge(lines, run, release)
             facts = {"configuration": run.facts.configuration, "mechanism": run.facts.mechanism}
-            book._chain.append(
+            ledger.append(
                 {
                     "entry": "charge",
                     "time": lines.stamp(),
@@ -276,7 +260,7 @@ class RunAccount:
             memory: number of the memory that this attempt kept (`RunMemory.number`); 0 if it kept none.
 
         Raises:
-            Unable: the ledger cannot be written, or another attempt has taken a charge over, or has let a reply out
+            Unable: if the ledger cannot be written, or another attempt has taken a charge over, or has let a reply out
                 with a memory of this number: this reply must not leave.
         """
         if not self._settle(self.attempt, memory, fresh=memory > 0):
@@ -290,13 +274,13 @@ class RunAccount:
             memory: the memory's number.
 
         Raises:
-            Unable: the ledger cannot be written.
+            Unable: if the ledger cannot be written.
         """
         return attempt is not None and self._settle(attempt, memory)
 
     @property
     def _charges(self) -> list[Charge]:
-        return self._book.runs[self.run].charges
+        return self._ledger.runs[self.run].charges
 
     def _pays(self, charge: Charge) -> bool:
         """Whether a charge of an earlier attempt is this one's to use."""
@@ -304,12 +288,12 @@ class RunAccount:
         return mine and not charge.answered
 
     def _settle(self, attempt: str, memory: int, *, fresh: bool = False) -> bool:
-        """Marks an attempt's charges as answered; False if one of them is another attempt's by now.
+        """Mark an attempt's charges as answered; False if one of them is another attempt's by now.
 
         `fresh`: the memory was kept just now; False if a reply has left with its number, or a later one.
         """
-        book = self._book
-        with book._chain.turn() as lines:
+        ledger = self._ledger
+        with ledger.turn() as lines:
             run = lines.runs[self.run]
             own = [(number, charge) for number, charge in enumerate(run.charges) if attempt in charge.attempts]
             if any(charge.owner != attempt for _, charge in own) or (fresh and memory <= run.memory):
@@ -317,13 +301,13 @@ class RunAccount:
             numbers = [number for number, charge in own if not charge.answered]
             if numbers or memory > run.memory:  # also of a reply that cost nothing: no older memory is this run's
                 entry = {"entry": "answered", "time": lines.stamp(), "run": self.run, "request": self.request}
-                book._chain.append({**entry, "attempt": attempt, "numbers": numbers, "memory": memory})
-                book._note(wait=False)
+                ledger.append({**entry, "attempt": attempt, "numbers": numbers, "memory": memory})
+                ledger._note(wait=False)
         return True
 
 
 def seen_head(path: Path) -> Head | None:
-    """The head of a ledger that its node noted last, or None; ConfigError if what it noted cannot be read."""
+    """Return the head of a ledger that its node noted last, or None. Raises ConfigError if the note cannot be read."""
     try:
         noted = json.loads(_seen(path).read_bytes())
         return Head(int(noted["entries"]), str(noted["head"]))
@@ -335,12 +319,8 @@ def seen_head(path: Path) -> Head | None:
         ) from None
 
 
-def init_book(path: Path, now: Callable[[], float] = time.time) -> None:
-    """Makes the ledger of a table, once: `fedsyn node init-ledger`; ConfigError if there is or was one."""
-    _make(path, now)
-
-
-def _make(path: Path, now: Callable[[], float]) -> None:
+def init_ledger(path: Path, now: Callable[[], float] = time.time) -> None:
+    """Make the ledger of a table, once: `fedsyn node init-ledger`. Raises ConfigError if there is or was one."""
     if path.exists():
         raise ConfigError(f"ledger: there is one already, {path}; it is kept for the life of its table")
     if _seen(path).exists():
@@ -359,13 +339,6 @@ def _make(path: Path, now: Callable[[], float]) -> None:
         create(path, first)
     except OSError as error:
         raise ConfigError(f"ledger: cannot make {path} ({error.strerror})") from None
-
-
-def _missing(path: Path) -> str:
-    return (
-        f"ledger: {path} is missing; a lost ledger is no fresh start: restore it from a backup, or, for a table that "
-        "has given nothing away yet, type: fedsyn node init-ledger NODE.yaml"
-    )
 
 
 def _seen(path: Path) -> Path:

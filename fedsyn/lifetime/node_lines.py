@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from fedsyn.errors import ConfigError, NodeError
 from fedsyn.lifetime.ledger import TORN, Lines, legible
@@ -142,7 +142,7 @@ class Run:
 
 @dataclass
 class NodeLines(Lines):
-    """What a holder's ledger says.
+    """What was read of a holder's ledger.
 
     Attributes:
         opened: the first line.
@@ -151,6 +151,9 @@ class NodeLines(Lines):
         latest: largest time of an entry.
         now: the clock, seconds since 1970.
     """
+
+    owner: ClassVar[str] = "node"
+    advice: ClassVar[str] = "restore the true file; what a table has given away cannot be found out in another way"
 
     opened: dict[str, Any] | None = None
     runs: dict[str, Run] = field(default_factory=dict)

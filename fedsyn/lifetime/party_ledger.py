@@ -1,6 +1,6 @@
 """A party's ledger for life: what all runs together have released, on disk before any noise is drawn.
 
-A chain of lines (`fedsyn.lifetime.ledger`). A line is on the disk before `begin` or `charge` returns, and noise is
+A line is on the disk before `begin` or `charge` returns, and noise is
 drawn only after that; so a release that happened has its line, whatever happens to the process or the machine.
 
 A torn last line counts for the worst that it can have been: the run before it counts as if it had spent all that it
@@ -17,20 +17,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded
-from fedsyn.lifetime.ledger import TORN, Chain, Lines, Words, read_lines
+from fedsyn.lifetime.ledger import TORN, LifetimeLedger, Lines, read_lines
 from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
 from fedsyn.privacy.accountant import affordable
 
-WORDS = Words("party", "restore the true file, or start a new party with a new key")
-
 
 @dataclass
-class Reading(Lines):
-    """What a ledger's lines say.
+class PartyLines(Lines):
+    """What was read of a party's ledger.
 
     Attributes:
         runs: run id -> [announced rho, spent rho].
@@ -38,13 +36,12 @@ class Reading(Lines):
         open: id of the last run that was begun, None after its end.
     """
 
+    owner: ClassVar[str] = "party"
+    advice: ClassVar[str] = "restore the true file, or start a new party with a new key"
+
     names: dict[str, str] = field(default_factory=dict)
     runs: dict[str, list[float]] = field(default_factory=dict)
     open: str | None = None
-
-    @property
-    def spent(self) -> float:
-        return math.fsum(entry.get("rho", 0.0) for entry in self.entries if entry["entry"] != "begin")
 
     @property
     def worst(self) -> float:
@@ -73,66 +70,53 @@ class Reading(Lines):
 
 
 def facts_of(config: RunConfig) -> dict[str, str]:
-    """What a run's first line says of it. Its own name is the server's word, and binds nothing: the id does."""
+    """Return what a run's first line says of it. Its own name is the server's word, and binds nothing: the id does."""
     facts = {"mechanism": config.mechanism.name, "configuration": config.sha256}
     return facts | ({"name": config.runtime.run} if config.runtime.run else {})
 
 
 def called(run: str, name: str | None) -> str:
-    """How to speak of a run: by its own name, with the parties' id of it behind."""
+    """Return how to speak of a run: by its own name, with the parties' id of it behind."""
     return f"{name} ({run[:16]})" if name else run[:16]
 
 
-def read_book(path: Path) -> Reading:
-    """Reads a ledger without changing or locking it; an empty one where there is no file.
+def read_party_lines(path: Path) -> PartyLines:
+    """Read a party's ledger without changing or locking it; nothing was read where there is no file.
 
     Raises:
-        ConfigError: a line is damaged that is not the last one, or the file cannot be read.
+        ConfigError: if a line is damaged that is not the last one, or the file cannot be read.
     """
-    return read_lines(path, Reading(), WORDS, missing_ok=True)
+    return read_lines(path, PartyLines(), missing_ok=True)
 
 
-class Book:
-    """The ledger of one running party; nobody else can open it meanwhile.
+class PartyLedger(LifetimeLedger[PartyLines]):
+    """The ledger of one running party; no other process can open it meanwhile.
 
     Args:
         path: of the file; made if there is none.
         budget: of all runs together.
 
     Raises:
-        ConfigError: it is damaged, cannot be written, or another process has it.
+        ConfigError: if it is damaged, cannot be written, or another process has it.
     """
 
     def __init__(self, path: Path, budget: PrivacyBudget) -> None:
-        self.path, self.budget = path, budget
-        self._chain = Chain(path, Reading, WORDS, alone=True)
+        self.budget = budget
+        super().__init__(path, PartyLines, alone=True)
         try:
-            if self._chain.lines.open is not None:
-                self.end(self._chain.lines.open)
+            if self.lines.open is not None:
+                self.end(self.lines.open)
         except BaseException:
             self.close()
             raise
 
-    def close(self) -> None:
-        self._chain.close()
-
-    @property
-    def file(self) -> int:
-        """The open file; -1 when it is closed."""
-        return self._chain.file
-
-    @property
-    def spent(self) -> float:
-        """rho of all runs so far."""
-        return self._chain.lines.spent
-
     @property
     def epsilon(self) -> float:
-        """The same as epsilon, at the policy's delta."""
+        """What is spent as epsilon, at the policy's delta."""
         return zcdp_epsilon(self.spent, self.budget.delta)
 
     def check(self, rho: float) -> None:
-        """BudgetExceeded if `rho` more would exceed the total."""
+        """Raise BudgetExceeded if `rho` more would exceed the total."""
         if not affordable(self.spent + rho, self.budget.rho):
             raise BudgetExceeded(
                 f"over all runs this party may release epsilon = {self.budget.epsilon:g} at delta = "
@@ -140,14 +124,16 @@ class Book:
             )
 
     def begin(self, run: str, rho: float, **facts: Any) -> None:
-        """A run that may release up to `rho`; BudgetExceeded if that would exceed the total."""
+        """Begin a run that may release up to `rho`. Raises BudgetExceeded if that would exceed the total."""
         self.check(rho)
-        self._chain.append({"entry": "begin", "run": run, "rho": rho, **facts})
+        self.append({"entry": "begin", "run": run, "rho": rho, **facts})
 
     def charge(self, run: str, rho: float, **facts: Any) -> None:
-        """One release, on disk when this returns; BudgetExceeded if it would exceed the total, and then no line."""
+        """Charge one release, on disk when this returns. Raises BudgetExceeded, and writes nothing, if it would exceed
+        the total."""
         self.check(rho)
-        self._chain.append({"entry": "release", "run": run, "rho": rho, **facts})
+        self.append({"entry": "release", "run": run, "rho": rho, **facts})
 
     def end(self, run: str) -> None:
-        self._chain.append({"entry": "end", "run": run})
+        """End a run: it releases nothing more."""
+        self.append({"entry": "end", "run": run})

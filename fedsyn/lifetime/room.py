@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import BudgetExceeded
+from fedsyn.errors import BudgetExceeded, NodeError
 from fedsyn.lifetime.limits import (
     CHOICE,
-    BookLimits,
     Cost,
     Kind,
+    LifetimeLimits,
     Limit,
     adding,
     capacity,
@@ -76,7 +76,7 @@ class Room:
         )
 
 
-def rooms(lines: NodeLines, facts: RunFacts, limits: BookLimits, now: float, run: str = "") -> list[Room]:
+def rooms(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float, run: str = "") -> list[Room]:
     """One record for each limit that runs add up in.
 
     Args:
@@ -97,8 +97,19 @@ def rooms(lines: NodeLines, facts: RunFacts, limits: BookLimits, now: float, run
     return found
 
 
-def require_room(lines: NodeLines, facts: RunFacts, limits: BookLimits, now: float) -> None:
-    """BudgetExceeded, or NodeError, where a run asks for more than is left; the message names what would fit."""
+def require_room(lines: NodeLines, run: str, facts: RunFacts, limits: LifetimeLimits, now: float) -> None:
+    """Refuse a run for which no room is left, or that is not the one which the ledger knows by its name.
+
+    Raises:
+        BudgetExceeded: if it asks for more than is left; the message names what would fit.
+        NodeError: if the ledger cannot add it up, or knows another run of this name.
+    """
+    if run in lines.runs:
+        if lines.runs[run].facts != facts:
+            raise NodeError(
+                "this node knows another run of this name: a run keeps its configuration, schema and budget"
+            )
+        return
     asked, own = facts.budget, limits.per_run
     asks = f"this run asks for epsilon = {asked.epsilon:g} at delta = {asked.delta:g}"
     ends = f"{asks}{_fitting(lines, facts, limits, now)}; nothing was released"
@@ -115,7 +126,7 @@ def require_room(lines: NodeLines, facts: RunFacts, limits: BookLimits, now: flo
         )
 
 
-def largest(lines: NodeLines, facts: RunFacts, limits: BookLimits, now: float) -> float | None:
+def largest(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float) -> float | None:
     """The largest epsilon, at this run's delta, for which it would fit: three digits, rounded down; None: there is none
     above 0.001, or it follows from more than epsilon (Rényi orders)."""
     if facts.kind not in ("gaussian", "zcdp"):
@@ -144,13 +155,13 @@ def said(budget: PrivacyBudget) -> str:
     return f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"
 
 
-def _fitting(lines: NodeLines, facts: RunFacts, limits: BookLimits, now: float) -> str:
+def _fitting(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float) -> str:
     found = largest(lines, facts, limits, now)
     return "" if found is None else f", and epsilon = {found:g} would fit"
 
 
 def _states(
-    lines: NodeLines, limits: BookLimits, now: float, kind: Kind, run: str = ""
+    lines: NodeLines, limits: LifetimeLimits, now: float, kind: Kind, run: str = ""
 ) -> Iterator[tuple[Limit, float, float]]:
     """Each limit, with what is spent of it and what other runs have announced, in the filter's unit."""
     since = now - limits.patience

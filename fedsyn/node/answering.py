@@ -31,8 +31,7 @@ from typing import Any
 from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded, FedsynError, NodeError, ProtocolError, Unable
 from fedsyn.flower.bridge import refusal
-from fedsyn.lifetime.limits import BookLimits
-from fedsyn.lifetime.node_ledger import NodeBook, RunAccount
+from fedsyn.lifetime.node_ledger import NodeLedger, RunAccount
 from fedsyn.lifetime.room import facts_of
 from fedsyn.node.audit import Audit, Fact
 from fedsyn.node.file import NodeFile
@@ -71,7 +70,7 @@ class Answering:
         self.file = file
         self.tables = tables or Tables(file)
         self.gate = Gate(file)
-        self.book = NodeBook(file.ledger_file, BookLimits(*file.policy.limits))
+        self.book = NodeLedger(file.ledger_file, file.policy.limits)
         self.memory = sealed_memory(file.state_folder / "runs", None if file.data_key is None else Path(file.data_key))
         for head in self.memory.heads():
             self.book.require(head)
@@ -110,7 +109,7 @@ class Answering:
         facts |= {"run": name, "configuration": admitted.subject.config, "mechanism": config.mechanism.name}
         facts |= {"operator": admitted.operator, "digest": task.digest}
         run = facts_of(config, admitted.subject.config, admitted.subject.schema)
-        self.book.require_room(name, run)  # nobody is asked about a run that the ledger would refuse
+        self.book.require_taken(name, run)  # nobody is asked about a run that the ledger would refuse
         self.gate.require_approval(admitted)
         account = self.book.account(name, run, task.digest)
         memory = self.memory.load(name, account.memory)

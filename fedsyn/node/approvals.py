@@ -2,7 +2,7 @@
 
 Approved is one `Subject` signed by one operator: the run's name, the hash of its configuration, the hash of the schema.
 A run of the same name with another configuration is another subject, and waits anew. The folder belongs to the node's
-account and is open to nobody else; if it is not so, nothing in it counts as approved.
+account and is open to nobody else; otherwise nothing in it counts as approved.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from fedsyn.errors import CannotWrite, ConfigError, NodeError, WaitsForHolder, nearest
 from fedsyn.runs.orders import Subject
+from fedsyn.service.files import replace_synced
 
 FORMAT = 1
 #: Runs that may wait at a time: a server must not fill the holder's disk with questions.
@@ -37,7 +38,7 @@ class Entry:
     Attributes:
         subject: what is approved, or not.
         operator: public key of the operator who signed the run; "" where nobody did.
-        config: the run's whole configuration, for whoever decides.
+        config: the run's whole configuration, for the person who decides.
         state: of the matter.
         asked: seconds since 1970 when the node was asked first.
         decided: when somebody decided; None: nobody has.
@@ -52,8 +53,8 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """Name of the matter: the run's, and sixteen digits of a hash of all that is approved."""
-        return f"{self.subject.run}-{_digest(self.subject, self.operator)}"
+        """The matter's name: the run's, '@' (which no run's name has), and 16 digits of a hash of what is approved."""
+        return _key(self.subject, self.operator)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -70,7 +71,7 @@ class Entry:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Entry:
-        """The entry of a file; ValueError, TypeError or KeyError if it is none."""
+        """Read the entry of a file. Raises ValueError, TypeError or KeyError if it is not one."""
         if facts["format"] != FORMAT or facts["state"] not in _STATES or not isinstance(facts["config"], dict):
             raise ValueError("another format")
         subject = Subject(*(str(facts[key]) for key in ("run", "config_sha256", "schema_sha256")))
@@ -89,19 +90,19 @@ class Approvals:
         self.folder = folder
 
     def require(self, subject: Subject, operator: str, config: Mapping[str, Any]) -> None:
-        """Lets a run pass that a person approved; writes down that another one waits.
+        """Let a run pass that a person approved; write down that another one waits.
 
         Args:
             subject: what is to be approved.
             operator: who signed it, or "".
-            config: the run's whole configuration, for whoever decides.
+            config: the run's whole configuration, for the person who decides.
 
         Raises:
-            WaitsForHolder: nobody has decided yet.
-            NodeError: somebody said no; or the folder is open to others, so that nothing in it counts.
+            WaitsForHolder: if nobody has decided yet.
+            NodeError: if somebody said no; or the folder is open to others, so that nothing in it counts.
         """
         self._require_own()
-        path = self._path(f"{subject.run}-{_digest(subject, operator)}")
+        path = self._path(_key(subject, operator))
         entry = self._read(path)
         if entry is None or (entry.subject, entry.operator) != (subject, operator):
             asked = Entry(subject, operator, dict(config), "pending", time.time())
@@ -124,27 +125,27 @@ class Approvals:
         self._path(waiting[0].key).unlink(missing_ok=True)
 
     def entries(self) -> list[Entry]:
-        """All matters, the oldest first; files that are none are left out."""
+        """Return all matters, the oldest first; other files are left out."""
         found = (self._read(path) for path in sorted(self.folder.glob("*.json")))
         return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.asked)
 
     def pending(self) -> list[Entry]:
-        """Runs that wait for a decision, the oldest first."""
+        """Return the runs that wait for a decision, the oldest first."""
         return [entry for entry in self.entries() if entry.state == "pending"]
 
     def find(self, name: str) -> Entry:
-        """The matter of this key, of this run's name, or of the one run whose name begins so.
+        """Find a matter by the whole name of its run, or else by what the keys of one run alone begin with.
 
         Raises:
-            ConfigError: there is none; several runs begin so; or a run was asked with several configurations.
+            ConfigError: if no run is named so; several begin so; or one was asked with several configurations.
         """
         entries = self.entries()
-        named = [e for e in entries if e.key == name] or [e for e in entries if e.subject.run == name]
+        named = [e for e in entries if e.subject.run == name]
         if not named:
-            runs = sorted({e.subject.run for e in entries if name and e.subject.run.startswith(name)})
+            named = [e for e in entries if name and e.key.startswith(name)]
+            runs = sorted({e.subject.run for e in named})
             if len(runs) > 1:
                 raise ConfigError(f"several runs begin with '{name}': {', '.join(runs)}")
-            named = [e for e in entries if e.subject.run in runs]
         waiting = [e for e in named if e.state == "pending"] if len(named) > 1 else named
         if len(waiting) == 1:
             return waiting[0]
@@ -156,10 +157,10 @@ class Approvals:
         raise ConfigError(f"no run '{name}' was asked for{nearest(name, keys_known)}; waiting: {listed}")
 
     def decide(self, name: str, *, approve: bool) -> Entry:
-        """Writes down what the holder says of a run; on the disk when this returns. A later word replaces an earlier.
+        """Write down what the holder says of a run; on the disk when this returns. A later word replaces an earlier.
 
         Raises:
-            ConfigError: as `find`, or the folder is open to others.
+            ConfigError: as `find`, or if the folder is open to others.
         """
         self._require_own()
         entry = self.find(name)
@@ -195,28 +196,17 @@ class Approvals:
 
     def _write(self, entry: Entry) -> None:
         path = self._path(entry.key)
-        new = path.with_suffix(".new")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._require_own()
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(entry.to_dict(), file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(path)
-            folder = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            replace_synced(path, json.dumps(entry.to_dict(), indent=1))
         except OSError as error:
             raise CannotWrite(f"{path} cannot be written ({error.strerror})", error) from None
 
 
-def _digest(subject: Subject, operator: str) -> str:
+def _key(subject: Subject, operator: str) -> str:
     text = json.dumps([subject.run, subject.config, subject.schema, operator])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{subject.run}@{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 __all__ = ["Approvals", "Entry"]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, nearest
+from fedsyn.lifetime.limits import LifetimeLimits
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import client_class, mechanisms
 from fedsyn.settings import Node
@@ -53,20 +54,6 @@ class LifetimeNode(LimitNode):
     """
 
     delta: float = Field(gt=0, lt=1)
-
-
-class Limits(NamedTuple):
-    """The limits of a policy as plain budgets.
-
-    Attributes:
-        per_run: None: whatever the other two leave.
-        per_period: the budget, and the days of the period; None: no such limit.
-        lifetime: of the table.
-    """
-
-    per_run: PrivacyBudget | None
-    per_period: tuple[PrivacyBudget, float] | None
-    lifetime: PrivacyBudget
 
 
 class AppsNode(Node):
@@ -165,11 +152,11 @@ class PolicyNode(Node):
         return self
 
     @property
-    def limits(self) -> Limits:
-        """The limits as plain budgets: what `fedsyn.lifetime.node_ledger.BookLimits` is made of."""
+    def limits(self) -> LifetimeLimits:
+        """The limits as plain budgets."""
         delta = self.lifetime.delta
         period = self.per_period
-        return Limits(
+        return LifetimeLimits(
             None if self.per_run is None else _budget(self.per_run, delta),
             None if period is None else (_budget(period, delta), period.days),
             _budget(self.lifetime, delta),
@@ -365,4 +352,4 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and 0 < int(text) < 65536
 
 
-__all__ = ["AppsNode", "Limits", "NodeFile", "PolicyNode", "load_node_file", "require_files"]
+__all__ = ["AppsNode", "NodeFile", "PolicyNode", "load_node_file", "require_files"]

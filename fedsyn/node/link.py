@@ -23,8 +23,7 @@ from fedsyn.errors import ConfigError, FedsynError, InputError
 from fedsyn.flower.fleet import Fleet
 from fedsyn.flower.fleet_client import Contact, Place
 from fedsyn.flower.fleet_messages import Incoming, Outgoing
-from fedsyn.lifetime.limits import BookLimits
-from fedsyn.lifetime.node_ledger import NodeBook
+from fedsyn.lifetime.node_ledger import NodeLedger
 from fedsyn.node.file import NodeFile, load_node_file
 from fedsyn.node.health import Budget, Figures, Health, metrics
 from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
@@ -187,7 +186,7 @@ class Link:
 
     def __init__(self, path: Path, bounds: Bounds) -> None:
         self.file: NodeFile = load_node_file(path)
-        self.book = NodeBook(self.file.ledger_file, BookLimits(*self.file.policy.limits))  # to look at
+        self.book = NodeLedger(self.file.ledger_file, self.file.policy.limits)  # to look at
         self._looking = threading.Lock()
         self._seen: deque[int] = deque(maxlen=256)  # runs at whose first request it was asked which others are over
         self.figures = Figures()

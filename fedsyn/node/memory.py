@@ -62,13 +62,18 @@ class Memory:
         folder: made if there is none, for its owner alone.
         seal: (plain, name) -> sealed bytes, with `unseal` its inverse; None: the files are plain.
         unseal: raises ValueError for what was not sealed under this key and name.
+        look: leave the folder as it is: another process may be writing there.
 
     Raises:
-        ConfigError: the folder cannot be made or written.
+        ConfigError: if the folder cannot be made or written.
     """
 
-    def __init__(self, folder: Path | str, *, seal: Seal | None = None, unseal: Seal | None = None) -> None:
+    def __init__(
+        self, folder: Path | str, *, seal: Seal | None = None, unseal: Seal | None = None, look: bool = False
+    ) -> None:
         self.folder, self._seal, self._unseal = Path(folder), seal, unseal
+        if look:
+            return
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for leftover in self.folder.glob(".*.part-*"):  # of a process that was killed
@@ -132,9 +137,9 @@ class Memory:
         memory.number = number
 
     def heads(self) -> list[Head]:
-        """The heads of the ledger that are remembered; a memory that cannot be read is its run's matter (`load`)."""
+        """Return the heads of the ledger that are remembered; a memory that cannot be read is its run's matter."""
         found = []
-        for path in self.folder.iterdir():
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if _OURS.fullmatch(path.name):
                 with contextlib.suppress(NodeError, OSError):
                     found.append(self._read(path.read_bytes(), path.name).head)

@@ -85,13 +85,18 @@ def _require_same(table: Path, sealed: Path, key: bytes) -> None:
                 return
 
 
-def sealed_memory(folder: Path | str, key_file: Path | str | None) -> Memory:
-    """A node's memory, sealed under the holder's key if it names one; ConfigError if that is no key."""
+def sealed_memory(folder: Path | str, key_file: Path | str | None, *, look: bool = False) -> Memory:
+    """Open a node's memory, sealed under the holder's key if it names one; `look` as `Memory`.
+
+    Raises:
+        ConfigError: if the key's file does not hold a key.
+    """
     if key_file is None:
-        return Memory(folder)
+        return Memory(folder, look=look)
     key = read_key(Path(key_file))
     return Memory(
         folder,
+        look=look,
         seal=lambda plain, about: seal_bytes(plain, key, about),
         unseal=lambda sealed, about: unseal_bytes(sealed, key, about),
     )

@@ -16,7 +16,7 @@ from fedsyn.config import RunConfig
 from fedsyn.counting.stored import StoredLayout, StoreFacts
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
-from fedsyn.lifetime.party_ledger import Book
+from fedsyn.lifetime.party_ledger import PartyLedger
 from fedsyn.mpc.shared import PARTIES
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, TotalOrder
 from fedsyn.parties.policy import LimitsNode, Policy
@@ -55,7 +55,7 @@ class Host:
     pair: KeyPair
     policy: Policy
     randomness: Randomness
-    book: Book | None = None
+    book: PartyLedger | None = None
     cards: tuple[PartyCard, ...] | None = None
 
     def index_in(self, config: RunConfig) -> int:
@@ -178,7 +178,7 @@ def _check_budget(announcement: Announcement, host: Host) -> None:
             raise BudgetExceeded(f"{error}{_fitting(announcement, host.policy, host.book)}") from None
 
 
-def _fitting(announcement: Announcement, policy: Policy, book: Book) -> str:
+def _fitting(announcement: Announcement, policy: Policy, book: PartyLedger) -> str:
     """Names the largest epsilon with which the run would fit into what this party has left: three digits, cut off."""
     accountant, delta = contract_class(announcement.config.mechanism.name).accountant, announcement.config.privacy.delta
     rest = min(book.budget.rho - book.spent, _most_rho(accountant, policy.run_budget))

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import grpc
 
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolError
-from fedsyn.lifetime.party_ledger import Book, read_book
+from fedsyn.lifetime.party_ledger import PartyLedger, read_party_lines
 from fedsyn.mpc.network import PartyGone
 from fedsyn.parties import messages
 from fedsyn.parties.health import Figures, Health, metrics
@@ -107,7 +107,7 @@ class Serving(ABC, Generic[P]):
     ) -> None:
         self.file, self.cards, self.credentials = file, tuple(cards), credentials
         self._pins, limits = dict(pins), file.policy.limits
-        self.book = Book(Path(file.ledger), file.policy.total_budget)
+        self.book = PartyLedger(Path(file.ledger), file.policy.total_budget)
         self._current: Current[P] | None = None
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self.most = 8 * max(limits.entries, limits.cells) + 1000 * limits.candidates + (64 << 20)
@@ -148,7 +148,7 @@ class Serving(ABC, Generic[P]):
         """One look, for probes: also at the ledger's file, which somebody may have touched."""
         problems, runs = list[str](), 0
         try:
-            runs = len(read_book(Path(self.file.ledger)).runs)
+            runs = len(read_party_lines(Path(self.file.ledger)).runs)
         except ConfigError:
             problems.append("the ledger's file is damaged: the party must not go on before a person has looked at it")
         expires = expiry_of(self.credentials.certificate)

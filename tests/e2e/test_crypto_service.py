@@ -39,7 +39,7 @@ from fedsyn.fhe.plan import computation_of, layout_of, parameters_of
 from fedsyn.fhe.question import Asked, Sums
 from fedsyn.fhe.seal import Encryptor, SecretKeys, added, ring_of, sealapi
 from fedsyn.fhe.slots import NoiseRanges
-from fedsyn.lifetime.party_ledger import Reading, read_book
+from fedsyn.lifetime.party_ledger import PartyLines, read_party_lines
 from fedsyn.parties import connect, messages
 from fedsyn.parties.boxes import Pads, of_deal, of_sum, opening_of, seal_box
 from fedsyn.parties.crypto import pooled_noise
@@ -161,8 +161,8 @@ class CryptoServices:
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
     @property
-    def book(self) -> Reading:
-        return read_book(self.folder / NAME / "ledger.jsonl")
+    def book(self) -> PartyLines:
+        return read_party_lines(self.folder / NAME / "ledger.jsonl")
 
     @property
     def spent(self) -> float:

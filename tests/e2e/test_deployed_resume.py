@@ -14,8 +14,7 @@ import pytest
 from loopback import BIN
 from resuming import Machines, ended, rounds, wait_for
 
-from fedsyn.lifetime.limits import BookLimits
-from fedsyn.lifetime.node_ledger import NodeBook
+from fedsyn.lifetime.node_ledger import NodeLedger
 from fedsyn.node.file import load_node_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
@@ -60,7 +59,7 @@ def check_finished(machines: Machines, out: Path, done: tuple[int, str, str]) ->
 def node_rho(machines: Machines, number: int) -> float:
     """What a node has paid in its table's life, by its own ledger."""
     file = load_node_file(machines.folder / f"node-{number}" / "node.yaml")
-    return NodeBook(file.ledger_file, BookLimits(*file.policy.limits)).spent
+    return NodeLedger(file.ledger_file, file.policy.limits).spent
 
 
 def check_stopped(done: tuple[int, str, str], cause: str) -> None:

@@ -27,7 +27,7 @@ from fedsyn.config import RunConfig, load_options
 from fedsyn.counting.marginals import count
 from fedsyn.counting.stored import StoredLayout
 from fedsyn.errors import RunError
-from fedsyn.lifetime.party_ledger import Reading, read_book
+from fedsyn.lifetime.party_ledger import PartyLines, read_party_lines
 from fedsyn.parties import messages
 from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
 from fedsyn.parties.lines import LINE, LOST, TAG, cut
@@ -123,8 +123,8 @@ class Services:
         path = self.folder / f"{name}.log"
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
-    def book(self, name: str) -> Reading:
-        return read_book(self.folder / name / "ledger.jsonl")
+    def book(self, name: str) -> PartyLines:
+        return read_party_lines(self.folder / name / "ledger.jsonl")
 
     def config(self, **nodes: Any) -> RunConfig:
         parties = [card.model_dump() for card in nodes.pop("cards", self.cards)]

@@ -19,7 +19,7 @@ import pytest
 
 import fedsyn
 from fedsyn.errors import BudgetExceeded, ConfigError
-from fedsyn.lifetime.party_ledger import Book, read_book
+from fedsyn.lifetime.party_ledger import PartyLedger, read_party_lines
 from fedsyn.parties.policy import load_party_file
 from fedsyn.privacy import PrivacyBudget
 
@@ -35,13 +35,13 @@ CONFIG = ROOT / "tests" / "golden" / "run_format_1" / "config.yaml"
 
 
 def test_a_partys_ledger_of_the_last_version_is_read_and_continued(tmp_path: Path) -> None:
-    reading = read_book(STORED)
+    reading = read_party_lines(STORED)
     assert reading.runs == {FIRST: [0.01, pytest.approx(0.006)], SECOND: [0.01, pytest.approx(0.006)]}
     assert reading.spent == pytest.approx(0.012, rel=1e-12) and reading.open == SECOND and not reading.torn
 
     ledger = tmp_path / "ledger.jsonl"
     shutil.copy(STORED, ledger)
-    book = Book(ledger, TOTAL)
+    book = PartyLedger(ledger, TOTAL)
     try:
         assert book.spent == pytest.approx(0.012, rel=1e-12)
         with pytest.raises(BudgetExceeded):
@@ -52,14 +52,14 @@ def test_a_partys_ledger_of_the_last_version_is_read_and_continued(tmp_path: Pat
         book.close()
     lines = ledger.read_text("utf-8").splitlines()
     assert lines[: len(STORED.read_text("utf-8").splitlines())] == STORED.read_text("utf-8").splitlines()
-    assert read_book(ledger).spent == pytest.approx(0.016, rel=1e-12)
+    assert read_party_lines(ledger).spent == pytest.approx(0.016, rel=1e-12)
 
 
 def test_a_changed_line_of_a_stored_ledger_is_noticed(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
     ledger.write_text(STORED.read_text("utf-8").replace('"rho": 0.003', '"rho": 0.0003', 1), encoding="utf-8")
     with pytest.raises(ConfigError, match="ledger"):
-        read_book(ledger)
+        read_party_lines(ledger)
 
 
 # The last version's own code -----------------------------------------------------------------------------------------
@@ -135,15 +135,15 @@ def test_a_partys_ledger_goes_to_and_fro_between_versions(last: Path, tmp_path: 
         run = f"{number:064x}"
         module = "fedsyn.lifetime.party_ledger" if sources == ROOT else "fedsyn.parties.book"
         code = (
-            f"from pathlib import Path; from {module} import Book; from fedsyn.privacy import PrivacyBudget\n"
-            f"book = Book(Path({str(ledger)!r}), PrivacyBudget(4.0, 1e-5)); print(repr(book.spent))\n"
+            f"from pathlib import Path; from {module} import PartyLedger; from fedsyn.privacy import PrivacyBudget\n"
+            f"book = PartyLedger(Path({str(ledger)!r}), PrivacyBudget(4.0, 1e-5)); print(repr(book.spent))\n"
             f"book.begin({run!r}, 0.01); book.charge({run!r}, 0.00{number + 1}, name='open')\n"
             + ("" if number == 1 else f"book.end({run!r})\n")  # one that was killed
             + "book.close()"
         )
         assert float(ran(sources, code)) == pytest.approx(spent, rel=1e-12)
         spent += 0.001 * (number + 1)
-    assert read_book(ledger).spent == pytest.approx(spent, rel=1e-12)
+    assert read_party_lines(ledger).spent == pytest.approx(spent, rel=1e-12)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from fedsyn.lifetime.limits import CHOICE, DAY, BookLimits, Cost, adding, capacity, epsilon_of, total
+from fedsyn.lifetime.limits import CHOICE, DAY, Cost, LifetimeLimits, adding, capacity, epsilon_of, total
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,
@@ -40,11 +40,11 @@ COSTS = st.lists(st.tuples(_log_range(1e-6, 0.5), st.booleans()), max_size=12)
 def test_a_first_run_fits_its_own_budget_and_not_a_digit_less(epsilon: float, delta: float, kind: str) -> None:
     budget = PrivacyBudget(epsilon, delta)
     announced = capacity(budget, kind)
-    (limit,) = adding(BookLimits(None, None, budget))
+    (limit,) = adding(LifetimeLimits(None, None, budget))
     assert limit.fits(0.0, announced, kind)
-    (smaller,) = adding(BookLimits(None, None, PrivacyBudget(epsilon * (1 - 1e-6), delta)))
+    (smaller,) = adding(LifetimeLimits(None, None, PrivacyBudget(epsilon * (1 - 1e-6), delta)))
     assert not smaller.fits(0.0, announced, kind)
-    (stricter,) = adding(BookLimits(None, None, PrivacyBudget(epsilon, delta * 0.999)))
+    (stricter,) = adding(LifetimeLimits(None, None, PrivacyBudget(epsilon, delta * 0.999)))
     assert not stricter.fits(0.0, announced, kind), "the limit's own delta counts"
     accountant = accountant_for(kind, budget)
     assert announced * (2.0 if kind == "gaussian" else 1.0) == accountant.capacity
@@ -56,7 +56,7 @@ def test_what_is_accepted_is_within_epsilon_and_delta(
     epsilon: float, delta: float, kind: str, asked: list[tuple[float, bool]]
 ) -> None:
     """By the conversions themselves: nothing of this module's own arithmetic is believed."""
-    (limit,) = adding(BookLimits(None, None, PrivacyBudget(epsilon, delta)))
+    (limit,) = adding(LifetimeLimits(None, None, PrivacyBudget(epsilon, delta)))
     taken: list[Cost] = []
     for rho, gaussian in asked:
         more = Cost(rho * capacity(limit.budget, kind), gaussian)
@@ -148,7 +148,7 @@ def test_an_exponential_mechanism_itself_is_dominated(epsilon: float) -> None:
 def test_no_window_holds_more_than_the_limit(asked: list[tuple[float, float]], days: float, jumps: list[float]) -> None:
     """Brute force over every window, by true times, though the clock that the book sees jumps back now and then."""
     budget = PrivacyBudget(1.0, 1e-6)
-    limit = adding(BookLimits(None, (budget, days), PrivacyBudget(1000.0, 1e-6)))[0]
+    limit = adding(LifetimeLimits(None, (budget, days), PrivacyBudget(1000.0, 1e-6)))[0]
     whole, latest = capacity(budget, "zcdp"), 0.0
     costs: list[Cost] = []
     taken: list[tuple[float, float]] = []
@@ -170,7 +170,7 @@ def test_no_window_holds_more_than_the_limit(asked: list[tuple[float, float]], d
 
 
 def test_a_clock_that_jumps_back_frees_nothing() -> None:
-    limit = adding(BookLimits(None, (PrivacyBudget(1.0, 1e-6), 10), PrivacyBudget(9.0, 1e-6)))[0]
+    limit = adding(LifetimeLimits(None, (PrivacyBudget(1.0, 1e-6), 10), PrivacyBudget(9.0, 1e-6)))[0]
     costs = [Cost(0.1, True, day * DAY) for day in (0, 5, 12, 20)]
     counted = [len(limit.within(costs, day * DAY)) for day in (100, 25, 20, 14, 3, -50)]
     assert counted == [0, 1, 2, 3, 4, 4]

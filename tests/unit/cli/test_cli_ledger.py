@@ -13,12 +13,14 @@ from lifetime_ledgers import ONE, PARTY, facts, share, two_runs
 from typed_commands import Fedsyn, entry_point
 
 from fedsyn.errors import ConfigError, LedgerDamaged
-from fedsyn.lifetime.limits import CHOICE, BookLimits
-from fedsyn.lifetime.node_ledger import NodeBook
-from fedsyn.lifetime.party_ledger import Book
+from fedsyn.lifetime.limits import CHOICE, LifetimeLimits
+from fedsyn.lifetime.node_ledger import NodeLedger, init_ledger
+from fedsyn.lifetime.party_ledger import PartyLedger
+from fedsyn.node.file import load_node_file
+from fedsyn.node.memory import Memory, RunMemory
 from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, Release, gaussian_epsilon, zcdp_epsilon
 
-LIMITS = BookLimits(None, None, PrivacyBudget(4.0, 1e-6))
+LIMITS = LifetimeLimits(None, None, PrivacyBudget(4.0, 1e-6))
 
 
 @pytest.fixture
@@ -29,7 +31,8 @@ def fedsyn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A ledger of two runs: one answered all it charged, the other did not, and made a choice."""
-    book = NodeBook(tmp_path / "ledger.jsonl", LIMITS, new=True)
+    init_ledger(tmp_path / "ledger.jsonl")
+    book = NodeLedger(tmp_path / "ledger.jsonl", LIMITS)
     first = book.account("a-first-run-with-a-long-name", facts(), "q1")
     first.charge(share(0.5))
     first.answered(1)
@@ -151,7 +154,7 @@ def test_only_a_head_kept_elsewhere_shows_an_older_copy(fedsyn: Fedsyn, path: Pa
     head = tmp_path / "head.json"
     assert fedsyn("ledger", "export", path, "--head", "--out", head).code == 0
     old = path.read_bytes()
-    book = NodeBook(path, LIMITS)
+    book = NodeLedger(path, LIMITS)
     book.account("second", facts("zcdp", mechanism="aim"), "q3").charge(share(0.01))
     good = fedsyn("ledger", "verify", path, "--head", head)
     assert good.code == 0 and "goes on from the head" in good.out
@@ -174,8 +177,12 @@ def test_only_a_head_kept_elsewhere_shows_an_older_copy(fedsyn: Fedsyn, path: Pa
 @pytest.mark.parametrize(
     ("content", "code", "said"),
     [
-        (b"", 2, "is empty: no ledger"),
-        (b"a,b\n1,2\n", 2, "is no ledger, nor a node's or a party's YAML file"),
+        (b"", 2, "is empty: expected a ledger"),
+        (b"a,b\n1,2\n", 2, "is not a ledger, nor a node's or a party's YAML file"),
+        (b"\x89PNG\r\n\x1a\n", 2, "is not a ledger, nor a node's or a party's YAML file"),
+        (b"[" * 100_000, 2, "is not a ledger, nor a node's or a party's YAML file"),
+        (b'{"format": ' + b"[" * 100_000, 1, "damaged at line 1"),
+        (b'{"format": 1, "name": "of another program"}\n', 1, "damaged at line 1"),
         (b'{"format": 1, "ti', 1, "damaged at line 1"),
         (None, 2, "does not exist"),
     ],
@@ -188,6 +195,33 @@ def test_what_is_no_ledger_is_said(fedsyn: Fedsyn, tmp_path: Path, content: byte
     assert found.code == code and said in found.err
     for command in ("show", "export"):
         assert fedsyn("ledger", command, path).code == 2
+
+
+def test_a_strangers_yaml_file_and_a_folder_are_said(fedsyn: Fedsyn, tmp_path: Path) -> None:
+    for text in ("mechanism: {name: aim}", "superlink: {hosts: [a]}", "a: 1"):
+        (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
+        found = fedsyn("ledger", "verify", tmp_path / "x.yaml")
+        assert found.code == 2 and found.err.endswith("x.yaml is not a ledger, nor a node's or a party's YAML file\n")
+    found = fedsyn("ledger", "verify", tmp_path)
+    assert found.code == 2 and "is a folder: name a ledger, or its YAML file" in found.err
+
+
+def test_verify_compares_the_ledger_with_what_runs_remember(fedsyn: Fedsyn, node: Path) -> None:
+    """As the next start will: an older ledger that was put back with its note does not hold what a memory keeps."""
+    state = node.parent / "state"
+    old = {name: (state / name).read_bytes() for name in ("ledger.jsonl", "ledger.jsonl.seen")}
+    file = load_node_file(node)
+    book, memory = NodeLedger(file.ledger_file, file.policy.limits), Memory(state / "runs")
+    account = book.account("third", facts("gaussian"), "q")
+    memory.save("third", RunMemory(head=account.head))
+    (state / "runs" / ".half.part-1").touch()
+    assert fedsyn("ledger", "verify", node).code == 0
+    for name, content in old.items():
+        (state / name).write_bytes(content)
+    assert fedsyn("ledger", "verify", file.ledger_file).code == 0
+    told = fedsyn("ledger", "verify", node)
+    assert told.code == 1 and "is older than what this node has seen" in told.err
+    assert (state / "runs" / ".half.part-1").exists(), "what another process may be writing is left alone"
 
 
 def test_a_node_whose_ledger_is_missing(fedsyn: Fedsyn, node: Path) -> None:
@@ -227,7 +261,7 @@ def test_torn_lines_count_before_anybody_mends_them(fedsyn: Fedsyn, path: Path) 
     assert exported["rho"] == pytest.approx(spent + share(0.5).rho)
     assert "the last line is torn: it counts as rho" in fedsyn("ledger", "show", path).out
     assert path.read_bytes().startswith(raw) and len(path.read_bytes().splitlines()) == len(raw.splitlines()) + 1
-    NodeBook(path, LIMITS)
+    NodeLedger(path, LIMITS)
     assert json.loads(fedsyn("ledger", "export", path).out)["rho"] == pytest.approx(exported["rho"])
     assert "1 torn lines" in fedsyn("ledger", "verify", path).out
 
@@ -235,7 +269,7 @@ def test_torn_lines_count_before_anybody_mends_them(fedsyn: Fedsyn, path: Path) 
 def test_verify_says_of_a_cut_line_what_the_next_start_says(fedsyn: Fedsyn, path: Path) -> None:
     """A line that its node has noted was cut: that is no writer who was stopped, and no start takes it for one."""
     cut = path.read_bytes()
-    book = NodeBook(path, LIMITS)
+    book = NodeLedger(path, LIMITS)
     account = book.account("second", facts("zcdp", mechanism="aim"), "q2")
     account.answered(1)
     path.write_bytes(path.read_bytes()[:-30])
@@ -243,14 +277,14 @@ def test_verify_says_of_a_cut_line_what_the_next_start_says(fedsyn: Fedsyn, path
     assert told.code == 1 and "is older than what this node has seen" in told.err and "counts as" not in told.err
     torn = path.read_bytes()
     with pytest.raises(LedgerDamaged) as refused:
-        NodeBook(path, LIMITS)
+        NodeLedger(path, LIMITS)
     assert told.err.strip() == str(refused.value)
     assert path.read_bytes() == torn, "a start that refuses leaves the file as it is, for whoever looks into it"
     # The same cut of a line that nobody noted is a writer's who was stopped: both say so, and the start goes on.
     path.write_bytes(cut + torn[len(cut) :])
     path.with_name(path.name + ".seen").unlink()
     assert "which the next start writes down" in fedsyn("ledger", "verify", path).err
-    assert NodeBook(path, LIMITS).lines.entries[-1]["entry"] == "torn"
+    assert NodeLedger(path, LIMITS).lines.entries[-1]["entry"] == "torn"
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
@@ -266,7 +300,7 @@ def test_a_ledger_that_others_may_write_is_told_and_refused(
         with pytest.raises(
             ConfigError, match=f"{touched} can be written by others .*: chmod go-w {touched}$"
         ) as refused:
-            NodeBook(path, LIMITS) if ledger == path else Book(party, PARTY)
+            NodeLedger(path, LIMITS) if ledger == path else PartyLedger(party, PARTY)
         assert (fine.code, told.code) == (0, 2) and str(refused.value) in told.err
         touched.chmod(0o700)
         assert fedsyn("ledger", "verify", ledger).code == 0

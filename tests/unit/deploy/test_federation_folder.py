@@ -27,10 +27,10 @@ from fedsyn.deploy.init import Made, init
 from fedsyn.deploy.link import _require_pair
 from fedsyn.deploy.plan import Plan
 from fedsyn.errors import BudgetExceeded, ConfigError, InputError, NodeError, SchemaError
-from fedsyn.lifetime.limits import BookLimits, capacity
-from fedsyn.lifetime.node_ledger import NodeBook
+from fedsyn.lifetime.limits import capacity
+from fedsyn.lifetime.node_ledger import NodeLedger
 from fedsyn.lifetime.node_lines import RunFacts
-from fedsyn.lifetime.party_ledger import Book
+from fedsyn.lifetime.party_ledger import PartyLedger
 from fedsyn.loading import load_config
 from fedsyn.node.file import load_node_file, require_files
 from fedsyn.node.policy import Asked, Policy
@@ -293,7 +293,7 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
         policy.check(replace(run, order=signed_order(key, policy.subject(run))))
         with pytest.raises(NodeError, match="obeys signed orders only"):
             policy.check(run)
-        book = NodeBook(file.ledger_file, BookLimits(*file.policy.limits))
+        book = NodeLedger(file.ledger_file, file.policy.limits)
         facts = RunFacts(config.sha256, schema.sha256, config.mechanism.name, contract.accountant, budget, "private")
         for number in range(3):
             account = book.account(f"run-{number}", facts)
@@ -306,7 +306,7 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
     for name, _ in parties:
         loaded = load_party_file(root / "parties" / name / "party.yaml")
         card, _, pair = load_party(Path(loaded.folder))
-        ledger = Book(Path(loaded.ledger), loaded.policy.total_budget)
+        ledger = PartyLedger(Path(loaded.ledger), loaded.policy.total_budget)
         cards = (card, *(load_options(PartyCard, other) for other in loaded.parties))
         host = Host(pair, loaded.policy, Randomness(None), ledger, cards)
         for number in range(3):

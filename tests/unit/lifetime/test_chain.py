@@ -1,4 +1,4 @@
-"""The chain under every ledger: appended lines, one writer at a time, and nothing that is changed goes unnoticed."""
+"""What every ledger for life is kept in: appended lines, one writer at a time, no change that goes unnoticed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, RunError
-from fedsyn.lifetime.ledger import Chain, Head, Lines, Words, create, digest_of, legible, read_lines
+from fedsyn.lifetime.ledger import Head, LifetimeLedger, Lines, create, digest_of, legible, read_lines
 
-WORDS = Words("node", "look")
+
+class Plain(Lines):
+    """Lines that mean nothing."""
+
+    owner, advice = "node", "look"
 
 
 @pytest.fixture
@@ -22,20 +26,20 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "chain.jsonl"
 
 
-def opened(path: Path) -> Chain[Lines]:
-    return Chain(path, Lines, WORDS)
+def opened(path: Path) -> LifetimeLedger[Lines]:
+    return LifetimeLedger(path, Plain)
 
 
 def read(path: Path) -> Lines:
-    return read_lines(path, Lines(), WORDS)
+    return read_lines(path, Plain())
 
 
-def grown(path: Path, count: int = 4) -> Chain[Lines]:
-    chain = opened(path)
-    with chain.turn():
+def grown(path: Path, count: int = 4) -> LifetimeLedger[Lines]:
+    ledger = opened(path)
+    with ledger.turn():
         for number in range(count):
-            chain.append({"entry": "line", "number": number, "text": "é\n"})
-    return chain
+            ledger.append({"entry": "line", "number": number, "text": "é\n"})
+    return ledger
 
 
 # Turns ---------------------------------------------------------------------------------------------------------------
@@ -43,9 +47,9 @@ def grown(path: Path, count: int = 4) -> Chain[Lines]:
 
 def test_what_one_appends_the_other_reads_at_its_turn(path: Path) -> None:
     one, other = opened(path), opened(path)
-    for chain in (one, other, one):
-        with chain.turn() as lines:
-            chain.append({"entry": "line", "number": len(lines.entries)})
+    for ledger in (one, other, one):
+        with ledger.turn() as lines:
+            ledger.append({"entry": "line", "number": len(lines.entries)})
     assert [entry.get("number") for entry in read(path).entries] == [None, 1, 2, 3]
     assert len(other.lines.entries) == 3
     with other.turn() as lines:
@@ -53,16 +57,16 @@ def test_what_one_appends_the_other_reads_at_its_turn(path: Path) -> None:
 
 
 def _append_many(path: Path, count: int) -> None:
-    chain = opened(path)
+    ledger = opened(path)
     for _ in range(count):
-        with chain.turn() as lines:
-            chain.append({"entry": "line", "number": len(lines.entries)})
+        with ledger.turn() as lines:
+            ledger.append({"entry": "line", "number": len(lines.entries)})
 
 
 def test_processes_take_turns(path: Path) -> None:
     context = multiprocessing.get_context("fork")
-    chain = opened(path)  # a forked child must not share its parent's lock
-    with chain.turn():
+    ledger = opened(path)  # a forked child must not share its parent's lock
+    with ledger.turn():
         pass
     children = [context.Process(target=_append_many, args=(path, 25)) for _ in range(3)]
     for child in children:
@@ -74,10 +78,10 @@ def test_processes_take_turns(path: Path) -> None:
 
 
 def test_appending_without_a_turn_is_refused(path: Path) -> None:
-    chain = opened(path)
+    ledger = opened(path)
     with pytest.raises(RunError, match="closed"):
-        chain.append({"entry": "line"})
-    with chain.turn(), pytest.raises(RunError, match="in use"), chain.turn():
+        ledger.append({"entry": "line"})
+    with ledger.turn(), pytest.raises(RunError, match="in use"), ledger.turn():
         pass
     assert len(read(path).entries) == 1
 
@@ -91,25 +95,25 @@ def test_a_file_that_is_missing_cannot_be_opened(tmp_path: Path) -> None:
 
 
 def test_a_file_that_went_away_is_refused_at_the_next_turn(path: Path) -> None:
-    chain = opened(path)
+    ledger = opened(path)
     path.unlink()
-    with pytest.raises(RunError, match="cannot be opened"), chain.turn():
+    with pytest.raises(RunError, match="cannot be opened"), ledger.turn():
         pass
 
 
 def test_a_file_that_was_replaced_or_cut_is_noticed(path: Path) -> None:
-    chain = grown(path)
+    ledger = grown(path)
     whole = path.read_bytes()
     path.write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 1])
-    with pytest.raises(LedgerDamaged, match="replaced or cut"), chain.turn():
+    with pytest.raises(LedgerDamaged, match="replaced or cut"), ledger.turn():
         pass
     copy = path.with_name("copy")
     copy.write_bytes(whole)
     path.write_bytes(whole)
-    with chain.turn():
+    with ledger.turn():
         pass
     copy.replace(path)
-    with pytest.raises(LedgerDamaged, match="replaced or cut"), chain.turn():
+    with pytest.raises(LedgerDamaged, match="replaced or cut"), ledger.turn():
         pass
 
 
@@ -171,9 +175,9 @@ def test_the_line_that_does_not_follow_is_named(path: Path, at: int) -> None:
 
 
 def test_a_rewritten_chain_and_an_older_copy_show_against_a_head(path: Path) -> None:
-    chain = grown(path)
-    head, whole = chain.lines.where, path.read_bytes()
-    assert chain.lines.holds(head) and chain.lines.holds(Head(0, "0" * 32))
+    ledger = grown(path)
+    head, whole = ledger.lines.where, path.read_bytes()
+    assert ledger.lines.holds(head) and ledger.lines.holds(Head(0, "0" * 32))
     path.write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 1])
     assert not read(path).holds(head)
     follows, forged = "0" * 32, []
@@ -254,7 +258,7 @@ def test_a_disk_that_refuses_leaves_no_line_if_it_can_and_is_read_again(
     path: Path, monkeypatch: pytest.MonkeyPatch, call: str, cut: bool
 ) -> None:
     """What was written in part is taken back; where that is refused, too, it counts as a crash's would."""
-    chain = grown(path)
+    ledger = grown(path)
     real = getattr(os, call)
 
     def full(descriptor: int, *rest: Any) -> Any:
@@ -271,10 +275,10 @@ def test_a_disk_that_refuses_leaves_no_line_if_it_can_and_is_read_again(
         if not cut:
             patch.setattr(os, "ftruncate", never)
         with (
-            chain.turn(),
+            ledger.turn(),
             pytest.raises(CannotWrite, match=said),
         ):
-            chain.append({"entry": "line"})
-    with chain.turn() as lines:
+            ledger.append({"entry": "line"})
+    with ledger.turn() as lines:
         kinds = [entry["entry"] for entry in lines.entries]
         assert kinds[5:] == ([] if cut else ["torn"] if call == "write" else ["line"])

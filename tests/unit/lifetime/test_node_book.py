@@ -14,8 +14,8 @@ from lifetime_ledgers import ONE, facts, share
 
 from fedsyn.errors import BudgetExceeded, ConfigError, LedgerDamaged, NodeError, RunError, Unable
 from fedsyn.lifetime.ledger import Head
-from fedsyn.lifetime.limits import CHOICE, DAY, BookLimits
-from fedsyn.lifetime.node_ledger import NodeBook, RunAccount, init_book
+from fedsyn.lifetime.limits import CHOICE, DAY, LifetimeLimits
+from fedsyn.lifetime.node_ledger import NodeLedger, RunAccount, init_ledger
 from fedsyn.lifetime.node_lines import NodeLines
 from fedsyn.privacy import (
     ADJACENCY,
@@ -58,15 +58,17 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def book(path: Path, clock: Clock) -> Callable[..., NodeBook]:
+def book(path: Path, clock: Clock) -> Callable[..., NodeLedger]:
     """`book(lifetime, per_period, per_run)`: the ledger opened anew; made by the first call."""
 
     def opened(
         lifetime: PrivacyBudget = FOUR,
         per_period: tuple[PrivacyBudget, float] | None = None,
         per_run: PrivacyBudget | None = None,
-    ) -> NodeBook:
-        return NodeBook(path, BookLimits(per_run, per_period, lifetime), new=not path.exists(), now=clock)
+    ) -> NodeLedger:
+        if not path.exists():
+            init_ledger(path, clock)
+        return NodeLedger(path, LifetimeLimits(per_run, per_period, lifetime), now=clock)
 
     return opened
 
@@ -78,7 +80,7 @@ def ledger_of(account: RunAccount, kind: str = "gaussian", budget: PrivacyBudget
     return ledger
 
 
-def spend(book: NodeBook, run: str, *parts: float, kind: str = "gaussian", budget: PrivacyBudget = ONE) -> None:
+def spend(book: NodeLedger, run: str, *parts: float, kind: str = "gaussian", budget: PrivacyBudget = ONE) -> None:
     """A run that answers one request for each part of its budget, and ends."""
     for number, part in enumerate(parts):
         account = book.account(run, facts(kind, budget), f"{run}-{number}")
@@ -92,7 +94,9 @@ def spend(book: NodeBook, run: str, *parts: float, kind: str = "gaussian", budge
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "zcdp"])
-def test_a_lifetime_of_one_takes_a_run_of_one_and_refuses_the_second(book: Callable[..., NodeBook], kind: str) -> None:
+def test_a_lifetime_of_one_takes_a_run_of_one_and_refuses_the_second(
+    book: Callable[..., NodeLedger], kind: str
+) -> None:
     ours = book(ONE)
     spend(ours, "first", 0.25, 0.75, kind=kind)
     assert 1 - 1e-6 < ours.epsilon <= 1.0
@@ -108,7 +112,7 @@ def test_a_lifetime_of_one_takes_a_run_of_one_and_refuses_the_second(book: Calla
         book(ONE).account("second", facts(kind))
 
 
-def test_the_limit_of_one_run_counts_by_the_runs_own_accountant(book: Callable[..., NodeBook]) -> None:
+def test_the_limit_of_one_run_counts_by_the_runs_own_accountant(book: Callable[..., NodeLedger]) -> None:
     ours = book(FOUR, per_run=ONE)
     for kind in ("gaussian", "zcdp"):
         with pytest.raises(
@@ -121,7 +125,7 @@ def test_the_limit_of_one_run_counts_by_the_runs_own_accountant(book: Callable[.
     assert list(ours.runs) == ["gaussian", "zcdp"]
 
 
-def test_a_period_frees_what_is_older_and_a_life_nothing(book: Callable[..., NodeBook], clock: Clock) -> None:
+def test_a_period_frees_what_is_older_and_a_life_nothing(book: Callable[..., NodeLedger], clock: Clock) -> None:
     ours = book(PrivacyBudget(1.8, 1e-6), (ONE, 90))
     spend(ours, "first", 1.0)
     clock.time += 89 * DAY
@@ -136,7 +140,7 @@ def test_a_period_frees_what_is_older_and_a_life_nothing(book: Callable[..., Nod
         ours.account("third", facts())
 
 
-def test_a_clock_that_jumps_back_frees_nothing_early(book: Callable[..., NodeBook], clock: Clock) -> None:
+def test_a_clock_that_jumps_back_frees_nothing_early(book: Callable[..., NodeLedger], clock: Clock) -> None:
     ours = book(FOUR, (ONE, 10))
     clock.time += 100 * DAY
     ours.account("first", facts()).charge(share(0.9))
@@ -154,7 +158,7 @@ def test_a_clock_that_jumps_back_frees_nothing_early(book: Callable[..., NodeBoo
     ours.account("second", facts())
 
 
-def test_the_limits_own_delta_is_used(book: Callable[..., NodeBook]) -> None:
+def test_the_limits_own_delta_is_used(book: Callable[..., NodeLedger]) -> None:
     ours = book(PrivacyBudget(1.0, 1e-7))
     with pytest.raises(BudgetExceeded, match="this run asks for epsilon = 1 at delta = 1e-06"):
         ours.account("first", facts())
@@ -162,7 +166,7 @@ def test_the_limits_own_delta_is_used(book: Callable[..., NodeBook]) -> None:
     assert ours.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2 * ours.spent), 1e-7))
 
 
-def test_runs_under_way_keep_what_they_announced_for_a_day(book: Callable[..., NodeBook], clock: Clock) -> None:
+def test_runs_under_way_keep_what_they_announced_for_a_day(book: Callable[..., NodeLedger], clock: Clock) -> None:
     ours = book(PrivacyBudget(1.2, 1e-6))
     first = ours.account("first", facts())
     first.charge(share(0.1))
@@ -177,7 +181,7 @@ def test_runs_under_way_keep_what_they_announced_for_a_day(book: Callable[..., N
     assert ours.epsilon <= 1.2
 
 
-def test_a_run_that_ended_keeps_nothing(book: Callable[..., NodeBook]) -> None:
+def test_a_run_that_ended_keeps_nothing(book: Callable[..., NodeLedger]) -> None:
     ours = book(PrivacyBudget(1.2, 1e-6))
     spend(ours, "first", 0.1)
     ours.end("first")
@@ -186,7 +190,7 @@ def test_a_run_that_ended_keeps_nothing(book: Callable[..., NodeBook]) -> None:
     assert [entry["entry"] for entry in ours.lines.entries].count("end") == 1
 
 
-def test_two_runs_at_once_in_two_processes_cannot_overrun(book: Callable[..., NodeBook], clock: Clock) -> None:
+def test_two_runs_at_once_in_two_processes_cannot_overrun(book: Callable[..., NodeLedger], clock: Clock) -> None:
     one, other = book(PrivacyBudget(1.2, 1e-6)), book(PrivacyBudget(1.2, 1e-6))
     first = one.account("first", facts())
     clock.time += 2 * DAY
@@ -204,7 +208,7 @@ def test_two_runs_at_once_in_two_processes_cannot_overrun(book: Callable[..., No
     assert book(limit).epsilon <= 1.2
 
 
-def test_a_run_charges_no_more_than_it_announced(book: Callable[..., NodeBook]) -> None:
+def test_a_run_charges_no_more_than_it_announced(book: Callable[..., NodeLedger]) -> None:
     account = book().account("first", facts())
     account.charge(share(0.6))
     with pytest.raises(BudgetExceeded, match=r"costs rho = .* more than is left of what its run announced"):
@@ -214,7 +218,7 @@ def test_a_run_charges_no_more_than_it_announced(book: Callable[..., NodeBook]) 
     account.charge(share(0.4))
 
 
-def test_no_run_goes_on_for_ever(book: Callable[..., NodeBook], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_run_goes_on_for_ever(book: Callable[..., NodeLedger], monkeypatch: pytest.MonkeyPatch) -> None:
     """Releases that cost next to nothing would fill the disk all the same."""
     monkeypatch.setattr("fedsyn.lifetime.node_ledger.MOST", 3)
     account = book().account("run", facts(), "q")
@@ -227,7 +231,7 @@ def test_no_run_goes_on_for_ever(book: Callable[..., NodeBook], monkeypatch: pyt
         book().account("run", facts(), "another")
 
 
-def test_refusals_tell_an_operator_public_facts_only(book: Callable[..., NodeBook], path: Path) -> None:
+def test_refusals_tell_an_operator_public_facts_only(book: Callable[..., NodeLedger], path: Path) -> None:
     ours = book(PrivacyBudget(1.2, 1e-6), (ONE, 3), ONE)
     secret = ours.account("a-name-of-another-operator", facts())
     secret.charge(share(0.5))
@@ -241,7 +245,7 @@ def test_refusals_tell_an_operator_public_facts_only(book: Callable[..., NodeBoo
 # Kinds ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_run_decides_the_filter(book: Callable[..., NodeBook], tmp_path: Path, clock: Clock) -> None:
+def test_the_first_run_decides_the_filter(book: Callable[..., NodeLedger], tmp_path: Path, clock: Clock) -> None:
     ours = book(FOUR)
     spend(ours, "gaussian", 1.0)
     rho = ONE.mu**2 / 2
@@ -251,13 +255,16 @@ def test_the_first_run_decides_the_filter(book: Callable[..., NodeBook], tmp_pat
     assert ours.spent == pytest.approx(rho + choice.rho)
     total = 2 * (rho + CHOICE * choice.rho)
     assert ours.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(total), 1e-6))
-    other = NodeBook(tmp_path / "other", BookLimits(None, None, FOUR), new=True, now=clock)
+    init_ledger(tmp_path / "other", clock)
+    other = NodeLedger(tmp_path / "other", LifetimeLimits(None, None, FOUR), now=clock)
     other.account("choices", facts("zcdp"), "q").charge(choice)
     spend(other, "gaussian", 1.0)
     assert other.kind == "zcdp" and other.epsilon == pytest.approx(zcdp_epsilon(rho + choice.rho, 1e-6))
 
 
-def test_a_run_of_choices_announces_them_at_their_worst_under_a_gaussian_filter(book: Callable[..., NodeBook]) -> None:
+def test_a_run_of_choices_announces_them_at_their_worst_under_a_gaussian_filter(
+    book: Callable[..., NodeLedger],
+) -> None:
     limit = PrivacyBudget(1.15, 1e-6)
     ours = book(limit)
     ours.account("gaussian", facts(budget=PrivacyBudget(0.01, 1e-6)))
@@ -269,7 +276,7 @@ def test_a_run_of_choices_announces_them_at_their_worst_under_a_gaussian_filter(
 # Restarts ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_runs_ledger_is_rebuilt_bit_for_bit(book: Callable[..., NodeBook]) -> None:
+def test_a_runs_ledger_is_rebuilt_bit_for_bit(book: Callable[..., NodeLedger]) -> None:
     account = book().account("first", facts("zcdp"), "q1")
     ledger = ledger_of(account, "zcdp")
     ledger.charge(Release("one-way", 0, GAUSSIAN, 1.0, sigma=0.1 + 1 / 3 + 30, count=14, replaced=math.sqrt(2)))
@@ -286,7 +293,7 @@ def test_a_runs_ledger_is_rebuilt_bit_for_bit(book: Callable[..., NodeBook]) -> 
     assert again.releases == ledger.releases and book().spent == ledger.spent_rho
 
 
-def test_every_entry_says_what_an_ethics_board_asks(book: Callable[..., NodeBook], path: Path, clock: Clock) -> None:
+def test_every_entry_says_what_an_ethics_board_asks(book: Callable[..., NodeLedger], path: Path, clock: Clock) -> None:
     ours = book()
     account = ours.account("first", facts(), "digest")
     account.charge(share(0.25))
@@ -303,7 +310,7 @@ def test_every_entry_says_what_an_ethics_board_asks(book: Callable[..., NodeBook
     assert answered["numbers"] == [0] and answered["memory"] == 7 and ours.runs["first"].memory == 7
 
 
-def test_a_charge_is_on_the_disk_before_it_returns(book: Callable[..., NodeBook], monkeypatch: Any) -> None:
+def test_a_charge_is_on_the_disk_before_it_returns(book: Callable[..., NodeLedger], monkeypatch: Any) -> None:
     ours = book()
     account, synced = ours.account("first", facts(), "q"), []
     real = os.fsync
@@ -317,7 +324,7 @@ def test_a_charge_is_on_the_disk_before_it_returns(book: Callable[..., NodeBook]
 # Attempts ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_charge_whose_reply_did_not_leave_pays_for_the_next_attempt(book: Callable[..., NodeBook]) -> None:
+def test_a_charge_whose_reply_did_not_leave_pays_for_the_next_attempt(book: Callable[..., NodeLedger]) -> None:
     first = book().account("run", facts(), "q")
     first.charge(share(0.5))
     first.charge(share(0.3, round=2))
@@ -336,7 +343,7 @@ def test_a_charge_whose_reply_did_not_leave_pays_for_the_next_attempt(book: Call
     assert book().epsilon == pytest.approx(1.0)
 
 
-def test_it_pays_for_no_other_request_and_no_other_release(book: Callable[..., NodeBook]) -> None:
+def test_it_pays_for_no_other_request_and_no_other_release(book: Callable[..., NodeLedger]) -> None:
     book().account("run", facts(), "q").charge(share(0.2))
     other = book().account("run", facts(), "another")
     assert len(other.releases) == 1
@@ -352,7 +359,7 @@ def test_it_pays_for_no_other_request_and_no_other_release(book: Callable[..., N
     assert book().spent == pytest.approx(3 * share(0.2).rho + 2 * share(0.1).rho)
 
 
-def test_of_two_attempts_at_once_one_reply_leaves(book: Callable[..., NodeBook]) -> None:
+def test_of_two_attempts_at_once_one_reply_leaves(book: Callable[..., NodeLedger]) -> None:
     slow = book().account("run", facts(), "q")
     slow.charge(share(0.5))
     fast = book().account("run", facts(), "q")
@@ -367,7 +374,7 @@ def test_of_two_attempts_at_once_one_reply_leaves(book: Callable[..., NodeBook])
     assert book().spent == share(0.5).rho
 
 
-def test_a_kept_reply_leaves_late_and_settles_its_charge(book: Callable[..., NodeBook]) -> None:
+def test_a_kept_reply_leaves_late_and_settles_its_charge(book: Callable[..., NodeLedger]) -> None:
     killed = book().account("run", facts(), "q")
     killed.charge(share(0.5))  # killed after its memory was saved
     again = book().account("run", facts(), "q")
@@ -378,7 +385,7 @@ def test_a_kept_reply_leaves_late_and_settles_its_charge(book: Callable[..., Nod
     assert ours.account("run", facts(), "q").releases == (share(0.5),)
 
 
-def test_a_request_that_costs_and_keeps_nothing_writes_nothing(book: Callable[..., NodeBook]) -> None:
+def test_a_request_that_costs_and_keeps_nothing_writes_nothing(book: Callable[..., NodeLedger]) -> None:
     ours = book()
     account = ours.account("run", facts(), "join")
     before = ours.path.read_bytes()
@@ -386,7 +393,7 @@ def test_a_request_that_costs_and_keeps_nothing_writes_nothing(book: Callable[..
     assert account.repeats(account.attempt) and ours.path.read_bytes() == before
 
 
-def test_a_memory_is_noted_also_where_the_reply_cost_nothing(book: Callable[..., NodeBook]) -> None:
+def test_a_memory_is_noted_also_where_the_reply_cost_nothing(book: Callable[..., NodeLedger]) -> None:
     """Or an older one would be taken, and what it forgot (that a sum was opened, for one) done twice."""
     slow, fast = (book().account("run", facts(), "unmask") for _ in range(2))
     fast.answered(1)
@@ -398,7 +405,7 @@ def test_a_memory_is_noted_also_where_the_reply_cost_nothing(book: Callable[...,
     assert late.repeats(fast.attempt, 2) and book().runs["run"].memory == 2
 
 
-def test_a_ledger_is_held_to_the_head_that_a_memory_kept(book: Callable[..., NodeBook], path: Path) -> None:
+def test_a_ledger_is_held_to_the_head_that_a_memory_kept(book: Callable[..., NodeLedger], path: Path) -> None:
     ours = book()
     account = ours.account("run", facts(), "q")
     old = path.read_bytes(), path.with_name(path.name + ".seen").read_bytes()
@@ -413,7 +420,7 @@ def test_a_ledger_is_held_to_the_head_that_a_memory_kept(book: Callable[..., Nod
         book().require(head)
 
 
-def test_a_part_taken_over_is_enough_to_hold_a_reply_back(book: Callable[..., NodeBook]) -> None:
+def test_a_part_taken_over_is_enough_to_hold_a_reply_back(book: Callable[..., NodeLedger]) -> None:
     slow = book().account("run", facts(), "q")
     slow.charge(share(0.3))
     slow.charge(share(0.2))
@@ -431,7 +438,7 @@ def test_a_part_taken_over_is_enough_to_hold_a_reply_back(book: Callable[..., No
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", "é", "x" * 101, ".hidden", "a\n"])
-def test_a_run_has_a_plain_name(book: Callable[..., NodeBook], name: str) -> None:
+def test_a_run_has_a_plain_name(book: Callable[..., NodeLedger], name: str) -> None:
     ours = book()
     with pytest.raises(NodeError, match="a name of letters, digits"):
         ours.account(name, facts())
@@ -442,7 +449,7 @@ def test_a_run_has_a_plain_name(book: Callable[..., NodeBook], name: str) -> Non
     "changed",
     [{"configuration": "d"}, {"schema": "t"}, {"budget": FOUR}, {"accountant": "zcdp"}, {"client_sizes": "public"}],
 )
-def test_a_run_keeps_what_it_is(book: Callable[..., NodeBook], changed: dict[str, Any]) -> None:
+def test_a_run_keeps_what_it_is(book: Callable[..., NodeLedger], changed: dict[str, Any]) -> None:
     ours = book()
     ours.account("run", facts())
     with pytest.raises(NodeError, match="another run of this name"):
@@ -453,22 +460,22 @@ def test_a_run_keeps_what_it_is(book: Callable[..., NodeBook], changed: dict[str
 
 
 def test_a_missing_ledger_is_no_fresh_start(path: Path) -> None:
-    limits = BookLimits(None, None, ONE)
+    limits = LifetimeLimits(None, None, ONE)
     with pytest.raises(ConfigError, match=r"is missing; a lost ledger is no fresh start: .* fedsyn node init-ledger"):
-        NodeBook(path, limits)
-    init_book(path)
+        NodeLedger(path, limits)
+    init_ledger(path)
     with pytest.raises(ConfigError, match="there is one already"):
-        NodeBook(path, limits, new=True)
-    NodeBook(path, limits)
+        init_ledger(path)
+    NodeLedger(path, limits)
     path.unlink()
     with pytest.raises(ConfigError, match="is missing"):
-        NodeBook(path, limits)
+        NodeLedger(path, limits)
     with pytest.raises(ConfigError, match="says that there was one: restore it"):
-        NodeBook(path, limits, new=True)
+        init_ledger(path)
     assert not path.exists()
 
 
-def test_a_ledger_that_goes_away_under_way_is_refused(book: Callable[..., NodeBook], path: Path) -> None:
+def test_a_ledger_that_goes_away_under_way_is_refused(book: Callable[..., NodeLedger], path: Path) -> None:
     account = book().account("run", facts())
     path.unlink()
     with pytest.raises(RunError, match="cannot be opened"):
@@ -480,10 +487,10 @@ def test_a_ledger_that_goes_away_under_way_is_refused(book: Callable[..., NodeBo
 def test_a_ledger_without_a_first_line_is_damaged(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(LedgerDamaged):
-        NodeBook(path, BookLimits(None, None, ONE))
+        NodeLedger(path, LifetimeLimits(None, None, ONE))
 
 
-def test_an_older_copy_of_the_ledger_alone_is_noticed(book: Callable[..., NodeBook], path: Path) -> None:
+def test_an_older_copy_of_the_ledger_alone_is_noticed(book: Callable[..., NodeLedger], path: Path) -> None:
     spend(book(), "first", 0.5)
     old = path.read_bytes()
     ours = book()
@@ -504,7 +511,7 @@ def test_an_older_copy_of_the_ledger_alone_is_noticed(book: Callable[..., NodeBo
         book()
 
 
-def test_an_account_of_another_process_is_seen_after_refresh(book: Callable[..., NodeBook]) -> None:
+def test_an_account_of_another_process_is_seen_after_refresh(book: Callable[..., NodeLedger]) -> None:
     parent = book()
     book().account("run", facts()).charge(share(0.5))
     assert parent.spent == 0.0
@@ -516,7 +523,7 @@ def test_an_account_of_another_process_is_seen_after_refresh(book: Callable[...,
 @pytest.mark.parametrize("call", ["write", "fsync", "open"])
 @pytest.mark.parametrize("code", [28, 30, 5])
 def test_a_disk_that_refuses_is_a_refusal(
-    book: Callable[..., NodeBook], path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, cut: bool
+    book: Callable[..., NodeLedger], path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, cut: bool
 ) -> None:
     """ENOSPC, EROFS, EIO: nothing is released; the line is taken back, and what may be left of it counts."""
     account = book().account("run", facts(), "q")
@@ -540,15 +547,15 @@ def test_a_disk_that_refuses_is_a_refusal(
             account.charge(share(0.5))
     again = book()
     expected = 0.0 if call == "open" or cut else share(0.5).rho
-    assert again.spent == expected and account._book.spent >= 0
-    account._book.refresh()
-    assert account._book.spent == expected
+    assert again.spent == expected and account._ledger.spent >= 0
+    account._ledger.refresh()
+    assert account._ledger.spent == expected
 
 
 # Torn lines ----------------------------------------------------------------------------------------------------------
 
 
-def whole_ledger(book: Callable[..., NodeBook], path: Path) -> list[bytes]:
+def whole_ledger(book: Callable[..., NodeLedger], path: Path) -> list[bytes]:
     """One of every kind of line, in two runs."""
     ours = book()
     small = PrivacyBudget(0.5, 1e-6)
@@ -565,7 +572,7 @@ def whole_ledger(book: Callable[..., NodeBook], path: Path) -> list[bytes]:
 @pytest.mark.usefixtures("no_waiting")
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 13])
 def test_a_line_torn_anywhere_counts_as_what_it_says_or_at_its_worst(
-    book: Callable[..., NodeBook], path: Path, step: int
+    book: Callable[..., NodeLedger], path: Path, step: int
 ) -> None:
     """Every line, cut at every byte (every 13th by default): never less than its charge,
     and exactly that where the line can be read."""
@@ -594,7 +601,7 @@ def test_a_line_torn_anywhere_counts_as_what_it_says_or_at_its_worst(
         assert counted <= {round(x, 12) for x in (0.0, rho, worst)}
 
 
-def test_a_run_goes_on_after_a_torn_line_that_says_what_it_was(book: Callable[..., NodeBook], path: Path) -> None:
+def test_a_run_goes_on_after_a_torn_line_that_says_what_it_was(book: Callable[..., NodeLedger], path: Path) -> None:
     lines = whole_ledger(book, path)
     last = max(i for i, line in enumerate(lines) if json.loads(line)["entry"] == "charge")
     path.write_bytes(b"".join(lines[:last]) + lines[last][:-40])
@@ -604,7 +611,7 @@ def test_a_run_goes_on_after_a_torn_line_that_says_what_it_was(book: Callable[..
     assert ours.runs["run"].spent == pytest.approx(ONE.mu**2 / 2)
 
 
-def test_no_run_under_way_goes_on_after_one_that_says_nothing(book: Callable[..., NodeBook], path: Path) -> None:
+def test_no_run_under_way_goes_on_after_one_that_says_nothing(book: Callable[..., NodeLedger], path: Path) -> None:
     lines = whole_ledger(book, path)
     path.write_bytes(b"".join(lines[:-2]) + b"\x00" * 100)
     path.with_name(path.name + ".seen").unlink()
@@ -638,11 +645,11 @@ def test_no_run_under_way_goes_on_after_one_that_says_nothing(book: Callable[...
     ],
 )
 def test_an_entry_that_makes_no_sense_is_damage_however_well_it_is_chained(
-    book: Callable[..., NodeBook], path: Path, clock: Clock, entry: dict[str, Any]
+    book: Callable[..., NodeLedger], path: Path, clock: Clock, entry: dict[str, Any]
 ) -> None:
     whole_ledger(book, path)
     lines = NodeLines()
-    lines.read(path.read_bytes(), path, "")
+    lines.read(path.read_bytes(), path)
     whole = {"format": 1, "time": clock.time, **entry, "follows": lines.head}
     with path.open("ab") as file:
         file.write(json.dumps(whole).encode() + b"\n")
@@ -650,7 +657,7 @@ def test_an_entry_that_makes_no_sense_is_damage_however_well_it_is_chained(
         book()
 
 
-def test_a_charge_that_names_less_than_its_release_costs_is_damage(book: Callable[..., NodeBook], path: Path) -> None:
+def test_a_charge_that_names_less_than_its_release_costs_is_damage(book: Callable[..., NodeLedger], path: Path) -> None:
     lines = whole_ledger(book, path)
     at = next(i for i, line in enumerate(lines) if json.loads(line)["entry"] == "charge")
     for changed in ({"rho": 0.0}, {"rho": 1e-4}, {"rho": float("nan")}, {"number": 1}):
@@ -659,6 +666,6 @@ def test_a_charge_that_names_less_than_its_release_costs_is_damage(book: Callabl
             book()
 
 
-def test_a_head_names_entries(book: Callable[..., NodeBook]) -> None:
+def test_a_head_names_entries(book: Callable[..., NodeLedger]) -> None:
     ours = book()
     assert ours.lines.where == Head(1, ours.lines.head)

@@ -17,13 +17,13 @@ from lifetime_ledgers import PARTY, two_runs
 from parties_bench import Bench, mpc_config, three_hosts
 
 from fedsyn.errors import BudgetExceeded, ConfigError, RunError
-from fedsyn.lifetime.party_ledger import Book, called, read_book
+from fedsyn.lifetime.party_ledger import PartyLedger, called, read_party_lines
 from fedsyn.privacy import Ledger, PrivacyBudget, zcdp_epsilon
 from fedsyn.runs.deployment import named
 
 
-def book_at(path: Path, budget: PrivacyBudget = PARTY) -> Book:
-    return Book(path, budget)
+def book_at(path: Path, budget: PrivacyBudget = PARTY) -> PartyLedger:
+    return PartyLedger(path, budget)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_lines_are_appended_and_totals_run_over_all_runs(path: Path) -> None:
     two_runs(path)
-    reading = read_book(path)
+    reading = read_party_lines(path)
     assert reading.runs == {"a": [0.05, 0.01], "b": [0.04, pytest.approx(0.03)]} and reading.open == "b"
     assert reading.spent == pytest.approx(0.04) and not reading.torn
     before = path.read_bytes()
@@ -54,7 +54,7 @@ def test_a_run_is_called_by_its_own_name_with_the_parties_id_behind(tmp_path: Pa
     run = Bench(hosts=hosts, config=config).run
     for host in hosts:
         assert host.book is not None
-        reading = read_book(host.book.path)
+        reading = read_party_lines(host.book.path)
         assert reading.names == {run.hex(): "3f9c2a1b7d"} and reading.open == run.hex()
     assert (
         called(run.hex(), "3f9c2a1b7d") == f"3f9c2a1b7d ({run.hex()[:16]})" and called(run.hex(), "") == run.hex()[:16]
@@ -82,7 +82,7 @@ def test_a_run_charges_its_book_before_its_noise_is_drawn(tmp_path: Path, monkey
 
         def drawing(self: Ledger, *given: Any, real: Any = real, **named: Any) -> Any:
             index = next(p.index for p in bench.parties.parties if p._begun.ledger is self)
-            found.append(read_book(hosts[index].book.path).spent - self.spent_rho)
+            found.append(read_party_lines(hosts[index].book.path).spent - self.spent_rho)
             return real(self, *given, **named)
 
         monkeypatch.setattr(Ledger, name, drawing)
@@ -119,7 +119,7 @@ def test_two_processes_cannot_have_one_ledger(path: Path) -> None:
     book = book_at(path)
     with pytest.raises(ConfigError, match=r"another process has .* open: a party runs once"):
         book_at(path)
-    assert read_book(path).entries == []  # looking is allowed
+    assert read_party_lines(path).entries == []  # looking is allowed
     book.close()
     book_at(path).close()
 
@@ -176,7 +176,7 @@ def test_a_line_torn_anywhere_counts_as_the_rest_of_its_run(path: Path) -> None:
             assert book.spent == pytest.approx(0.01 + 0.04)
         book.begin("c", 0.001)
         book.close()
-        reading = read_book(path)
+        reading = read_party_lines(path)
         assert not reading.torn and reading.open == "c"
 
 
@@ -214,7 +214,7 @@ def test_a_torn_begin_costs_nothing(path: Path) -> None:
 def test_a_run_without_an_end_gets_one_and_keeps_what_it_spent(path: Path) -> None:
     two_runs(path)
     book = book_at(path)
-    assert book.spent == pytest.approx(0.04) and read_book(path).open is None
+    assert book.spent == pytest.approx(0.04) and read_party_lines(path).open is None
     before = path.read_bytes()
     with pytest.raises(ValueError):
         book.begin("b", 0.1)  # no run is begun twice
@@ -263,7 +263,7 @@ def test_a_negative_charge_does_not_make_room(path: Path, rho: float) -> None:
 
 
 def test_no_file_is_an_empty_ledger_and_a_folder_is_none(tmp_path: Path) -> None:
-    assert read_book(tmp_path / "none").spent == 0.0
+    assert read_party_lines(tmp_path / "none").spent == 0.0
     with pytest.raises(ConfigError, match="cannot open"):
         book_at(tmp_path)
 
@@ -299,12 +299,12 @@ def test_kill_9_in_the_middle_of_a_run_loses_no_release(tmp_path: Path) -> None:
     assert came_out >= 11
     for index in range(3):
         path = tmp_path / f"{index}.jsonl"
-        lines = read_book(path)
+        lines = read_party_lines(path)
         charged = sum(entry["entry"] == "release" for entry in lines.entries)
         assert lines.open is not None and came_out <= charged + lines.torn <= came_out + 1
         with closing(book_at(path, PrivacyBudget(1000.0, 1e-5))) as book:
             assert book.spent >= came_out * 2 / (2 * 20.0**2) * (1 - 1e-9)
-            assert read_book(path).open is None
+            assert read_party_lines(path).open is None
             with pytest.raises(ValueError):
                 book.begin(lines.open, 1.0)
             book.begin("next", 1.0)

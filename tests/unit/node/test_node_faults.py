@@ -23,9 +23,9 @@ from typing import Any
 import pytest
 
 from fedsyn.errors import BudgetExceeded, ConfigError, RunError
-from fedsyn.lifetime.ledger import Words, read_lines
-from fedsyn.lifetime.limits import BookLimits
-from fedsyn.lifetime.node_ledger import NodeBook, init_book
+from fedsyn.lifetime.ledger import read_lines
+from fedsyn.lifetime.limits import LifetimeLimits
+from fedsyn.lifetime.node_ledger import NodeLedger, init_ledger
 from fedsyn.lifetime.node_lines import NodeLines, RunFacts
 from fedsyn.node.answering import Answering
 from fedsyn.node.file import load_node_file
@@ -60,7 +60,7 @@ EXPECTED = math.fsum(release.rho for request in REQUESTS for release in releases
 
 def answer(folder: Path, request: str, drawn: Callable[[str], bytes]) -> bytes:
     """A node's way from a request to its reply, by a process that remembers nothing."""
-    book = NodeBook(folder / "ledger.jsonl", BookLimits(BUDGET, None, BUDGET))
+    book = NodeLedger(folder / "ledger.jsonl", LifetimeLimits(BUDGET, None, BUDGET))
     account = book.account("run", FACTS, request)
     memories = Memory(folder / "runs")
     for head in memories.heads():
@@ -170,7 +170,7 @@ def in_child(folder: Path, work: Callable[[Callable[[bytes], None]], None], disk
 
 
 def lines_of(folder: Path) -> NodeLines:
-    return read_lines(folder / "ledger.jsonl", NodeLines(), Words("", ""))
+    return read_lines(folder / "ledger.jsonl", NodeLines())
 
 
 def answering(folder: Path, disk: Disk | None, start: int) -> Callable[[Callable[[bytes], None]], None]:
@@ -199,7 +199,7 @@ def answering(folder: Path, disk: Disk | None, start: int) -> Callable[[Callable
 def new_node(folder: Path) -> Path:
     folder.mkdir()
     (folder / "runs").mkdir()
-    init_book(folder / "ledger.jsonl")
+    init_ledger(folder / "ledger.jsonl")
     return folder
 
 
@@ -231,7 +231,7 @@ def check(folder: Path, told: list[str], torn: bool = False) -> None:
             replies.setdefault(request, set()).add(token)
     assert list(replies) == list(REQUESTS)
     assert all(len(tokens) == 1 for tokens in replies.values()), "two replies to one request left"
-    book = NodeBook(folder / "ledger.jsonl", BookLimits(BUDGET, None, BUDGET))
+    book = NodeLedger(folder / "ledger.jsonl", LifetimeLimits(BUDGET, None, BUDGET))
     run = book.runs["run"]
     assert [charge.release for charge in run.charges] == [r for request in REQUESTS for r in releases_of(request)]
     assert all(charge.answered for charge in run.charges)
@@ -308,7 +308,7 @@ def test_killed_in_the_middle_of_every_write(tmp_path: Path, calls: int, cuts: A
                 try:
                     told, _ = run_out(folder, (at, "torn", cut))
                 except AssertionError:  # the child that lived was refused: its budget is spent on the torn line
-                    book = NodeBook(folder / "ledger.jsonl", BookLimits(BUDGET, None, BUDGET))
+                    book = NodeLedger(folder / "ledger.jsonl", LifetimeLimits(BUDGET, None, BUDGET))
                     assert book.runs["run"].torn > 0 and book.epsilon <= BUDGET.epsilon
                     continue
                 check(folder, told, torn=True)
@@ -324,7 +324,7 @@ def test_a_torn_charge_that_leaves_no_room_refuses_the_run(tmp_path: Path, calls
     for tail, torn in ((b"\0" * 64, BUDGET.rho), (raw[first][:-30], releases_of("one-way")[0].rho)):
         (folder / "ledger.jsonl").write_bytes(b"".join(raw[:first]) + tail)
         (folder / "ledger.jsonl.seen").unlink()
-        book = NodeBook(folder / "ledger.jsonl", BookLimits(BUDGET, None, BUDGET))
+        book = NodeLedger(folder / "ledger.jsonl", LifetimeLimits(BUDGET, None, BUDGET))
         assert book.spent == pytest.approx(torn, rel=1e-12)
         account = book.account("run", FACTS, "one-way")
         if tail.startswith(b"\0"):
@@ -367,7 +367,7 @@ def test_a_disk_that_refuses_lets_nothing_out(
                     left.append(request)
                     break
         assert left == list(REQUESTS)
-        book = NodeBook(folder / "ledger.jsonl", BookLimits(BUDGET, None, BUDGET))
+        book = NodeLedger(folder / "ledger.jsonl", LifetimeLimits(BUDGET, None, BUDGET))
         assert book.spent == EXPECTED and not book.runs["run"].torn
 
 

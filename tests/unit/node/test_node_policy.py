@@ -154,6 +154,20 @@ def test_a_run_waits_until_somebody_says_yes_to_exactly_that(tmp_path: Path) -> 
         approvals.require(SUBJECT, "", config)
 
 
+def test_no_run_can_be_called_like_another_ones_key(tmp_path: Path) -> None:
+    approvals = Approvals(tmp_path / "approvals")
+    for subject in (SUBJECT, Subject("second", "c" * 64, "s" * 64)):
+        with pytest.raises(WaitsForHolder):
+            approvals.require(subject, "", {})
+    key = next(entry.key for entry in approvals.pending() if entry.subject == SUBJECT)
+    assert not is_run_name(key) and approvals.find(key).subject == approvals.find("f").subject == SUBJECT
+    with pytest.raises(WaitsForHolder):
+        approvals.require(Subject(key.replace("@", "-"), "e" * 64, "s" * 64), "", {})
+    assert approvals.decide("first", approve=True).subject == SUBJECT, "a whole name is no other run's beginning"
+    with pytest.raises(ConfigError, match="several runs begin with 'fir': first, first-"):
+        approvals.find("fir")
+
+
 def test_one_command_says_no_to_all_that_waits(tmp_path: Path, fedsyn: Fedsyn) -> None:
     """A run that somebody approved stays approved; a rejected one stays rejected when it asks again."""
     node = make_node(tmp_path / "node")

@@ -12,8 +12,8 @@ from fedsyn import yamlio
 from fedsyn.cli import app
 from fedsyn.cli.ending import ended
 from fedsyn.errors import BudgetExceeded
-from fedsyn.lifetime.limits import BookLimits
-from fedsyn.lifetime.node_ledger import NodeBook
+from fedsyn.lifetime.limits import LifetimeLimits
+from fedsyn.lifetime.node_ledger import NodeLedger
 from fedsyn.lifetime.node_lines import RunFacts
 from fedsyn.node.answering import Answering
 from fedsyn.node.approvals import Approvals
@@ -54,7 +54,7 @@ def spend(file: NodeFile, epsilon: float, run: str = "before") -> None:
     """A run of that epsilon that spends all of it and ends."""
     budget = PrivacyBudget(epsilon, 1e-6)
     facts = RunFacts("c" * 64, "s" * 64, "sketch_aim", "gaussian", budget)
-    book = NodeBook(file.ledger_file, BookLimits(None, None, PrivacyBudget(1000.0, 1e-6)))
+    book = NodeLedger(file.ledger_file, LifetimeLimits(None, None, PrivacyBudget(1000.0, 1e-6)))
     account = book.account(run, facts)
     account.charge(Release("all", 0, GAUSSIAN, 1.0, sigma=(0.5 / facts.announced) ** 0.5 * (1 + 1e-9)))
     book.end(run)
@@ -88,6 +88,18 @@ def test_nobody_is_asked_about_a_run_that_policy_or_ledger_refuse(tmp_path: Path
     assert [entry.subject.run for entry in approvals.pending()] == ["0011223344"]
 
 
+def test_nobody_is_asked_about_another_run_of_a_known_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, where = node(tmp_path), str(tmp_path / "node" / "node.yaml")
+    answering, approvals = Answering(file), Approvals(file.state_folder / "approvals")
+    spend(file, 0.2, "0011223344")
+    told = asked(answering, 0.5, "0011223344")
+    assert not told["ok"] and "knows another run of this name" in told["message"] and approvals.entries() == []
+    assert asked(answering, 0.5, "3f9c2a1b7d")["error"] == "waits"
+    spend(file, 0.1, "3f9c2a1b7d")  # begun under the same name while the question waited
+    code, _, err = typed(capsys, "node", "approve", "3f9c2a1b7d", where, "--yes")
+    assert code == 2 and "would be refused whatever you say: this node knows another run of this name" in err
+
+
 @pytest.mark.parametrize("accountant", ["gaussian", "zcdp"])
 @pytest.mark.parametrize("first", ["gaussian", "zcdp"])
 @pytest.mark.parametrize("spent", [0.2011, 0.9, 1.4])
@@ -96,10 +108,10 @@ def test_what_a_refusal_says_would_fit_does_and_not_much_more(
 ) -> None:
     """After a failed run: the rest of the budget can be used, and the number is the largest of three digits."""
     file = node(tmp_path, per_period=None)
-    book = NodeBook(file.ledger_file, BookLimits(*file.policy.limits))
+    book = NodeLedger(file.ledger_file, file.policy.limits)
     begun = RunFacts("c" * 64, "s" * 64, "sketch_aim", first, PrivacyBudget(1.0, 1e-6))
     sigma = (0.5 / RunFacts("c" * 64, "", "", first, PrivacyBudget(spent, 1e-6)).announced) ** 0.5
-    wide = NodeBook(file.ledger_file, BookLimits(None, None, PrivacyBudget(1.46, 1e-6)))
+    wide = NodeLedger(file.ledger_file, LifetimeLimits(None, None, PrivacyBudget(1.46, 1e-6)))
     asked_for = begun if spent <= 1.0 else RunFacts("c" * 64, "s" * 64, "m", first, PrivacyBudget(1.46, 1e-6))
     account = wide.account("failed", asked_for)
     account.charge(Release("all", 0, GAUSSIAN, 1.0, sigma=sigma * (1 + 1e-9)))
@@ -110,11 +122,11 @@ def test_what_a_refusal_says_would_fit_does_and_not_much_more(
         return RunFacts("d" * 64, "s" * 64, "sketch_aim", accountant, PrivacyBudget(epsilon, 1e-6))
 
     with pytest.raises(BudgetExceeded) as refused:
-        book.require_room("next", facts(1.46))
+        book.require_taken("next", facts(1.46))
     fitting = float(str(refused.value).partition(", and epsilon = ")[2].partition(" would fit")[0])
-    book.require_room("next", facts(fitting))
+    book.require_taken("next", facts(fitting))
     with pytest.raises(BudgetExceeded):
-        book.require_room("next", facts(fitting * 1.02))
+        book.require_taken("next", facts(fitting * 1.02))
     assert "next" not in book.runs  # nothing was written
 
 

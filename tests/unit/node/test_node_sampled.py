@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from fedsyn.errors import BudgetExceeded, LedgerDamaged, NodeError
 from fedsyn.lifetime.limits import (
-    BookLimits,
     Cost,
+    LifetimeLimits,
     adding,
     capacity,
     counted,
@@ -27,7 +27,7 @@ from fedsyn.lifetime.limits import (
     require_joined,
     total,
 )
-from fedsyn.lifetime.node_ledger import NodeBook, init_book
+from fedsyn.lifetime.node_ledger import NodeLedger, init_ledger
 from fedsyn.lifetime.node_lines import RunFacts
 from fedsyn.node.answering import Answering
 from fedsyn.node.file import load_node_file
@@ -58,10 +58,10 @@ def planned() -> float:
     return multiplier_for(RenyiAccountant.of(BUDGET, ORDER).capacity / STEPS, RATE, ORDER)
 
 
-def book(path: Path, lifetime: PrivacyBudget = BUDGET, **limits: Any) -> NodeBook:
+def book(path: Path, lifetime: PrivacyBudget = BUDGET, **limits: Any) -> NodeLedger:
     if not path.exists():
-        init_book(path)
-    return NodeBook(path, BookLimits(limits.get("per_run"), limits.get("per_period"), lifetime))
+        init_ledger(path)
+    return NodeLedger(path, LifetimeLimits(limits.get("per_run"), limits.get("per_period"), lifetime))
 
 
 # The sum -------------------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def test_what_is_accepted_is_within_epsilon_and_delta(
     from dp_accounting.rdp import RdpAccountant
 
     kind, delta = f"renyi {order}", 1e-5
-    (limit,) = adding(BookLimits(None, None, PrivacyBudget(epsilon, delta)))
+    (limit,) = adding(LifetimeLimits(None, None, PrivacyBudget(epsilon, delta)))
     taken, theirs, choices = list[Cost](), RdpAccountant([float(order)]), 0.0
     for mechanism, z, rate in asked:
         if mechanism == EXPONENTIAL:
@@ -139,7 +139,7 @@ def test_there_is_no_other_filter(kind: str) -> None:
 def test_a_budget_too_small_for_an_order_allows_nothing_and_nothing_spent_is_nothing() -> None:
     assert capacity(PrivacyBudget(0.1, 1e-9), "renyi 2") == 0.0
     assert epsilon_of(0.0, 1e-9, "renyi 2") == 0.0 < epsilon_of(1e-9, 1e-9, "renyi 2")
-    (limit,) = adding(BookLimits(None, None, PrivacyBudget(0.1, 1e-9)))
+    (limit,) = adding(LifetimeLimits(None, None, PrivacyBudget(0.1, 1e-9)))
     assert not limit.fits(0.0, 1e-12, "renyi 2")
 
 

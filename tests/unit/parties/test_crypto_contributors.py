@@ -28,7 +28,7 @@ from fedsyn.errors import FedsynError, ProtocolError
 from fedsyn.fhe.plan import computation_of, layout_of, parameters_of
 from fedsyn.fhe.seal import Encryptor, added
 from fedsyn.fhe.slots import NoiseRanges
-from fedsyn.lifetime.party_ledger import Book
+from fedsyn.lifetime.party_ledger import PartyLedger
 from fedsyn.parties.boxes import Pads, of_deal, of_sum, open_box, opening_of, residues, seal_box
 from fedsyn.parties.checks import Host
 from fedsyn.parties.crypto import KeyHolder, pooled_noise
@@ -69,7 +69,7 @@ class Study:
         rules: dict[str, Any] = {"epsilon_per_run": 1.0, "epsilon_total": 5.0, "delta": 1e-5, "mechanisms": [mechanism]}
         rules |= {"minimum_clients": 4, "configurations": [self.config.sha256] if pinned else None, **policy}
         rules_ = Policy.model_validate(rules)
-        self.book = Book(folder / "ledger.jsonl", rules_.total_budget)
+        self.book = PartyLedger(folder / "ledger.jsonl", rules_.total_budget)
         self.party = KeyHolder(Host(pair, rules_, Randomness(None), self.book, (self.card,)), signer(credentials))
         contract = contract_class(mechanism)(self.config, DOMAIN)
         self.facts = contract.store_facts if contract.store else None

@@ -22,7 +22,7 @@ from fedsyn.counting.marginals import count
 from fedsyn.counting.stored import StoreFacts
 from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.fhe.question import Asked
-from fedsyn.lifetime.party_ledger import Book
+from fedsyn.lifetime.party_ledger import PartyLedger
 from fedsyn.parties.checks import COMPUTED, Host, Orders, check_announcement, plan_choice
 from fedsyn.parties.interface import Announcement, ChooseOrder, TotalOrder
 from fedsyn.parties.party import _norms
@@ -376,7 +376,7 @@ def test_a_crypto_party_chooses_by_the_norm_of_the_runs_score_alone(
     bench.deal()
     for norm in NORMS:
         rules = policy(mechanisms=["fhaim"])
-        book = Book(tmp_path / f"{norm}.jsonl", rules.total_budget)
+        book = PartyLedger(tmp_path / f"{norm}.jsonl", rules.total_budget)
         party = LocalCryptoParty(Randomness(5), Host(KeyPair(), rules, Randomness(5), book))
         party.begin(Announcement(config, DOMAIN, cliques, RHO, 1, bytes(16)))
         order = ChooseOrder(0, "select", 1, 0.01, bench.terms(norm=norm))

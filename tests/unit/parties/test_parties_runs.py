@@ -27,7 +27,7 @@ from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.counting.stored import StoredLayout
 from fedsyn.domain import Domain
 from fedsyn.errors import RunError
-from fedsyn.lifetime.party_ledger import Book
+from fedsyn.lifetime.party_ledger import PartyLedger
 from fedsyn.loading import parse_config
 from fedsyn.parties.checks import Host
 from fedsyn.parties.interface import ChooseOrder, SealedDeal, sealed_for
@@ -301,7 +301,7 @@ def test_an_order_beyond_the_announced_budget_is_refused_before_noise(tmp_path: 
     hosts = three_hosts(tmp_path)
     bench = Bench(hosts=hosts)
     bench.deal()
-    drawn, charged = watch(Ledger, "distributed"), watch(Book, "charge")
+    drawn, charged = watch(Ledger, "distributed"), watch(PartyLedger, "charge")
     bench.parties.open(bench.opening(sigma=math.sqrt(2 / (2 * 0.9 * RHO))))
     assert len(drawn) == len(charged) == 3
     with pytest.raises(RunError, match="nothing was released"):
