@@ -120,9 +120,9 @@ FAULTS = {
         "unit/lifetime/test_node_book.py",
     ),
     "another run under a known name": Fault(
-        "fedsyn/lifetime/node_ledger.py",
-        "elif known.facts != facts:",
-        "elif False:",
+        "fedsyn/lifetime/room.py",
+        "if lines.runs[run].facts != facts:",
+        "if False:",
         "unit/lifetime/test_node_book.py",
     ),
     "a party that releases once too often": Fault(
