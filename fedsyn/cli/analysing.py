@@ -21,10 +21,10 @@ def analyse(
     model: Annotated[
         str | None, typer.Option(help="ols or logit; default: logit for an outcome of two values.", metavar="NAME")
     ] = None,
-    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs: every figure as JSON.")] = False,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
 ) -> None:
-    """Means, proportions and regressions with intervals that know of the noise. It costs no privacy."""
+    """Estimate means, proportions and regressions, with intervals that include the noise. This costs no privacy."""
     from fedsyn.analysis import analyse as analysed
 
     found = analysed(tables, formula, model, level=level)

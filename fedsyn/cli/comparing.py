@@ -17,9 +17,9 @@ _WIDEST = 26
 
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Directories of two or more runs.", metavar="RUN RUN...")],
-    as_json: Annotated[bool, typer.Option("--json", help="For programs: everything, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Show runs side by side: what differs in their settings, their guarantees and their metrics."""
+    """Show runs side by side: how their settings, guarantees and metrics differ."""
     from fedsyn.runs.compare import read_runs, rows_of
 
     runs = read_runs(folders)

@@ -20,42 +20,46 @@ if TYPE_CHECKING:
     from fedsyn.deploy.plan import Approval, Plan
     from fedsyn.deploy.status import Status
 
-app = typer.Typer(help="A federation on real machines: its files, its SuperLink, its runs.", no_args_is_help=True)
+app = typer.Typer(help="Run a federation on real machines: its files, its SuperLink, its runs.", no_args_is_help=True)
 
-FolderArgument = Annotated[Path, typer.Argument(help="That 'deploy init' made, or its operator/.", metavar="[FOLDER]")]
-FolderOption = Annotated[Path, typer.Option("--folder", help="That 'deploy init' made, or its operator/.")]
+FolderArgument = Annotated[
+    Path, typer.Argument(help="Folder that 'deploy init' wrote, or its operator/.", metavar="[FOLDER]")
+]
+FolderOption = Annotated[Path, typer.Option("--folder", help="Folder that 'deploy init' wrote, or its operator/.")]
 HERE = Path()
 
 
 @app.command()
 def init(
-    out: Annotated[Path, typer.Option(help="New folder; its name is the federation's.")],
+    out: Annotated[Path, typer.Option(help="New folder; its name becomes the federation's name.")],
     holders: Annotated[list[str], typer.Option(help="Data holders: --holders north south, or north,south.")],
     more: Annotated[list[str] | None, typer.Argument(help="Further data holders.", metavar="[NAME]...")] = None,
     operator_host: Annotated[
         list[str] | None, typer.Option(help="Name or IP by which holders reach the SuperLink; may be repeated.")
     ] = None,
-    port: Annotated[int, typer.Option(help="Of the SuperLink.")] = 8000,
-    schema: Annotated[Path | None, typer.Option(help="The agreed schema, if there is one already.")] = None,
+    port: Annotated[int, typer.Option(help="Port of the SuperLink.")] = 8000,
+    schema: Annotated[Path | None, typer.Option(help="Agreed schema, if you have one already.")] = None,
     parties: Annotated[
         list[str] | None,
         typer.Option(help="NAME=HOST:PORT of three computing parties, or of one crypto party; may be repeated."),
     ] = None,
-    epsilon: Annotated[float, typer.Option(help="Of a run.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="At which.")] = 1e-6,
-    rounds: Annotated[int, typer.Option(help="Of the mechanism.")] = 10,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of one run.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Delta of one run.")] = 1e-6,
+    rounds: Annotated[int, typer.Option(help="Rounds of the mechanism.")] = 10,
     runs: Annotated[
-        int, typer.Option(help="For how many runs the limits for life have room; a failed run may use one up.")
+        int, typer.Option(help="Number of runs that the lifetime limits allow; a failed run may use one up.")
     ] = 2,
     approval: Annotated[
-        str, typer.Option(help="Of a run by each holder: 'by person', 'by hash' or 'always'.")
+        str, typer.Option(help="How each holder approves a run: 'by person', 'by hash' or 'always'.")
     ] = "by person",
-    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no authentication: for trials only.")] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS and no authentication: for trials only.")
+    ] = False,
     wheel: Annotated[
-        Path | None, typer.Option(help="Of fedsyn, for everybody to install; its SHA-256 goes into each README.")
+        Path | None, typer.Option(help="Wheel of fedsyn that everybody installs; its SHA-256 goes into each README.")
     ] = None,
 ) -> None:
-    """Write a folder for the operator, each data holder and each party, with its keys and its one command."""
+    """Write one folder each for the operator, every data holder and every party, with its keys and instructions."""
     from fedsyn.deploy.init import init as write
     from fedsyn.deploy.plan import APPROVALS, Plan, split_names, split_parties
     from fedsyn.errors import nearest
@@ -84,7 +88,7 @@ def init(
 
 @app.command()
 def link(folder: FolderArgument = HERE) -> None:
-    """Run the SuperLink until stopped: it is started again when it dies, and knows the nodes of federation.yaml."""
+    """Run the SuperLink until stopped: restart it when it dies, register the nodes of federation.yaml."""
     import logging
     import signal
     import threading
@@ -112,13 +116,13 @@ def link(folder: FolderArgument = HERE) -> None:
 @app.command()
 def run(
     folder: FolderArgument = HERE,
-    config: Annotated[Path | None, typer.Option(help="Another configuration than the folder's run.yaml.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration to use instead of the folder's run.yaml.")] = None,
     set_: SetOption = None,
     out: OutOption = None,
     force: ForceOption = False,
     resume: ResumeOption = False,
 ) -> None:
-    """Order a run, wait for it, and leave the synthetic table, the model and the ledger in a directory."""
+    """Start a run, wait for it, and write the synthetic table, the model and the ledger to a directory."""
     from fedsyn.deploy.federation import place_of
     from fedsyn.deploy.ordering import addressed, configuration, connected, missing, require_link
 
@@ -137,9 +141,9 @@ def run(
 @app.command()
 def status(
     folder: FolderArgument = HERE,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs: the same as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show who is online and since when, and the latest runs. Exit code 1 if no 'deploy link' runs."""
+    """Show who is online and since when, and the latest runs. Exit code 1 if 'deploy link' is not running."""
     import json
 
     from fedsyn.deploy.federation import place_of
@@ -159,7 +163,7 @@ def log(
     run_name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run, or how it begins.")],
     folder: FolderArgument = HERE,
 ) -> None:
-    """Print what a run's server said, until the run has finished."""
+    """Print the log of a run's server until the run has finished."""
     from fedsyn.deploy.federation import place_of
     from fedsyn.deploy.ordering import connected
     from fedsyn.deploy.status import follow_log
@@ -173,10 +177,10 @@ def log(
 def stop(
     folder: FolderArgument = HERE,
     run_id: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="Stop this run, not the SuperLink: its name's beginning.")
+        str | None, typer.Option("--run", metavar="RUN", help="Name of the run to stop instead, or its beginning.")
     ] = None,
 ) -> None:
-    """Stop the SuperLink; or, with --run, a run. What was released stays charged."""
+    """Stop the SuperLink or, with --run, one run. What was released stays charged."""
     from fedsyn.deploy.federation import place_of
     from fedsyn.deploy.stopping import stop_link, stop_run
 
@@ -190,13 +194,13 @@ def stop(
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="Of the new holder.", metavar="NAME")],
-    card: Annotated[Path, typer.Option(help="That 'fedsyn node new-keys --name NAME' wrote there.")],
-    runs: Annotated[int, typer.Option(help="For how many runs its limit for life has room.", min=1, max=1000)] = 2,
+    name: Annotated[str, typer.Argument(help="Name of the new holder.", metavar="NAME")],
+    card: Annotated[Path, typer.Option(help="Card that 'fedsyn node new-keys --name NAME' wrote at the holder.")],
+    runs: Annotated[int, typer.Option(help="Number of runs that its lifetime limit allows.", min=1, max=1000)] = 2,
     folder: FolderOption = HERE,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the card's fingerprint was compared.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: you compared the card's fingerprint.")] = False,
 ) -> None:
-    """Take in a holder who joins late: a folder to send to it, and a line for everybody else's roster."""
+    """Add a holder that joins late: write a folder to send to it, and a line for the other holders' rosters."""
     from fedsyn.config import load_options
     from fedsyn.deploy.changes import add
     from fedsyn.deploy.federation import place_of
@@ -217,13 +221,13 @@ def add(
 
 @app.command()
 def rotate_keys(
-    name: Annotated[str | None, typer.Argument(help="Of the holder, or the party.", metavar="[NAME]")] = None,
-    card: Annotated[Path | None, typer.Option(help="That 'fedsyn node new-keys' or 'party rotate' wrote.")] = None,
-    link_: Annotated[bool, typer.Option("--link", help="A new key and certificate for the SuperLink.")] = False,
+    name: Annotated[str | None, typer.Argument(help="Name of the holder or the party.", metavar="[NAME]")] = None,
+    card: Annotated[Path | None, typer.Option(help="Card that 'node new-keys' or 'party rotate' wrote.")] = None,
+    link_: Annotated[bool, typer.Option("--link", help="Create a new key and certificate for the SuperLink.")] = False,
     folder: FolderOption = HERE,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the card's fingerprint was compared.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: you compared the card's fingerprint.")] = False,
 ) -> None:
-    """Take new public keys of a holder or a party from a card; or, with --link, renew the SuperLink's certificate."""
+    """Replace the public keys of a holder or a party by those of a card; with --link, renew the certificate."""
     from fedsyn.config import load_options
     from fedsyn.deploy.changes import renew_link, rotate_keys
     from fedsyn.deploy.federation import place_of
@@ -256,10 +260,10 @@ def rotate_keys(
 
 @app.command()
 def remove(
-    name: Annotated[str, typer.Argument(help="Of the holder.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="Name of the holder.", metavar="NAME")],
     folder: FolderOption = HERE,
 ) -> None:
-    """Take a holder out, for good: its node is refused from now on, and its line leaves the rosters."""
+    """Remove a holder for good: its node is refused from now on, and its roster line goes."""
     from fedsyn.deploy.changes import remove
     from fedsyn.deploy.federation import place_of
 

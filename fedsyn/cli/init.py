@@ -40,9 +40,9 @@ def init(
     encoding: EncodingOption = None,
     decimal: DecimalOption = None,
     sheet: SheetOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over run.yaml and schema.yaml.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite run.yaml and schema.yaml.")] = False,
 ) -> None:
-    """Write run.yaml and a drafted schema.yaml for your own table into this folder, and say what comes next."""
+    """Write run.yaml and a draft schema.yaml for your own table to this folder, and print the next steps."""
     from fedsyn.cli.drafts import show_draft
     from fedsyn.schema.draft import draft_columns
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedsyn.lifetime.accounts import Opened
     from fedsyn.lifetime.ledger import Head
 
-app = typer.Typer(help="Ledgers for life: show, verify, export.", no_args_is_help=True)
+app = typer.Typer(help="Show, verify and export lifetime ledgers.", no_args_is_help=True)
 
 FileArgument = Annotated[
     Path, typer.Argument(help="A ledger, or the node.yaml or party.yaml it belongs to.", metavar="FILE")
@@ -28,9 +28,9 @@ FileArgument = Annotated[
 @app.command()
 def show(
     file: FileArgument,
-    run: Annotated[str | None, typer.Option(help="The releases of one run.", metavar="NAME")] = None,
+    run: Annotated[str | None, typer.Option(help="Print the releases of this run only.", metavar="NAME")] = None,
 ) -> None:
-    """Print the runs of a ledger, what they spent, and what the limits leave."""
+    """Print the runs of a ledger, what each spent, and what the limits leave."""
     from fedsyn.lifetime.accounts import rows, summary
 
     opened = _opened(file)
@@ -59,10 +59,10 @@ def show(
 def verify(
     file: FileArgument,
     head: Annotated[
-        Path | None, typer.Option(help="What 'export --head' wrote, kept elsewhere.", metavar="HEAD.json")
+        Path | None, typer.Option(help="Head that 'export --head' wrote and you kept elsewhere.", metavar="HEAD.json")
     ] = None,
 ) -> None:
-    """Check that no line was changed, removed, moved or cut off; exit code 1, and its number, if one was."""
+    """Check that no line was changed, removed, moved or cut off. Exit code 1, and the line's number, if one was."""
     from fedsyn.lifetime.accounts import verify as verified
 
     try:
@@ -84,14 +84,17 @@ def verify(
 def export(
     file: FileArgument,
     kind: Annotated[
-        Literal["json", "csv"], typer.Option("--format", help="json: everything; csv: a line for each release.")
+        Literal["json", "csv"], typer.Option("--format", help="json: everything; csv: one line per release.")
     ] = "json",
-    out: Annotated[Path | None, typer.Option(help="File to write; standard output unless given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output file; default: standard output.")] = None,
     head: Annotated[
-        bool, typer.Option("--head", help="Only what 'verify --head' compares with: keep it on another machine.")
+        bool,
+        typer.Option(
+            "--head", help="Export only the head that 'verify --head' compares with; keep it on another machine."
+        ),
     ] = False,
 ) -> None:
-    """Write a ledger for an ethics board, or its head."""
+    """Export a ledger, for example for an ethics board, or its head."""
     from fedsyn.lifetime.accounts import COLUMNS, head_of, rows, summary
 
     opened = _opened(file)

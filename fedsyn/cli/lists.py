@@ -13,7 +13,7 @@ from fedsyn.output import say
 
 
 def identity(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
-    """Make a data holder's signing key; prints the public half, which belongs into every holder's roster."""
+    """Create a data holder's signing key and print its public key, which goes into every holder's roster."""
     from fedsyn.service.identities import new_identity
 
     out_console.print(new_identity(file), soft_wrap=True, highlight=False)
@@ -40,7 +40,7 @@ def mechanisms(
 
 
 def datasets() -> None:
-    """List the registered tables, and where they come from."""
+    """List the registered tables and their sources."""
     from fedsyn.data import dataset_names, describe
 
     table = Table("name", "rows", "label", "from")

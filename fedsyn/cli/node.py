@@ -12,9 +12,7 @@ from fedsyn.cli.node_keys import new_keys
 from fedsyn.cli.node_seal import seal
 from fedsyn.output import log_to_stderr, say
 
-app = typer.Typer(
-    help="A data holder's node: serve it, look at it, say which runs it takes part in.", no_args_is_help=True
-)
+app = typer.Typer(help="Run a data holder's node: serve a table, show its status, approve runs.", no_args_is_help=True)
 
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="NODE.yaml")]
 
@@ -22,12 +20,14 @@ FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.
 @app.command()
 def serve(
     file: FileArgument,
-    task_seconds: Annotated[float, typer.Option(min=1.0, help="Wall time that one request may take.")] = 300.0,
+    task_seconds: Annotated[
+        float, typer.Option(min=1.0, help="Seconds of wall time that one request may take.")
+    ] = 300.0,
     task_memory: Annotated[
-        int, typer.Option(min=64, help="Megabytes that one request may take, beyond the table.")
+        int, typer.Option(min=64, help="Megabytes of memory that one request may take in addition to the table.")
     ] = 4096,
 ) -> None:
-    """Answer a federation's requests from one table until stopped; a part that dies is started again."""
+    """Serve one table to a federation until stopped; processes that die are restarted."""
     from fedsyn.node.processes import Bounds
     from fedsyn.node.serve import serve as run
 
@@ -38,9 +38,9 @@ def serve(
 @app.command()
 def status(
     file: FileArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print how a node is: connected or why not, what it answered, what its table has given away."""
+    """Show a node's status: its connection, the requests it answered, the budget its table has spent."""
     import json
 
     from fedsyn.node.file import load_node_file
@@ -54,7 +54,7 @@ def status(
 
 @app.command("init-ledger")
 def init_ledger(file: FileArgument) -> None:
-    """Make the ledger of a table that has given nothing away yet; once in its life, and never over another."""
+    """Create the lifetime ledger of a table that was never used. An existing one is never overwritten."""
     from fedsyn.lifetime.node_ledger import init_ledger
     from fedsyn.node.file import load_node_file
 

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="[NODE.yaml]")]
 RunArgument = Annotated[str, typer.Argument(help="Name of the run, or how it begins.", metavar="RUN")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask again.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 _HERE = Path("node.yaml")
 
 
 def pending(
     file: FileArgument = _HERE,
-    all_: Annotated[bool, typer.Option("--all", help="Also what was decided already.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also list the runs that were decided already.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the runs that wait for this holder's approval."""
     import json
@@ -57,7 +57,7 @@ def pending(
 
 
 def approve(run: RunArgument, file: FileArgument = _HERE, yes: YesOption = False) -> None:
-    """Show what a run may ask, what it costs and what it leaves, and let this node take part in it."""
+    """Show what a run may ask, what it costs and what budget it leaves; then approve it for this node."""
     node, approvals = _opened(file)
     entry = approvals.find(run)
     say(_explained(entry, node).rstrip())
@@ -75,9 +75,9 @@ def reject(
     run: Annotated[str | None, typer.Argument(help="As for approve; left out with --all.", metavar="[RUN]")] = None,
     file: FileArgument = _HERE,
     yes: YesOption = False,
-    all_: Annotated[bool, typer.Option("--all", help="Say no to every run that waits.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Reject every run that waits.")] = False,
 ) -> None:
-    """Say no to a run, or to all that wait; what a run has been given already stays given, and spent."""
+    """Reject a run, or all that wait. What a run has received already stays spent."""
     if all_:
         if run is not None and file != _HERE:
             raise ConfigError("--all rejects every run that waits: name no run beside it, NODE.yaml alone")
@@ -105,7 +105,7 @@ def _reject_all(approvals: Approvals, yes: bool) -> None:
 
 
 def operator_key(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
-    """Make an operator's signing key; prints the public half, which belongs into each holder's policy.operators."""
+    """Create an operator's signing key and print its public key, which goes into each holder's policy.operators."""
     from fedsyn.service.identities import new_identity
 
     say(new_identity(file, "operator key"))

@@ -16,14 +16,18 @@ if TYPE_CHECKING:
 def new_keys(
     file: Annotated[Path | None, typer.Argument(help="What the node is and allows.", metavar="[NODE.yaml]")] = None,
     card: Annotated[
-        Path | None, typer.Option(help="Where the card goes; default: NAME.card.yaml beside the file.")
+        Path | None, typer.Option(help="File for the card; default: NAME.card.yaml beside NODE.yaml.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Of a holder who joins, and has no NODE.yaml yet.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of a holder that joins and has no NODE.yaml yet.")] = None,
     identity: Annotated[
-        bool, typer.Option("--identity/--no-identity", help="With --name: whether the federation's sums are signed.")
+        bool,
+        typer.Option(
+            "--identity/--no-identity",
+            help="With --name: also create a signing key, for a federation with signed sums.",
+        ),
     ] = True,
 ) -> None:
-    """Make new keys of this node, and a card with their public halves for the operator and the other holders."""
+    """Create new keys for this node, and a card with the public keys for the operator and the other holders."""
     from fedsyn.errors import ConfigError
 
     if (file is None) == (name is None):

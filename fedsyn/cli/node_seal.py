@@ -12,12 +12,10 @@ from fedsyn.output import say
 
 def seal(
     table: Annotated[Path, typer.Argument(help="The table: .csv, .csv.gz, .parquet, ...", metavar="TABLE")],
-    key: Annotated[Path, typer.Option(help="File of the key; made if there is none.", metavar="KEYFILE")],
-    out: Annotated[
-        Path | None, typer.Option(help="The sealed file; TABLE.sealed unless given.", metavar="FILE")
-    ] = None,
+    key: Annotated[Path, typer.Option(help="Key file; created if it does not exist.", metavar="KEYFILE")],
+    out: Annotated[Path | None, typer.Option(help="Encrypted file; default: TABLE.sealed.", metavar="FILE")] = None,
 ) -> None:
-    """Encrypt a table for its rest on disk; nodes decrypt it in memory only."""
+    """Encrypt a table at rest; nodes decrypt it in memory only."""
     from fedsyn.node.rest import seal_table
 
     sealed, made = seal_table(table, key, out)

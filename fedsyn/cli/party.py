@@ -11,7 +11,10 @@ from fedsyn.cli.console import out_console
 from fedsyn.errors import ConfigError
 from fedsyn.output import log_to_stderr, say
 
-app = typer.Typer(help="Parties of protocols 'mpc' and 'fhe': keys, service, ledger.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run a computing party (protocol 'mpc') or a crypto party ('fhe'): keys, service, ledger.",
+    no_args_is_help=True,
+)
 
 FolderArgument = Annotated[Path, typer.Argument(help="Folder of the keys.", metavar="DIR")]
 FileArgument = Annotated[Path, typer.Argument(help="What the party is and allows.", metavar="PARTY.yaml")]
@@ -20,11 +23,16 @@ FileArgument = Annotated[Path, typer.Argument(help="What the party is and allows
 @app.command()
 def keygen(
     folder: FolderArgument,
-    name: Annotated[str, typer.Option(help="How the others call it.")],
+    name: Annotated[str, typer.Option(help="Name by which the others know it.")],
     address: Annotated[str | None, typer.Option(help="HOST:PORT at which the others reach this party.")] = None,
-    operator: Annotated[bool, typer.Option("--operator", help="For a server that gives orders, not a party.")] = False,
+    operator: Annotated[
+        bool,
+        typer.Option(
+            "--operator", help="Create an operator's keys: for the server that gives orders, not for a party."
+        ),
+    ] = False,
 ) -> None:
-    """Make the keys of a party, or of an operator; never overwrites one."""
+    """Create the keys of a party, or of an operator. Never overwrites a key."""
     from fedsyn.service.party_keys import CARD, CERTIFICATE, new_operator, new_party
 
     if operator:
@@ -57,7 +65,7 @@ def rotate(
     folder: FolderArgument,
     address: Annotated[str | None, typer.Option(help="A new HOST:PORT; default: the old one.")] = None,
 ) -> None:
-    """Replace the keys of a party, or of an operator, by new ones; the old ones are destroyed."""
+    """Replace the keys of a party, or of an operator; the old keys are destroyed."""
     from fedsyn.service.party_keys import CARD, CERTIFICATE, rotate_operator, rotate_party
 
     if (folder / CERTIFICATE).is_file() and not (folder / CARD).is_file():
@@ -82,7 +90,7 @@ def rotate(
 
 @app.command()
 def serve(file: FileArgument) -> None:
-    """Run a party until it is stopped."""
+    """Run a party's service until it is stopped."""
     import logging
     import signal
     import threading
@@ -114,7 +122,7 @@ def serve(file: FileArgument) -> None:
 
 @app.command()
 def ledger(file: FileArgument) -> None:
-    """Print what a party has let out in its life, and what is left."""
+    """Print what a party has released in its life, and what its limits leave."""
     from rich.table import Table
 
     from fedsyn.lifetime.party_ledger import called, read_party_lines

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the result of an earlier run.")]
 ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Go on with the unfinished run of a deployment in --out, where it stopped.")
+    bool, typer.Option("--resume", help="Continue the unfinished deployment run in --out where it stopped.")
 ]
 
 
@@ -34,7 +34,7 @@ def run(
         Path | None, typer.Option(help="Sign the run's order with this key (runtime.operator_key).", metavar="FILE")
     ] = None,
 ) -> None:
-    """Run a configuration and leave the synthetic table, the model, the ledger and the metrics in a directory."""
+    """Run a configuration and write the synthetic table, the model, the ledger and the metrics to a directory."""
     import json
 
     from fedsyn.loading import load_config
@@ -48,7 +48,7 @@ def demo(
     force: ForceOption = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the run's page in a browser.")] = False,
 ) -> None:
-    """Run an example in seconds: a dozen holders of a real table, secure sums, a table that may be released."""
+    """Run an example: twelve holders of a real table, secure sums, and a synthetic table that may be released."""
     import webbrowser
 
     from fedsyn.loading import load_config
@@ -95,10 +95,10 @@ def carry_out(
 def partition(
     config: ConfigArgument,
     set_: SetOption = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Draw client sizes and, for clustering, the embedding.")] = False,
+    plot: Annotated[bool, typer.Option("--plot", help="Plot client sizes and, for clustering, the embedding.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the plot; default: runs/.")] = None,
 ) -> None:
-    """Split a configuration's table as its run would, and describe the clients."""
+    """Partition the table as a run would, and describe the clients."""
     from fedsyn.loading import load_config
     from fedsyn.runs.describe import describe_partition
 
@@ -122,9 +122,9 @@ def partition(
 def explain(
     config: ConfigArgument,
     set_: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs: the same as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print what a run may ever ask of a data holder, and what that may cost. Reads no row, imports no module."""
+    """Print what a run may ask of a data holder and what that may cost. Reads no rows and imports no module."""
     import json
 
     from fedsyn.loading import load_config

@@ -22,23 +22,21 @@ if TYPE_CHECKING:
     from fedsyn.schema.approval import Finding
     from fedsyn.schema.guess import Guess
 
-app = typer.Typer(help="Schemas: the public description of a table.", no_args_is_help=True)
+app = typer.Typer(help="Draft, check and review a schema, the public description of a table.", no_args_is_help=True)
 
-SeparatorOption = Annotated[
-    str | None, typer.Option(help="What stands between the cells of a text file; default: found out.")
-]
-EncodingOption = Annotated[str | None, typer.Option(help="Encoding of a text file; default: found out.")]
+SeparatorOption = Annotated[str | None, typer.Option(help="Separator of a text file; default: detected.")]
+EncodingOption = Annotated[str | None, typer.Option(help="Encoding of a text file; default: detected.")]
 DecimalOption = Annotated[str | None, typer.Option(help="Decimal mark of a text file's numbers: '.' or ','.")]
 SheetOption = Annotated[str | None, typer.Option(help="Sheet of an Excel file, by name or number; default: the first.")]
 BinsOption = Annotated[int, typer.Option(help="Bins of ordered columns.")]
-LabelOption = Annotated[str | None, typer.Option(help="Column that evaluation predicts.")]
+LabelOption = Annotated[str | None, typer.Option(help="Column that the evaluation predicts.")]
 KeepOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Keep a column that looks personal; may be repeated.")
 ]
 DataOption = Annotated[
-    list[str] | None, typer.Option(help="The table that the schema describes; may be repeated.", metavar="FILE")
+    list[str] | None, typer.Option(help="Table that the schema describes; may be repeated.", metavar="FILE")
 ]
-FewOption = Annotated[int, typer.Option(min=1, help="Rows that have to hold a category.")]
+FewOption = Annotated[int, typer.Option(min=1, help="A category that fewer rows hold is rare.")]
 
 
 @app.command("draft")
@@ -51,10 +49,10 @@ def draft_command(
     encoding: EncodingOption = None,
     decimal: DecimalOption = None,
     sheet: SheetOption = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write the draft; default: standard output.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a schema that is there already.")] = False,
+    out: Annotated[Path | None, typer.Option(help="File for the draft; default: standard output.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing schema.")] = False,
 ) -> None:
-    """Propose a schema from a file. What was read from the data is marked; a run refuses it until it is approved."""
+    """Draft a schema from a file. Values read from the data are marked; a run refuses them until they are approved."""
     from fedsyn.cli.drafts import show_draft
 
     if out is not None:
@@ -127,7 +125,7 @@ def check_command(
     data: DataOption = None,
     few: FewOption = 10,
 ) -> None:
-    """Say what still needs approval in a schema, and why. Exit code 1 if anything does."""
+    """Print what in a schema still needs approval, and why. Exit code 1 if anything does."""
     from fedsyn.schema import Schema
     from fedsyn.schema.approval import left
 
@@ -169,15 +167,15 @@ def review_command(
         list[str] | None, typer.Option("--approve", metavar="COLUMN", help="Approve a column; may be repeated.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Approve all columns.")] = False,
-    public: Annotated[str | None, typer.Option(help="Why the categories of these columns are public.")] = None,
-    fold: Annotated[bool, typer.Option("--fold", help="Put categories that few rows hold into 'other'.")] = False,
+    public: Annotated[str | None, typer.Option(help="Reason why the categories of these columns are public.")] = None,
+    fold: Annotated[bool, typer.Option("--fold", help="Merge rare categories into 'other'.")] = False,
     private: Annotated[
         bool,
-        typer.Option("--private", help="Let the run find their bounds and categories by noisy sums."),
+        typer.Option("--private", help="Let the run find bounds and categories with noisy sums."),
     ] = False,
     few: FewOption = 10,
 ) -> None:
-    """Approve a drafted schema, column by column in a terminal, or the columns that are named."""
+    """Approve a drafted schema: column by column in a terminal, or the named columns at once."""
     from fedsyn.cli.reviewing import review_in_terminal
     from fedsyn.schema import Schema
     from fedsyn.schema.approval import How

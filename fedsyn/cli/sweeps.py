@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 def sweep(
     file: Annotated[Path, typer.Argument(help="YAML file of the sweep.", metavar="SWEEP.yaml")],
-    workers: Annotated[int, typer.Option(min=1, help="Processes that run cells; 1 runs them in this one.")] = 1,
-    ray: Annotated[str | None, typer.Option(help="Run cells on a Ray cluster; 'local' starts one here.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue: finished cells are not run again.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Number of worker processes; 1: no extra process.")] = 1,
+    ray: Annotated[
+        str | None, typer.Option(help="Run on the Ray cluster at this address; 'local' starts one here.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a sweep; finished runs are kept.")] = False,
     out: Annotated[Path | None, typer.Option(help="The sweep's folder; default: runs/sweeps/NAME.")] = None,
 ) -> None:
-    """Run a base configuration along axes and seeds; leave one run directory a cell, and tables over all of them."""
+    """Run a base configuration for every combination of axes and seeds, and write tables over all runs."""
     from fedsyn.sweep import load_results, load_sweep, run_sweep, write_tables
     from fedsyn.sweep.tables import failures
 
@@ -81,13 +83,16 @@ def report(
     folder: Annotated[Path, typer.Argument(help="Directory of a run or of a sweep.", metavar="DIR")],
     real: Annotated[
         bool,
-        typer.Option("--real/--no-real", help="Compare with a simulation's real rows; without: a page to publish."),
+        typer.Option(
+            "--real/--no-real",
+            help="Include comparisons with a simulation's real rows. Without it, the page may be published.",
+        ),
     ] = True,
     figures: Annotated[
-        str, typer.Option(metavar="svg,pdf,png", help="Write the figures as files of these formats, beside the page.")
+        str, typer.Option(metavar="svg,pdf,png", help="Also write each figure as a file in these formats.")
     ] = "",
 ) -> None:
-    """Turn a run or a sweep into one HTML page with charts, and into CSV and LaTeX tables."""
+    """Write an HTML page with charts, and CSV and LaTeX tables, for a run or a sweep."""
     from fedsyn.runs.directory import not_for_publication
     from fedsyn.sweep.report import report_folder
 

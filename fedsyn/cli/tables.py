@@ -24,29 +24,31 @@ if TYPE_CHECKING:
     from fedsyn.randomness import Randomness
     from fedsyn.schema import Schema
 
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 
 def sample(
     source: Annotated[Path, typer.Argument(help="Saved model, or directory of a run.", metavar="MODEL_OR_RUN")],
     rows: Annotated[
-        int | None, typer.Option(min=1, max=MOST_ROWS, help="How many; default: as many as there are.")
+        int | None, typer.Option(min=1, max=MOST_ROWS, help="Number of rows; default: as many as the fitted table has.")
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Only such rows: also != <= >= < >; may be repeated."),
+        typer.Option(
+            metavar="COLUMN=VALUE", help="Only rows that meet this condition (=, !=, <, <=, >, >=); may be repeated."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="A .csv or .parquet file, or a folder for tables; default: standard output.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="For the same rows again.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed: the same seed draws the same rows.")] = None,
     tables: Annotated[
         int | None,
-        typer.Option(min=2, max=1000, help="So many tables, each of another posterior draw; --out is a folder."),
+        typer.Option(min=2, max=1000, help="Number of tables, one per posterior draw; --out must be a folder."),
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Draw more rows from a fitted model, all of them or only some kind. It costs no privacy, however often."""
+    """Draw more rows from a fitted model, with conditions if you like. This costs no privacy, ever."""
     from fedsyn.front.archive import read_release
     from fedsyn.front.conditions import read_conditions, restrict
     from fedsyn.randomness import Randomness
@@ -80,23 +82,24 @@ def evaluate(
     federated: Annotated[
         Path | None,
         typer.Option(
-            help="Ask the holders instead, with noise, from the budget of this configuration, or of the deployment in "
-            "this folder.",
+            help="Ask the holders instead, with noise: a configuration file, or the folder of a deployment.",
             metavar="CONFIG_OR_DIR",
         ),
     ] = None,
     set_: SetOption = None,
     schema: Annotated[
-        Path | None, typer.Option(help="Schema of both; default: schema.yaml beside the table.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Schema of both tables; default: schema.yaml beside the synthetic table.", metavar="FILE"),
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column to predict; default: the schema's.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write a page, too; with --federated: a folder.", metavar="PAGE.html")
+        Path | None,
+        typer.Option(help="Also write a page to this file; with --federated: a folder.", metavar="PAGE.html"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs: every score as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every score as JSON.")] = False,
     force: ForceOption = False,
 ) -> None:
-    """Compare a synthetic table with real rows, where those are (not private), or ask their holders (with noise)."""
+    """Compare a synthetic table with real rows (not private), or with its holders' rows (private: noisy answers)."""
     if (real is None) == (federated is None):
         raise ConfigError("name either --real FILE, or --federated CONFIG")
     if federated is not None:

@@ -46,7 +46,6 @@ LEFT: dict[tuple[str, str], int] = {
     ("experiments", "so many"): 3,
     ("experiments", "whoever"): 3,
     ("fedsyn", "; XError if"): 74,
-    ("fedsyn", "At which."): 1,
     ("fedsyn", "Of ..."): 15,
     ("fedsyn", "another number of"): 12,
     ("fedsyn", "is no noun"): 24,
