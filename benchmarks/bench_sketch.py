@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.sketch_aim_ablation.variant import CountSketch, Signs
 from fedsyn.counting.candidates import Candidates
 from fedsyn.counting.workload import random_kway
 from fedsyn.data import load_dataset
@@ -36,19 +37,20 @@ SIMPLE = (
     "federation.partition=iid",
 )
 OURS = "mechanism.name=sketch_aim"
+VARIANT = "mechanism.name=experiments.sketch_aim_ablation.variant:Variant"
+KINDS: dict[str, type[Sketcher]] = {"groups": Sketcher, "count": CountSketch, "signs": Signs}
 CENTRAL = ("mechanism.name=aim", "aggregation.protocol=plain", "aggregation.noise=server")
 ABLATIONS: tuple[tuple[str, ...], ...] = (
     (*CENTRAL, "mechanism.penalty=cells"),
     (*CENTRAL, "mechanism.penalty=effective"),
     (OURS,),
     # What the sketches are
-    (OURS, "mechanism.ablation.sketch=groups"),
-    (OURS, "mechanism.ablation.sketch=groups", "mechanism.ablation.weights=[1]"),
-    (OURS, "mechanism.ablation.sketch=count"),
-    (OURS, "mechanism.ablation.sketch=signs", "mechanism.width=16"),
-    (OURS, "mechanism.ablation.weights=[1]"),
-    (OURS, "mechanism.ablation.weights=[1, 2]"),
-    (OURS, "mechanism.ablation.weights=[0, 1]"),
+    (VARIANT, "mechanism.sketch=groups"),
+    (VARIANT, "mechanism.sketch=groups", "mechanism.sizes=[2]"),
+    (VARIANT, "mechanism.sketch=count"),
+    (VARIANT, "mechanism.sketch=signs", "mechanism.width=16"),
+    (VARIANT, "mechanism.sizes=[2]"),
+    (VARIANT, "mechanism.sizes=[3]"),
     (OURS, "mechanism.width=16"),
     (OURS, "mechanism.width=36"),
     (OURS, "mechanism.width=100"),
@@ -59,7 +61,7 @@ ABLATIONS: tuple[tuple[str, ...], ...] = (
     (OURS, "mechanism.one_way_share=0.2"),
     (OURS, "mechanism.one_way_share=0.4"),
     # What is measured
-    (OURS, "mechanism.ablation.even=true"),
+    (VARIANT, "mechanism.even=true"),
     (OURS, "mechanism.rounds=2"),
     (OURS, "mechanism.rounds=10"),
     # How it is fitted
@@ -91,10 +93,10 @@ def kernels(domain: Domain, codes: np.ndarray) -> None:
     print(f"{len(pairs)} pairs, {sum(m.size for m in marginals):,} cells; milliseconds; bytes that a client sends\n")
     print("| sketch | k | entries | client, 40 rows | client, all rows | server | bytes, 40 rows | masked |")
     print("|---|---|---|---|---|---|---|---|")
-    for kind in ("groups", "count", "signs"):
+    for kind in KINDS:
         for width in (16, 36, 64, 256):
             grouping = grouping_of(domain, pairs, width, mass) if kind == "groups" else None
-            sketcher = Sketcher(domain, pairs, kind, width, (1,) * len(pairs), 0, grouping)
+            sketcher = KINDS[kind](domain, pairs, "groups" if kind == "groups" else "signs", width, grouping=grouping)
             few = sketcher.of_rows(codes[:40])
             small = fastest(lambda s=sketcher: s.of_rows(codes[:40]))
             large = fastest(lambda s=sketcher: s.of_rows(codes), 2)

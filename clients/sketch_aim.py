@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from fedsyn.domain import Clique
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference.capacity import Capacity
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, SUMS_OF_COHORTS, CohortBudget, MeasureAll
-from fedsyn.plugins.clients.sketch_aim_rounds import LARGEST_MULTIPLE, FirstLook, Residues, Weighed, first_factors
+from fedsyn.plugins.clients.sketch_aim_rounds import LARGEST_MULTIPLE, FirstLook, Residues, first_factors
 from fedsyn.privacy import PrivacyStatement, gaussian_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
@@ -49,49 +49,6 @@ _HIDDEN = 0.1
 _SMALLEST_ROUND = 1e-4
 
 
-class SketchAimAblation(Node):
-    """What serves a comparison only.
-
-    Attributes:
-        sketch: 'interactions': what coarse marginals, of neighbouring values of about equal mass put together, have
-            beyond their parts; 'groups': those coarse marginals; 'count': CountSketch; 'signs': a +-1/sqrt(k)
-            projection.
-        weights: integer weights c of the sketches of cliques with 2, 3, ... attributes; the noise on a sketch is
-            sigma / c. 0, or a size beyond the list: no sketch; such a clique is judged by those of its parts. A size of
-            3 or more is sketched where the budget shows something (`sketched_sizes`).
-        seed: public, of the bits of 'count' and 'signs'.
-        even: twenty marginals, as many in each round and all with the same noise, in place of a planned division.
-        resolution: of what is measured: 'noise', in as many groups of values as its noise allows; or all 'cells'.
-        one_way: of what the plan buys of them: 'hierarchical', numeric attributes of a dozen values and more also in
-            blocks of 2, 4, 8, ... values (`fedsyn.inference.hierarchy`); 'flat': cells only.
-        always: sketches also where they could not show anything (`shows_nothing`).
-        room: where the model is full, a plan by gain for room is weighed against the plan by gain alone.
-        residues: chosen marginals are measured without their one-way parts, which are measured by themselves; else as
-            counts.
-    """
-
-    sketch: Literal["interactions", "groups", "count", "signs"] = "interactions"
-    weights: tuple[int, ...] = (1, 1)
-    seed: int = Field(default=0, ge=0)
-    even: bool = False
-    resolution: Literal["noise", "cells"] = "noise"
-    one_way: Literal["hierarchical", "flat"] = "flat"
-    always: bool = False
-    room: bool = True
-    residues: bool = True
-
-    @property
-    def is_grouped(self) -> bool:
-        """Whether sketches put neighbouring values together."""
-        return self.sketch in ("interactions", "groups")
-
-    @model_validator(mode="after")
-    def _weighted(self) -> SketchAimAblation:
-        if not any(self.weights) or any(not 0 <= c <= 1000 for c in self.weights):
-            raise ValueError("weights must be integers from 0 to 1000, one of them at least 1")
-        return self
-
-
 class SketchAimOptions(Node):
     """Options of sketch_aim. How many marginals are measured, which, and with how much noise each, is planned.
 
@@ -102,8 +59,11 @@ class SketchAimOptions(Node):
         width: k, most entries of a sketch; fewer where they would drown in noise.
         iterations: most iterations of the fit after each round; it ends when noise explains what is left.
         final_iterations: of the last fit.
-        ablation: what serves a comparison only.
     """
+
+    former: ClassVar[Mapping[str, str]] = {
+        "ablation": "its switches are options of the mechanism experiments.sketch_aim_ablation.variant:Variant"
+    }
 
     rounds: int = Field(default=5, ge=1, le=10_000)
     one_way_share: float = Field(default=0.1, gt=0, lt=1)
@@ -111,21 +71,12 @@ class SketchAimOptions(Node):
     width: int = Field(default=64, ge=4, le=65536)
     iterations: int = Field(default=300, ge=1)
     final_iterations: int = Field(default=300, ge=1)
-    ablation: SketchAimAblation = Field(default_factory=SketchAimAblation)
 
     @model_validator(mode="after")
     def _consistent(self) -> SketchAimOptions:
         if self.one_way_share + self.sketch_share >= 1:
             raise ValueError("one_way_share and sketch_share must leave a share of the budget for measuring")
-        smallest = 2 + next(i for i, c in enumerate(self.ablation.weights) if c)
-        if self.width < 2**smallest:
-            raise ValueError(f"width must be at least {2**smallest}: {smallest} attributes need two groups each")
         return self
-
-    def weight_of(self, clique: Clique) -> int:
-        """c_q; 0: no sketch."""
-        position = len(clique) - 2
-        return self.ablation.weights[position] if 0 <= position < len(self.ablation.weights) else 0
 
 
 @dataclass(frozen=True)
@@ -157,12 +108,12 @@ def width_of(mu2: float, sketched: Mapping[int, float], rows: float, most: int) 
 
     A pair of mean-square contingency phi^2 puts n^2 phi^2 / k of squared distance between a sketch of k groups of equal
     mass and independence. Of its noise (sqrt(k) - 1)^2 dimensions are left, so that of the distance has a standard
-    deviation of sqrt(2) (sqrt(k) - 1) sigma^2, where sigma^2 = S^2 / mu^2 and S^2 = sum c^2 (1 - k^(-1/j))^j over the
+    deviation of sqrt(2) (sqrt(k) - 1) sigma^2, where sigma^2 = S^2 / mu^2 and S^2 = sum (1 - k^(-1/j))^j over the
     sketches of j attributes (`Interactions`).
 
     Args:
         mu2: of the sketches.
-        sketched: number of attributes -> sum of the squared weights of the sketches of so many.
+        sketched: number of attributes -> how many sketches have as many.
         rows: n, public or released.
         most: the option `width`.
     """
@@ -201,7 +152,8 @@ def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
 class SketchAimContract(Contract):
     Options = SketchAimOptions
     accountant = "gaussian"
-    _weighed: tuple[tuple[Clique, ...], tuple[int, ...]] = ((), ())
+    #: Numbers of attributes of the cliques that may be sketched: others are judged by the sketches of their parts.
+    sizes: ClassVar[tuple[int, ...]] = (2, 3)
     statement = PrivacyStatement(
         public="{public}",
         trust="{trust}",
@@ -231,11 +183,9 @@ class SketchAimContract(Contract):
             return Planned(self.plan_rho, self.plan_rho)
         if isinstance(request, OneWay):
             return Planned(gaussian_rho(scales.one_way), gaussian_rho(scales.one_way))
-        if not isinstance(request, Sketches | Residues | Weighed):
+        if not isinstance(request, Sketches | Residues):
             return Planned(0.0) if isinstance(request, MeasureAll) else None
         if not self.sketchable:
-            return Planned(0.0)
-        if isinstance(request, Weighed if options.ablation.residues else Residues):
             return Planned(0.0)
         if isinstance(request, Sketches):
             return Planned(gaussian_rho(scales.per_sensitivity), gaussian_rho(scales.per_sensitivity))
@@ -247,7 +197,7 @@ class SketchAimContract(Contract):
         A residue's values are at most c G of a row, c G being `FINEST` times the most cells of a marginal, or half of
         its own cells more (`residue_weights`); a row moves the vector by half of that at least.
         """
-        options, T = self.options, self.options.rounds
+        options = self.options
         scales = Scales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
         cohorts = self.config.federation.participations is not None
         budget = self.budget_of_cohorts(self.plan_rho)
@@ -257,21 +207,14 @@ class SketchAimContract(Contract):
         yield ForeseenSum.of(OneWay.name, first, self.plan_rho, part=min(1.0, once.once / self.plan_rho))
         if cohorts:
             yield from self._foreseen_sketches(budget) if self.sketchable else ()
-            yield self._weighed_of_all(budget.each, T)
+            yield self._weighed_of_all(budget.each, options.rounds)
             return
         if not self.sketchable or self.drowned(self.sketchable, rows):
             return
         yield from self._foreseen_sketches(scales)
-        rho, part = scales.planned / 2.0, _SMALLEST_ROUND / T
-        if not options.ablation.residues:
-            layout = Layout.of_vector(
-                2 * most_cells(self),
-                float(FINEST),
-                magnitude=float(FINEST),
-                replaced=COUNTS,
-            )
-            yield ForeseenSum.of(Weighed.name, layout, rho, times=T, part=part)
-            return
+        yield from self._foreseen_rounds(scales.planned / 2.0, options.rounds, _SMALLEST_ROUND / options.rounds)
+
+    def _foreseen_rounds(self, rho: float, times: int, part: float) -> Iterable[Foreseen]:
         for cells in (2, largest_measured(self)):
             most = (FINEST + 0.5) * cells
             if most > LARGEST_MULTIPLE:
@@ -285,21 +228,20 @@ class SketchAimContract(Contract):
                 signed=True,
                 magnitude=most,
             )
-            yield ForeseenSum.of(Residues.name, layout, rho, times=T, part=part)
+            yield ForeseenSum.of(Residues.name, layout, rho, times=times, part=part)
 
     def drowned(self, which: Sequence[int], rows: float) -> bool:
         """Whether sketches of these candidates show nothing of so many rows: then only the first look is asked for."""
-        if self.config.federation.participations is not None or self.options.ablation.always:
+        if self.config.federation.participations is not None:
             return False
         sizes = [len(self.candidates.cliques[i]) for i in which]
         return shows_nothing(2.0 * self.plan_rho * self.options.sketch_share, sizes.count(min(sizes)), rows)
 
     def _foreseen_sketches(self, scales: CohortBudget | Scales) -> Iterable[Foreseen]:
         cliques = [self.candidates.cliques[i] for i in self.sketchable]
-        width, grouped = self.options.width, self.options.ablation.is_grouped
         even = {name: np.ones(size) for name, size in zip(self.domain, self.domain.shape, strict=True)}
-        groups = [pack_grouping(grouping_of(self.domain, cliques, width, even))] if grouped else []
-        layout = Sketches(cliques=self.sketchable, width=width).layout(self, groups)
+        request = Sketches(cliques=self.sketchable, width=self.options.width)
+        layout = request.layout(self, self.groups(cliques, request.width, even))
         rho = gaussian_rho(scales.per_sensitivity)
         yield ForeseenSum.of(Sketches.name, layout, rho)
         # Of one clique alone, whose values are as large and whose noise is smallest.
@@ -331,11 +273,11 @@ class SketchAimContract(Contract):
         So all marginals have about the same noise in records.
         """
         cohorts = self.config.federation.participations is not None
-        return None if cohorts or not self.options.ablation.residues else first_factors(self.domain.shape)
+        return None if cohorts else first_factors(self.domain.shape)
 
     @cached_property
     def sketchable(self) -> list[int]:
-        """Candidates that may be sketched, a public fact: with a weight, that the model can take by themselves.
+        """Candidates that may be sketched, a public fact: of such a size, that the model can take by themselves.
 
         An attribute of one value has no association with any other.
         """
@@ -343,32 +285,39 @@ class SketchAimContract(Contract):
         return [
             i
             for i, clique in enumerate(self.candidates.cliques)
-            if self.options.weight_of(clique) and min(domain.shape_of(clique)) > 1 and fits(clique)
+            if len(clique) in self.sizes and min(domain.shape_of(clique)) > 1 and fits(clique)
         ]
 
     def sketcher(self, cliques: Sequence[Clique], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Sketcher:
         """The sketches of some cliques, the same on server and clients.
 
         Args:
-            cliques: each with a weight.
+            cliques: whose they are.
             width: most entries of each.
-            arrays: the packed groups, for sketches by groups; else none.
+            arrays: the packed groups.
         """
-        ablation, cliques = self.options.ablation, tuple(cliques)
-        weights = self.weights_of(cliques)
-        if not cliques or not all(weights):
+        cliques = tuple(cliques)
+        if not cliques or not all(len(q) in self.sizes for q in cliques):
             raise ProtocolError("parameter 'cliques' names a clique that these options do not sketch, or none")
         if width > self.options.width:
             raise ProtocolError(f"parameter 'width' must be at most {self.options.width}")
-        if len(arrays) != ablation.is_grouped:
-            raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
-        return make_sketcher(self.domain, cliques, ablation.sketch, width, weights, ablation.seed, *arrays)
+        return self._sketcher(cliques, width, arrays)
 
-    def weights_of(self, cliques: tuple[Clique, ...]) -> tuple[int, ...]:
-        """c_q of each clique; the clients of a round ask for the same ones, one after the other."""
-        if self._weighed[0] != cliques:
-            self._weighed = (cliques, tuple(self.options.weight_of(q) for q in cliques))
-        return self._weighed[1]
+    def _sketcher(
+        self, cliques: tuple[Clique, ...], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]
+    ) -> Sketcher:
+        self._require_groups(arrays)
+        return make_sketcher(self.domain, cliques, "interactions", width, *arrays)
+
+    def _require_groups(self, arrays: Arrays | Sequence[npt.NDArray[Any]], count: int = 1) -> None:
+        if len(arrays) != count:
+            raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
+
+    def groups(
+        self, cliques: Sequence[Clique], width: int, mass: Mapping[str, npt.NDArray[np.float64]]
+    ) -> list[npt.NDArray[Any]]:
+        """Return what a request for sketches brings: the packed groups of neighbouring values of equal mass."""
+        return [pack_grouping(grouping_of(self.domain, cliques, width, mass))]
 
 
 class Sketches(SumRequest):
@@ -376,7 +325,7 @@ class Sketches(SumRequest):
 
     name = "sketch"
     leaves = "sketches of its marginals, linear in its rows, in a sum"
-    costs = "one vector of L2 sensitivity S = sqrt(sum of (c_q r)^2): mu^2 = S^2/sigma^2, once"
+    costs = "one vector of L2 sensitivity S = sqrt(sum of r^2): mu^2 = S^2/sigma^2, once"
 
     cliques: SomeCandidates
     width: Annotated[int, Field(strict=True, ge=1, le=65536)]
@@ -385,9 +334,9 @@ class Sketches(SumRequest):
         return contract.sketcher([contract.candidates.cliques[i] for i in self.cliques], self.width, arrays)
 
     def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """One row adds one row of each public matrix, so the vector moves by sqrt(sum of (c_q r)^2) in L2, exactly.
+        """One row adds one row of each public matrix, so the vector moves by sqrt(sum of r^2) in L2, exactly.
 
-        Whatever groups or seed the server names: every row of a matrix has the same norm r.
+        Whatever groups the server names: every row of a matrix has the same norm r.
         """
         sketcher = self.sketcher(contract, arrays)
         return Layout.of_vector(
@@ -419,17 +368,6 @@ class SketchAimClient(TableClient):
         """The sketches of its rows, exact integers."""
         vector = call.request.sketcher(self.contract, call.arrays).of_rows(self.codes)
         return Contribution.of_vector(np.asarray(vector), call.request.layout(self.contract, call.arrays))
-
-    @answers(Weighed)
-    def measure(self, call: Call[Weighed]) -> Contribution:
-        """The chosen marginals, exact integers, each times its weight."""
-        request, layout = call.request, call.request.layout(self.contract, call.arrays)
-        coarse = request.coarse(self.contract, call.arrays)
-        if coarse is None:
-            return self.weighed(request.chosen(self.contract), request.weights, layout)
-        cells, counts = np.unique(coarse.positions(self.codes), return_counts=True)
-        which = np.searchsorted(np.cumsum(coarse.lengths), cells, side="right")
-        return Contribution(cells, counts * np.array(request.weights, np.int64)[which], (0,), layout)
 
     @answers(Residues)
     def measure_residues(self, call: Call[Residues]) -> Contribution:

@@ -34,9 +34,7 @@ SUMS_OF_COHORTS = (
 Weight = Annotated[int, Field(strict=True, ge=1, le=FINEST)]
 
 
-def weighed_layout(
-    contract: Contract, cliques: Sequence[Clique], weights: Sequence[int], cells: int | None = None
-) -> Layout:
+def weighed_layout(contract: Contract, cliques: Sequence[Clique], weights: Sequence[int]) -> Layout:
     """Lays out marginals, each times its weight, as ONE vector.
 
     A row is in one cell of each marginal, so it moves the vector by exactly sqrt(sum of c^2) in L2.
@@ -45,10 +43,9 @@ def weighed_layout(
         contract: of the family.
         cliques: whose marginals they are.
         weights: c of each.
-        cells: of all of them together, where they are of groups; None: of values.
     """
     norm = sqrt(sum(c * c for c in weights))
-    cells = sum(contract.domain.size(q) for q in cliques) if cells is None else cells
+    cells = sum(contract.domain.size(q) for q in cliques)
     return Layout.of_vector(cells, norm, magnitude=float(max(weights)), replaced=COUNTS)
 
 
@@ -120,7 +117,6 @@ class CohortBudget:
             return None
         once = {
             Marginals.name: 0.0,  # of the other schedule
-            "measure-counts": 0.0,
             "one-way": self.attributes * gaussian_rho(self.first_one_way),
             "sketch": gaussian_rho(self.per_sensitivity),
             MeasureAll.name: self.each,

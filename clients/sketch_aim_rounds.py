@@ -1,4 +1,4 @@
-"""What a round of sketch_aim asks for: chosen marginals as counts, or what they have beyond their one-way parts."""
+"""What a round of sketch_aim asks for: what chosen marginals have beyond their one-way parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import Field
 from fedsyn.counting.residues import cost, dimensions, times_cells
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
-from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, Weight, weighed_layout
+from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.contract import Contract
 from fedsyn.selection.coarse import Coarse
@@ -50,47 +50,7 @@ class FirstLook(OneWay):
         return np.concatenate(parts).astype(np.int64, copy=False)
 
 
-class Chosen(SumRequest):
-    """What a round asks of some candidates' marginals, one after the other, as ONE vector."""
-
-    shapes: Annotated[
-        list[list[Annotated[int, Field(strict=True, ge=1)]]],
-        Field(description="groups of each attribute of each clique, which come along; none: every value is its own"),
-    ]
-    cliques: AnyCandidates
-
-    def chosen(self, contract: Contract) -> list[Clique]:
-        return [contract.candidates.cliques[i] for i in self.cliques]
-
-    def coarse(self, contract: Contract, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Coarse | None:
-        """The cliques in groups of values; None: in all their cells."""
-        if len(arrays) != bool(self.shapes):
-            raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
-        return Coarse.unpack(contract.domain, self.chosen(contract), self.shapes, arrays[0]) if self.shapes else None
-
-
-class Weighed(Chosen):
-    """Some candidates' marginals, each multiplied by a weight of its own, one after the other, as ONE vector."""
-
-    name = "measure-counts"
-    leaves = "chosen marginals, each times its weight, in a sum"
-    costs = "one vector of L2 sensitivity S = sqrt(sum of c_q^2): mu^2 = S^2/sigma^2; all rounds share what is left"
-
-    weights: Annotated[list[Weight], Field(min_length=1)]
-
-    def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """Groups are a function of values: whatever they are, a row is in one cell of each coarse marginal, too.
-
-        So the vector moves by exactly sqrt(sum of c_q^2) in L2, a clique that is counted in several ways as often.
-        """
-        if len(self.weights) != len(self.cliques):
-            raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
-        coarse = self.coarse(contract, arrays)
-        cells = None if coarse is None else sum(coarse.lengths)
-        return weighed_layout(contract, self.chosen(contract), self.weights, cells)
-
-
-class Residues(Chosen):
+class Residues(SumRequest):
     """What some candidates' marginals have beyond their one-way marginals and total, as ONE vector."""
 
     name = "measure"
@@ -100,10 +60,24 @@ class Residues(Chosen):
         "dimensions beyond its parts: mu^2 = S^2/sigma^2; all rounds share what is left"
     )
 
+    shapes: Annotated[
+        list[list[Annotated[int, Field(strict=True, ge=1)]]],
+        Field(description="groups of each attribute of each clique, which come along; none: every value is its own"),
+    ]
+    cliques: AnyCandidates
     weights: Annotated[
         list[Annotated[int, Field(strict=True, ge=1, le=LARGEST_MULTIPLE)]],
         Field(min_length=1, description="c of each; the residue, a fraction of cells, is multiplied by them too"),
     ]
+
+    def chosen(self, contract: Contract) -> list[Clique]:
+        return [contract.candidates.cliques[i] for i in self.cliques]
+
+    def coarse(self, contract: Contract, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Coarse | None:
+        """The cliques in groups of values; None: in all their cells."""
+        if len(arrays) != bool(self.shapes):
+            raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
+        return Coarse.unpack(contract.domain, self.chosen(contract), self.shapes, arrays[0]) if self.shapes else None
 
     def made(self, contract: Contract, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Coarse:
         """The cliques in groups of values; where none came along, each value is its own."""
@@ -177,4 +151,4 @@ def residue_weights(
     return weights, sqrt(squared / sum(budgets)) * (1.0 + 1e-13)
 
 
-__all__ = ["LARGEST_MULTIPLE", "Chosen", "FirstLook", "Residues", "Weighed", "first_factors", "residue_weights"]
+__all__ = ["LARGEST_MULTIPLE", "FirstLook", "Residues", "first_factors", "residue_weights"]

@@ -27,20 +27,17 @@ from fedsyn.plugins.clients.sketch_aim import (
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget
-from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues, Weighed
+from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues
 from fedsyn.plugins.strategies.sketch_aim_coarse import InGroups
 from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
 from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.selection.coarse import Coarse
-from fedsyn.selection.groups import grouping_of, pack_grouping
-from fedsyn.selection.planning import Errors, Planner
+from fedsyn.selection.planning import Errors, Plan, Planner
 from fedsyn.selection.scores import contained_in
 from fedsyn.selection.views import ModelView
 from fedsyn.wire.requests import Sum, Summed
 
-# Marginals of an evenly divided run, for comparisons only.
-_EVEN = 20
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
 _CRUMBS = 1e-12
 _DROWNED = "noise would hide even a perfect association: one-way marginals alone, with all of the budget"
@@ -99,7 +96,7 @@ class SketchAim(ByCohorts, InGroups):
                 left -= sum(plan.values())
                 self.record.sigma = sigma
                 sums = yield Sum(cohort, request, sigma, [] if coarse is None else [coarse.pack()])
-                measurements += self.opened_weighed(sums, request, coarse)
+                measurements += self.opened_residues(sums, request, coarse)
                 self.selected(request.chosen(self.contract))
             self.estimate(measurements, t == self.options.rounds, kappa)
 
@@ -125,7 +122,7 @@ class SketchAim(ByCohorts, InGroups):
             rows *= self.share_of_cohort
         squared: dict[int, float] = {}
         for clique in (self.candidates.cliques[i] for i in which):
-            squared[len(clique)] = squared.get(len(clique), 0.0) + self.options.weight_of(clique) ** 2
+            squared[len(clique)] = squared.get(len(clique), 0.0) + 1.0
         return mu2, squared, rows
 
     @cached_property
@@ -134,12 +131,10 @@ class SketchAim(ByCohorts, InGroups):
         return width_of(*self.means(self.sketched()), self.options.width)
 
     def groups(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.generic]]:
-        """The packed groups of neighbouring values of equal released mass, for sketches that use them."""
+        """The packed groups of neighbouring values of equal released mass."""
         assert self.model is not None
-        if not self.options.ablation.is_grouped:
-            return []
         mass = {name: self.model.project((name,)) for name in self.domain}
-        return [pack_grouping(grouping_of(self.domain, cliques, self.width, mass))]
+        return self.contract.groups(cliques, self.width, mass)
 
     def sum_of_sketches(
         self, which: list[int], scales: Scales | CohortBudget, cohort: Sequence[int] | None = None
@@ -165,10 +160,9 @@ class SketchAim(ByCohorts, InGroups):
         return self.looked.glimpses(ModelView(self.model)) if self.looked and self.model else ()
 
     def pull_of(self, sketched: Sketched) -> float | None:
-        """kappa, from sketches by groups."""
+        """kappa, as the sketches tell it."""
         assert self.model is not None
-        sights = sketched.sights(self.model)
-        return pseudo_records(sights, self.total) if sights else None
+        return pseudo_records(sketched.sights(self.model), self.total)
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
@@ -200,12 +194,8 @@ class SketchAim(ByCohorts, InGroups):
         cliques = self.candidates.cliques
         place = {q: i for i, q in enumerate(cliques)}
         parts = np.zeros(len(cliques))
-        squared = dict(zip(sketched.sketcher.cliques, sketched.errors(view), strict=True))
-        for clique in sorted(squared, key=len):
-            own = float(squared[clique])
-            if len(clique) > 2 and not sketched.sketcher.beyond_parts:
-                own -= float(self.planner.inside(parts)[place[clique]])
-            parts[place[clique]] = max(0.0, own)
+        for clique, squared in zip(sketched.sketcher.cliques, sketched.errors(view), strict=True):
+            parts[place[clique]] = max(0.0, float(squared))
         return parts
 
     def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
@@ -220,10 +210,11 @@ class SketchAim(ByCohorts, InGroups):
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
         new = self.chosen(errors, eligible, share, left + errors.paid)
         self.say(new, t)
-        if self.options.ablation.even:
-            new = new[: -(-_EVEN // self.options.rounds)]
-            self.capacity.add([cliques[i] for i in new])
-            return dict.fromkeys(new, left / (self.options.rounds - t + 1) / max(1, len(new)))
+        return self.divided(errors, new, left, t)
+
+    def divided(self, errors: Errors, new: Sequence[int], left: float, t: int) -> dict[int, float]:
+        """Return candidate -> mu^2 of this round, of what the plan gives its new cliques and the attributes."""
+        cliques = self.candidates.cliques
         every = self.planner.precisions(errors, new, left)
         if t < self.options.rounds:
             now = {i: more for i, more in every.items() if t == 1 and len(cliques[i]) == 1}
@@ -263,12 +254,8 @@ class SketchAim(ByCohorts, InGroups):
         Then a second plan takes first what gains most for its cells, and of both that with the smaller predicted error
         stands. If that share is the whole tree, the record says what a larger one would be worth.
         """
-        domain, cliques, refused = self.domain, self.candidates.cliques, list[int]()
-        plan = self.planner.best(errors, eligible, self.taking(share, refused), budget)
-        if refused and self.options.ablation.room:
-            cells = np.array([domain.size(q) for q in cliques], np.float64)
-            plans = [plan, self.planner.best(errors, eligible, self.taking(share, []), budget, cells)]
-            plan = min(plans, key=lambda own: own.error)
+        cliques, refused = self.candidates.cliques, list[int]()
+        plan = self.best(errors, eligible, share, budget, refused)
         if refused and share == 1.0:
             inside = contained_in(self.capacity.cliques)
             every = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q)]
@@ -282,6 +269,15 @@ class SketchAim(ByCohorts, InGroups):
             )
         errors.steps.update(plan.steps)
         return plan.cliques
+
+    def best(self, errors: Errors, eligible: Sequence[int], share: float, budget: float, refused: list[int]) -> Plan:
+        """Return the plan by gain alone or, where the tree is full, by gain for room, whichever predicts less error."""
+        plan = self.planner.best(errors, eligible, self.taking(share, refused), budget)
+        if not refused:
+            return plan
+        cells = np.array([self.domain.size(q) for q in self.candidates.cliques], np.float64)
+        other = self.planner.best(errors, eligible, self.taking(share, []), budget, cells)
+        return min(plan, other, key=lambda own: own.error)
 
     def taking(self, share: float, refused: list[int]) -> Callable[[int], bool]:
         """A test that takes a clique into a tree of the plan's own if it has room, and notes those that it has not."""
@@ -304,21 +300,19 @@ class SketchAim(ByCohorts, InGroups):
 
     # What was measured ------------------------------------------------------------------------------------------------
 
-    def opened_weighed(
-        self, sums: Summed, request: Residues | Weighed, coarse: Coarse | None = None
-    ) -> list[Measurement]:
+    def opened_residues(self, sums: Summed, request: Residues, coarse: Coarse | None = None) -> list[Measurement]:
         """The marginals inside an opened vector, each with its own noise, and in its groups."""
         if not self.is_open(sums, "marginals"):
             return []
         factor, cliques = self.expansion(sums), request.chosen(self.contract)
         parts = self.parts_of(cliques, sums.arrays[0]) if coarse is None else coarse.split(sums.arrays[0])
         groups = [None] * len(cliques) if coarse is None else coarse.groups
-        residues, found = isinstance(request, Residues), []
+        found = []
         for clique, weight, part, own in zip(cliques, request.weights, parts, groups, strict=True):
-            unit = weight * part.size if residues else weight
+            unit = weight * part.size
             one = expanded(clique, part / unit, (sums.sigmas[0] / unit) ** 2, self.total, factor)
             in_cells = own is None or all(len(each) == int(each.max()) + 1 for each in own)
-            found.append(replace(self.residue_of(one) if residues else one, groups=None if in_cells else own))
+            found.append(replace(self.residue_of(one), groups=None if in_cells else own))
         return found
 
 

@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.counting.groups import Groups
 from fedsyn.counting.residues import cost
-from fedsyn.inference import Hierarchy, Measurement
+from fedsyn.inference import Measurement
 from fedsyn.plugins.clients.sketch_aim import SketchAimContract
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
-from fedsyn.plugins.clients.sketch_aim_rounds import Residues, Weighed, residue_weights
-from fedsyn.plugins.strategies.sketch_aim_cohorts import integer_weights
+from fedsyn.plugins.clients.sketch_aim_rounds import Residues, residue_weights
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.planning import Errors
@@ -43,7 +41,7 @@ class InGroups(MechanismStrategy):
         """Resolutions from the first model; every later round keeps them."""
         assert self.model is not None
         mass = {name: self.model.project((name,)) for name in self.domain}
-        return Resolutions(self.domain, mass, beyond=self.options.ablation.residues)
+        return Resolutions(self.domain, mass, beyond=True)
 
     @cached_property
     def measured_in(self) -> dict[int, int]:
@@ -51,14 +49,14 @@ class InGroups(MechanismStrategy):
         return {}
 
     def graded(self, errors: Errors) -> Errors:
-        """The errors with what residues cost, and with what groups would save and miss where groups are allowed."""
+        """The errors with what residues cost, and with what groups would save and miss."""
         ladders, cliques = self.resolutions, self.candidates.cliques
-        if self.options.ablation.residues:
-            errors = replace(errors, costs=self.prices)
-        if self.options.ablation.resolution == "cells":
-            return errors
         return replace(
-            errors, ladder=lambda i: ladders.ladder(cliques[i]), rows=self.total, steps=dict(self.measured_in)
+            errors,
+            costs=self.prices,
+            ladder=lambda i: ladders.ladder(cliques[i]),
+            rows=self.total,
+            steps=dict(self.measured_in),
         )
 
     @cached_property
@@ -70,17 +68,19 @@ class InGroups(MechanismStrategy):
         """Notes in which groups these candidates are measured from now on."""
         self.measured_in.update({i: errors.steps[i] for i in measured if i in errors.steps})
 
-    def asked(self, plan: Mapping[int, float]) -> tuple[Residues | Weighed, float, Coarse | None]:
+    def asked(self, plan: Mapping[int, float]) -> tuple[Residues, float, Coarse | None]:
         """The request for a plan, the noise on its vector, and its groups; None where all is measured in cells."""
-        looks = [look for i, budget in plan.items() for look in self.looks(i, budget)]
+        looks = self.looks(plan)
         which, budgets = [i for i, _, _ in looks], [budget for _, _, budget in looks]
         made = None if all(groups is None for _, groups, _ in looks) else self.in_groups(looks)
+        return *self.request(which, budgets, made), made
+
+    def request(self, which: list[int], budgets: list[float], made: Coarse | None) -> tuple[Residues, float]:
+        """Return the request for these candidates, in these groups, and the noise on its vector."""
         sent = [] if made is None else [list(shape) for shape in made.shapes]
-        if not self.options.ablation.residues:
-            return *weighed(which, budgets, sent), made
         shapes = [self.domain.shape_of(self.candidates.cliques[i]) for i in which] if made is None else made.shapes
         weights, sigma = residue_weights(budgets, shapes, FINEST)
-        return Residues(shapes=sent, cliques=which, weights=weights), sigma, made
+        return Residues(shapes=sent, cliques=which, weights=weights), sigma
 
     def in_groups(self, looks: Sequence[Look]) -> Coarse:
         """The candidates in the groups that they are counted in."""
@@ -89,19 +89,12 @@ class InGroups(MechanismStrategy):
         groups = [cells if coarse is None else coarse for cells, (_, coarse, _) in zip(own, looks, strict=True)]
         return Coarse.in_groups(self.domain, cliques, groups)
 
-    def looks(self, i: int, budget: float) -> list[Look]:
-        """Candidate i as it is measured: in cells, in groups, or one attribute at all resolutions of its hierarchy.
-
-        The resolutions share mu^2 as the squares of the hierarchy's weights: one row pays what it paid for cells.
-        """
-        clique = self.candidates.cliques[i]
-        if len(clique) == 1 and self.options.ablation.one_way == "hierarchical":
-            tree = Hierarchy.binary(self.domain[clique[0]], self.domain.ordered.get(clique[0], 0))
-            shares = np.square(tree.weights) / tree.sensitivity**2
-            pairs = zip(tree.groups(), shares, strict=True)
-            return [(i, (groups,), budget * float(share)) for groups, share in pairs]
-        step = self.measured_in.get(i)
-        return [(i, None if step is None else self.resolutions.groups(clique, step), budget)]
+    def looks(self, plan: Mapping[int, float]) -> list[Look]:
+        """Return each candidate as it is measured, in cells or in groups, with its mu^2."""
+        cliques, steps = self.candidates.cliques, self.measured_in
+        return [
+            (i, self.resolutions.groups(cliques[i], steps[i]) if i in steps else None, mu2) for i, mu2 in plan.items()
+        ]
 
     def opened_first(self, sums: Summed) -> list[Measurement]:
         """The one-way marginals of the first look, each with its own noise."""
@@ -119,18 +112,3 @@ class InGroups(MechanismStrategy):
             return replace(measured, beyond=True)
         values = np.asarray(measured.values)
         return replace(measured, values=values + (self.total - values.sum()) / values.size)
-
-
-def weighed(
-    cliques: Sequence[int], precisions: Sequence[float], shapes: Sequence[list[int]] = ()
-) -> tuple[Weighed, float]:
-    """The request that gives each clique its 1/sigma^2, up to the rounding of its weight, and the noise on the vector.
-
-    Their sum is kept: sum of c^2 / sigma^2, less a hair, so that no rounding of sums goes beyond the budget.
-    """
-    weights = integer_weights(precisions)
-    sigma = sqrt(sum(c * c for c in weights) / sum(precisions)) * (1.0 + 1e-13)
-    return Weighed(shapes=list(shapes), cliques=list(cliques), weights=weights), sigma
-
-
-__all__ = ["InGroups", "weighed"]

@@ -67,8 +67,7 @@ class Sketched:
             seen, noises = self.sketcher.of_marginal(i, probabilities), self.sketcher.noises(i)
             squared[i] = squared_distance(self.values[i] - view.model.total * seen, sigma, noises)
             spread[i] = sqrt(2.0 * noises) * sigma * sigma
-            grouped = self.sketcher.is_grouped
-            support[i] = effective_cells(self.sketcher.coarse(i, probabilities) if grouped else probabilities)
+            support[i] = effective_cells(self.sketcher.coarse(i, probabilities))
         return found
 
     def glimpses(self, view: ModelView) -> list[Glimpse]:
@@ -90,11 +89,10 @@ class Sketched:
         return found
 
     def sights(self, model: Model) -> list[Sight]:
-        """Where sketches by groups and a model of independent attributes see the same cells."""
+        """Where the sketches and a model of independent attributes see the same cells."""
         sketcher, found = self.sketcher, []
-        if sketcher.is_grouped:
-            for i, p in enumerate(ModelView(model).probabilities(sketcher.cliques)):
-                sigma = sketcher.sigma_of(i, self.sigma)
-                seen = sketcher.of_marginal(i, p)
-                found.append(Sight(seen, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i)))
+        for i, p in enumerate(ModelView(model).probabilities(sketcher.cliques)):
+            sigma = sketcher.sigma_of(i, self.sigma)
+            seen = sketcher.of_marginal(i, p)
+            found.append(Sight(seen, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i)))
         return found

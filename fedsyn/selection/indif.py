@@ -108,7 +108,7 @@ class Projection:
         if self.kind == "none":
             return [table.ravel() for table in count(codes, domain, pairs)]
         if self.kind == "signs":
-            sketcher = Sketcher(domain, tuple(pairs), "signs", self.size, (1,) * len(pairs), self.seed)
+            sketcher = Sketcher(domain, tuple(pairs), "signs", self.size, self.seed)
             vector = sketcher.of_rows(codes)
             return list(vector.reshape(len(pairs), self.size))
         marginals = count_sparse_many(codes, domain, pairs)

@@ -6,13 +6,11 @@ r: r is the sensitivity of the sketch to one row of the table, without looking a
 
     groups        S puts neighbouring values of each attribute together: a coarse marginal. One 1 per row, r = 1.
     interactions  What that coarse marginal has beyond the coarse marginals of its parts (`Interactions`).
-    count         CountSketch: a public hash sends each cell to one of k buckets with a sign. One +-1 per row, r = 1.
     signs         k signs per cell: a +-1/sqrt(k) projection without its factor. r = sqrt(k).
 
-For `count` and `signs`, E ||x S||^2 = r^2 ||x||^2 over the seed for every x, with variance at most 2 r^4 ||x||^4 / k
-(Charikar, Chen & Farach-Colton 2002; Alon, Matias & Szegedy 1999): both see an error of any shape. `groups` has no
-seed and sees the part of an error that does not cancel inside a group; there it adds up instead of averaging out. So
-does `interactions`.
+For `signs`, E ||x S||^2 = r^2 ||x||^2 over the seed for every x, with variance at most 2 r^4 ||x||^4 / k (Alon, Matias
+& Szegedy 1999): they see an error of any shape. `groups` has no seed and sees the part of an error that does not cancel
+inside a group; there it adds up instead of averaging out. So does `interactions`.
 
 Bits come from a counter-based function (splitmix64 of Steele, Lea & Flood 2014, keyed by SHA-256 of seed and clique):
 no matrix is ever formed, and a client computes them for the cells that its rows touch only. They are public: nothing
@@ -34,11 +32,10 @@ import numpy.typing as npt
 from fedsyn.counting.marginals import count_sparse_many
 from fedsyn.counting.reductions import dot
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ProtocolError
 from fedsyn.selection.groups import Grouping, group_counts, unpack_grouping
 from fedsyn.selection.lookups import Lookups
 
-KINDS = ("interactions", "groups", "count", "signs")
+KINDS = ("interactions", "groups", "signs")
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 # Cells whose signs are expanded at the same time: 64 of them fill 8 MB.
 _CELLS_AT_ONCE = 1 << 14
@@ -78,9 +75,8 @@ class Sketcher:
     Attributes:
         domain: of the table.
         cliques: those sketched, two or more attributes each.
-        kind: 'groups', 'count' or 'signs'; 'interactions' of the class of that name.
+        kind: 'groups' or 'signs'; 'interactions' of the class of that name.
         width: k; all but those of 'signs' are as long as their marginal where that has fewer cells.
-        weights: one positive integer c_q per clique: its sketch is multiplied by it, and so is its sensitivity.
         seed: public, of the bits.
         grouping: (attribute, number of groups) -> group of each value; of 'groups' and 'interactions' only.
     """
@@ -89,15 +85,14 @@ class Sketcher:
     cliques: tuple[Clique, ...]
     kind: str
     width: int
-    weights: tuple[int, ...]
     seed: int = 0
     grouping: Grouping | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"the kind of a sketch must be one of {', '.join(KINDS)}")
-        if self.width < 1 or len(self.weights) != len(self.cliques) or any(c < 1 for c in self.weights):
-            raise ValueError("sketches need a width of at least 1 and one positive integer weight per clique")
+        if self.width < 1:
+            raise ValueError("sketches need a width of at least 1")
         if self.is_grouped and self.grouping is None:
             raise ValueError("sketches of groups need the groups")
 
@@ -106,18 +101,11 @@ class Sketcher:
         """Whether neighbouring values are put together: the request brings the groups."""
         return self.kind in ("groups", "interactions")
 
-    @property
-    def beyond_parts(self) -> bool:
-        """Whether a sketch sees only what its clique has beyond its parts, and not those parts' errors again."""
-        return False
-
     @cached_property
     def lengths(self) -> tuple[int, ...]:
         """k_q of each sketch."""
         if self.kind == "signs":
             return (self.width,) * len(self.cliques)
-        if self.kind == "count":
-            return tuple(min(self.width, self.domain.size(q)) for q in self.cliques)
         return tuple(math.prod(shape) for shape in self.shapes)
 
     @cached_property
@@ -137,7 +125,7 @@ class Sketcher:
 
     @property
     def row_norm(self) -> float:
-        """r, the L2 norm of every row of every matrix (before the weights)."""
+        """r, the L2 norm of every row of every matrix."""
         return math.sqrt(self.width) if self.kind == "signs" else 1.0
 
     @cached_property
@@ -147,13 +135,13 @@ class Sketcher:
 
     @property
     def sensitivity(self) -> float:
-        """L2 sensitivity of the concatenated vector to one row: it adds one row of each matrix, c_q times."""
-        return math.sqrt(math.fsum((c * r) ** 2 for c, r in zip(self.weights, self.row_norms, strict=True)))
+        """L2 sensitivity of the concatenated vector to one row: it adds one row of each matrix."""
+        return math.sqrt(math.fsum(r**2 for r in self.row_norms))
 
     @property
     def magnitude(self) -> float:
         """Largest absolute value that one row adds to one entry."""
-        return float(max(self.weights, default=1))
+        return 1.0
 
     @property
     def signed(self) -> bool:
@@ -169,10 +157,10 @@ class Sketcher:
 
     def unit(self, i: int) -> float:
         """Entries of the vector for one record of the sketch of clique i."""
-        return self.row_norm * self.weights[i]
+        return self.row_norm
 
     def of_rows(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """(length,) exact integer sketches of a table, (n, d) codes, weights included."""
+        """(length,) exact integer sketches of a table, (n, d) codes."""
         out = np.zeros(self.length, np.int64)
         if self.is_grouped:
             for start in range(0, len(codes), _ROWS_AT_ONCE):
@@ -182,12 +170,10 @@ class Sketcher:
             for i, marginal in enumerate(sparse):
                 part = self._project(i, marginal.cells, marginal.counts)
                 out[self.offsets[i] : self.offsets[i + 1]] = np.rint(part).astype(np.int64)
-        for i in range(len(self.cliques)):
-            self._weigh(i, out[self.offsets[i] : self.offsets[i + 1]])
         return out
 
     def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-        """(k_q,) the sketch of a whole marginal of clique i, in the unit of `values`: r and weight divided out."""
+        """(k_q,) the sketch of a whole marginal of clique i, in the unit of `values`: r is divided out."""
         flat = np.asarray(values, np.float64).ravel()
         if self.is_grouped:
             return self.coarse(i, flat)
@@ -208,23 +194,12 @@ class Sketcher:
 
     # ---------------------------------------------------------------------------------------------- kernels
 
-    def _weigh(self, i: int, part: npt.NDArray[np.int64]) -> None:
-        """Brings the counts of sketch i to the vector's unit, in place."""
-        part *= self.weights[i]
-
     def _project(
         self, i: int, cells: npt.NDArray[np.integer], values: npt.NDArray[np.number]
     ) -> npt.NDArray[np.float64]:
         """Sum over cells of value * row of S; exact for integer values whose sums stay below 2^53."""
         k, key = self.lengths[i], clique_key(self.seed, self.cliques[i])
         counters: npt.NDArray[np.uint64] = np.asarray(cells).astype(np.uint64)
-        if self.kind == "count":
-            if k == self.domain.size(self.cliques[i]):
-                return _histogram(cells, values, k)
-            drawn = splitmix64(key, counters)
-            bucket = ((drawn >> np.uint64(32)) * np.uint64(k)) >> np.uint64(32)
-            sign = 1.0 - 2.0 * (drawn & np.uint64(1)).astype(np.float64)
-            return _histogram(bucket.astype(np.int64), sign * values, k)
         out = np.zeros(k)
         for start in range(0, len(counters), _CELLS_AT_ONCE):
             some, weight = counters[start : start + _CELLS_AT_ONCE], values[start : start + _CELLS_AT_ONCE]
@@ -295,13 +270,9 @@ class Interactions(Sketcher):
 
     @cached_property
     def factors(self) -> tuple[int, ...]:
-        """(m,) what the projected counts are multiplied by, beside the weight."""
+        """(m,) what the projected counts are multiplied by."""
         most = max(self.lengths, default=1)
         return tuple(max(1, round(most / k)) * k for k in self.lengths)
-
-    @property
-    def beyond_parts(self) -> bool:
-        return True
 
     @cached_property
     def row_norms(self) -> tuple[float, ...]:
@@ -309,7 +280,7 @@ class Interactions(Sketcher):
 
     @property
     def magnitude(self) -> float:
-        return float(max((c * f for c, f in zip(self.weights, self.factors, strict=True)), default=1))
+        return float(max(self.factors, default=1))
 
     def noises(self, i: int) -> int:
         return math.prod(g - 1 for g in self.shapes[i])
@@ -318,7 +289,7 @@ class Interactions(Sketcher):
         return math.prod(1.0 - 1.0 / g for g in self.shapes[i])
 
     def unit(self, i: int) -> float:
-        return float(self.factors[i] * self.weights[i])
+        return float(self.factors[i])
 
     def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
         return self._centred(i, self.coarse(i, values)) / self.lengths[i]
@@ -326,8 +297,12 @@ class Interactions(Sketcher):
     def split(self, vector: npt.NDArray[np.floating]) -> list[npt.NDArray[np.float64]]:
         return [self._centred(i, part) / self.lengths[i] for i, part in enumerate(super().split(vector))]
 
-    def _weigh(self, i: int, part: npt.NDArray[np.int64]) -> None:
-        part[...] = self._centred(i, part) * (self.factors[i] // self.lengths[i] * self.weights[i])
+    def of_rows(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        out = super().of_rows(codes)
+        for i, (factor, length) in enumerate(zip(self.factors, self.lengths, strict=True)):
+            part = out[self.offsets[i] : self.offsets[i + 1]]
+            part[...] = self._centred(i, part) * (factor // length)
+        return out
 
     def _centred(self, i: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """(k_q,) prod g_a times the projection: integers of integers."""
@@ -342,22 +317,17 @@ def make_sketcher(
     cliques: tuple[Clique, ...],
     kind: str,
     width: int,
-    weights: tuple[int, ...],
-    seed: int = 0,
-    packed: npt.NDArray[np.generic] | None = None,
+    packed: npt.NDArray[np.generic],
 ) -> Sketcher:
-    """The sketches that a request describes; `packed`: its groups, see `unpack_grouping`.
+    """The sketches by groups that a request describes; `packed`: its groups, see `unpack_grouping`.
 
     Clients of a simulation that share a process get one object, which holds no row: sharing saves work only.
 
     Raises:
-        ProtocolError: the groups are missing or malformed.
+        ProtocolError: the groups are malformed.
     """
-    if kind in ("groups", "interactions") and packed is None:
-        raise ProtocolError("the request does not bring the groups of the sketches")
-    groups = None if packed is None else np.ascontiguousarray(packed)
-    key = None if groups is None else (groups.dtype.str, groups.shape, groups.tobytes())
-    return _shared_sketcher(domain, cliques, kind, width, weights, seed, key)
+    groups = np.ascontiguousarray(packed)
+    return _shared_sketcher(domain, cliques, kind, width, (groups.dtype.str, groups.shape, groups.tobytes()))
 
 
 @lru_cache(maxsize=4)
@@ -366,15 +336,11 @@ def _shared_sketcher(
     cliques: tuple[Clique, ...],
     kind: str,
     width: int,
-    weights: tuple[int, ...],
-    seed: int,
-    key: tuple[str, tuple[int, ...], bytes] | None,
+    key: tuple[str, tuple[int, ...], bytes],
 ) -> Sketcher:
-    grouping = None
-    if key is not None:
-        packed = np.frombuffer(key[2], np.dtype(key[0])).reshape(key[1])
-        grouping = unpack_grouping(packed, domain, cliques, width)
-    return (Interactions if kind == "interactions" else Sketcher)(domain, cliques, kind, width, weights, seed, grouping)
+    packed = np.frombuffer(key[2], np.dtype(key[0])).reshape(key[1])
+    grouping = unpack_grouping(packed, domain, cliques, width)
+    return (Interactions if kind == "interactions" else Sketcher)(domain, cliques, kind, width, grouping=grouping)
 
 
 def _histogram(

@@ -357,10 +357,6 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
         bounded("cliques width", _PRICED + "; up to the option `width`"),
         word("arrays", "groups on the domain, as many as the sketches have", "other groups: " + _QUESTION),
     ),
-    "sketch_aim_rounds.Weighed": (
-        bounded("cliques weights shapes", _LAYOUT + "; candidates, weights up to 16"),
-        word("arrays", "groups on the domain, of these shapes", "other groups: " + _QUESTION),
-    ),
     "sketch_aim_rounds.Residues": (
         bounded("cliques weights shapes", _LAYOUT + "; candidates, weights times cells up to 2^31"),
         word("arrays", "groups on the domain, of these shapes", "other groups: " + _QUESTION),

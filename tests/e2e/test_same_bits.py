@@ -29,7 +29,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
     "aim": {"name": "aim", "rounds": 2},
     "augflaim": {"name": "augflaim", "rounds": 2},
     "distributed_aim": {"name": "distributed_aim", "rounds": 2},
-    **{f"sketch_aim {kind}": {"name": "sketch_aim", "rounds": 2, "ablation": {"sketch": kind}}
+    **{f"sketch_aim {kind}": {"name": "experiments.sketch_aim_ablation.variant:Variant", "rounds": 2, "sketch": kind}
        for kind in ("groups", "count", "signs")},
     **{f"fed_privsyn {kind}": {"name": "fed_privsyn", "synthesizer": kind} for kind in ("gum", "pgm")},
 }  # fmt: skip
@@ -78,7 +78,7 @@ def model_digests() -> dict[str, str]:
     from fedsyn.domain import Domain
     from fedsyn.inference import EstimateConfig, Measurement, estimate
     from fedsyn.selection.indif import Noisy, Projection, indif_squared
-    from fedsyn.selection.sketches import make_sketcher, squared_distance
+    from fedsyn.selection.sketches import Sketcher, squared_distance
 
     rng = np.random.default_rng(0)
     domain = Domain(tuple("abcdefg"), (90, 40, 85, 15, 30, 70, 12))
@@ -92,9 +92,7 @@ def model_digests() -> dict[str, str]:
         digests[" ".join(clique)] = hashlib.sha256(answers).hexdigest()
     pair = ("a", "c")
     table, one, other = (model.project(q).ravel() / model.total for q in (pair, ("a",), ("c",)))
-    for kind in ("count", "signs"):
-        sketch = make_sketcher(domain, (pair,), kind, 36, (1,)).of_marginal(0, table)
-        digests[f"sketch {kind}"] = squared_distance(sketch, 0.1).hex()
+    digests["sketch"] = squared_distance(Sketcher(domain, (pair,), "signs", 36).of_marginal(0, table), 0.1).hex()
     for kind in ("signs", "gaussian"):
         projection = Projection(kind, 36)
         noisy = [Noisy(values, 0.01) for values in (rng.standard_normal(36), one, other)]

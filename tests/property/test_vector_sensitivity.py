@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.sketch_aim_ablation.variant import VariantClient, VariantContract, Weighed
 from fedsyn.counting.residues import cost
 from fedsyn.domain import Domain
-from fedsyn.plugins.clients.sketch_aim import SketchAimClient, SketchAimContract, Sketches, Weighed
+from fedsyn.plugins.clients.sketch_aim import Sketches
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, MeasureAll
 from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues
 from fedsyn.selection.groups import grouping_keys
@@ -25,19 +26,20 @@ from fedsyn.testing.harness import config_of
 from fedsyn.testing.schemas import awkward_names, awkward_table
 from fedsyn.wire.requests import Layout
 
+VARIANT = "experiments.sketch_aim_ablation.variant:Variant"
 ROUNDING = 1.0 + 1e-12
 pytestmark = pytest.mark.slow
 
 
 @lru_cache(maxsize=64)
-def contract_of(name: str, sketch: str) -> SketchAimContract:
+def contract_of(name: str, sketch: str) -> VariantContract:
     schema = awkward_table(name).schema
-    return SketchAimContract(config_of("sketch_aim", 2, {"ablation": {"sketch": sketch}}), schema.domain)
+    return VariantContract(config_of(VARIANT, 2, {"sketch": sketch}), schema.domain)
 
 
-def vector(contract: SketchAimContract, request: Any, arrays: list[np.ndarray], codes: np.ndarray) -> np.ndarray:
+def vector(contract: VariantContract, request: Any, arrays: list[np.ndarray], codes: np.ndarray) -> np.ndarray:
     """(L,) what a client with these rows contributes."""
-    client = object.__new__(SketchAimClient)
+    client = object.__new__(VariantClient)
     client.contract, client.domain, client.codes = contract, contract.domain, codes
     call: Any = SimpleNamespace(request=request, arrays=arrays)
     answers: dict[type, Any] = {
@@ -58,7 +60,7 @@ def some_rows(data: st.DataObject, domain: Domain, most: int) -> np.ndarray:
     return np.array(data.draw(st.lists(rows, min_size=1, max_size=most)), np.int64)
 
 
-def check(contract: SketchAimContract, request: Any, arrays: list[np.ndarray], data: st.DataObject) -> Layout:
+def check(contract: VariantContract, request: Any, arrays: list[np.ndarray], data: st.DataObject) -> Layout:
     """A row added to any table, or exchanged for another one, moves the vector by no more than the layout says."""
     layout: Layout = request.layout(contract, arrays)
     codes, more = some_rows(data, contract.domain, 4), some_rows(data, contract.domain, 2)
@@ -93,7 +95,7 @@ def test_sketches_move_as_far_as_their_layout_says(name: str, sketch: str, data:
     chosen = data.draw(st.lists(st.sampled_from(able), min_size=1, max_size=3, unique=True))
     width = data.draw(st.integers(8, contract.options.width))
     arrays = []
-    if contract.options.ablation.is_grouped:
+    if contract.options.is_grouped:
         cliques = [contract.candidates.cliques[i] for i in chosen]
         keys = grouping_keys(contract.domain, cliques, width)
         arrays = [np.concatenate([groups_of(data, contract.domain[name], most) for name, most in keys])]

@@ -14,6 +14,7 @@ from fedsyn.inference.smoothing import least_channel, least_shares, own_counts, 
 from fedsyn.testing.harness import Federation, config_of, execute
 from fedsyn.testing.schemas import awkward_table
 
+VARIANT = "experiments.sketch_aim_ablation.variant:Variant"
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 TOTAL = 200.0
 CLIQUES = (("a",), ("b",), ("c",), ("a", "b"), ("b", "c"))
@@ -152,7 +153,10 @@ def test_a_branch_with_impossible_cells_takes_nothing_from_its_stem() -> None:
     assert smoothed(model, shares).log_partition == pytest.approx(0.0, abs=1e-12)
 
 
-@pytest.mark.parametrize(("mechanism", "default"), [("aim", False), ("sketch_aim", True), ("fed_mst", True)])
+@pytest.mark.parametrize(
+    ("mechanism", "default"),
+    [("aim", False), (VARIANT, True), ("fed_mst", True)],
+)
 def test_every_mechanism_that_fits_has_the_switch(mechanism: str, default: bool) -> None:
     """At epsilon 0.1 noise empties values. The released marginals are the same, and the resumable model of a round."""
     table = awkward_table("missing_values")
@@ -163,8 +167,8 @@ def test_every_mechanism_that_fits_has_the_switch(mechanism: str, default: bool)
         nodes = {"inference": {} if asked is None else {"smoothing": asked}, "privacy": {"epsilon": 0.1, "delta": 1e-5}}
         nodes["runtime"] = {"seed": 1}
         options: dict[str, object] = {} if mechanism == "fed_mst" else {"rounds": 1}
-        if mechanism == "sketch_aim":  # forty rows are too few for sketches
-            options["ablation"] = {"always": True}
+        if mechanism == VARIANT:  # forty rows are too few for sketches
+            options["always"] = True
         outcome = execute(config_of(mechanism, len(parts), options, **nodes), Federation(table, parts))
         assert isinstance(outcome.strategy.model, Model)
         found[asked] = outcome.strategy.model

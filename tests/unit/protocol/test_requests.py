@@ -56,7 +56,6 @@ SETTINGS = {
     "sizes": ("private", None),
     "rows": ("client", None),
     "measure-all": ("public", 2),
-    "measure-counts": ("counts", None),
     "evaluate": ("evaluate", None),
     "row-counts": ("auto", None),
     "cap": ("auto", None),
@@ -82,8 +81,6 @@ def recorded_with(name: str, client_sizes: str, participations: int | None) -> O
     nodes |= {} if participations is None else {"federation": {"participations": participations}}
     # FHAIM's own score needs public sizes.
     options = {"score": "l1"} if (name, client_sizes) == ("fhaim", "private") else OPTIONS.get(name)
-    if client_sizes == "counts":
-        nodes, options = {"privacy": {"epsilon": 5.0}}, {"rounds": 2, "ablation": {"residues": False}}
     return finished(execute(config_of(name, len(federation.parts), options, **nodes), federation))
 
 

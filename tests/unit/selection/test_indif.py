@@ -61,7 +61,7 @@ def test_signs_are_signs_and_the_same_for_everybody():
     assert digest[:16] == "23a9188b3bf7f06a"
     # The clients' kernel and the server's matrix are two implementations of the same bits.
     every_cell = np.array(list(itertools.product(range(4), range(3), [0])), np.uint8)
-    sketcher = Sketcher(DOMAIN, (PAIR,), "signs", 10, (1,), 7)
+    sketcher = Sketcher(DOMAIN, (PAIR,), "signs", 10, 7)
     for cell, row in enumerate(every_cell):
         assert np.array_equal(sketcher.of_rows(row[None, :]), matrix[cell])
 

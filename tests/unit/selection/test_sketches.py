@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from experiments.sketch_aim_ablation.variant import CountSketch, Signs
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
@@ -23,7 +24,6 @@ from fedsyn.selection.sketches import Interactions, Sketcher, clique_key, splitm
 
 DOMAIN = Domain(("a", "b", "c", "d"), (7, 2, 12, 30))
 CLIQUES = (("a", "b"), ("c", "d"), ("a", "c", "d"))
-WEIGHTS = (1, 3, 2)
 KINDS = ("interactions", "groups", "count", "signs")
 
 
@@ -38,7 +38,8 @@ def sketcher(kind: str, width: int = 10, seed: int = 5) -> Sketcher:
         for j, (name, n) in enumerate(zip("abcd", DOMAIN.shape, strict=True))
     }
     grouping = grouping_of(DOMAIN, CLIQUES, width, mass) if kind in ("groups", "interactions") else None
-    return (Interactions if kind == "interactions" else Sketcher)(DOMAIN, CLIQUES, kind, width, WEIGHTS, seed, grouping)
+    made = {"interactions": Interactions, "groups": Sketcher, "count": CountSketch, "signs": Signs}[kind]
+    return made(DOMAIN, CLIQUES, "signs" if grouping is None else kind, width, seed, grouping)
 
 
 def matrix(sketch: Sketcher, i: int, cells: np.ndarray | None = None) -> np.ndarray:
@@ -49,7 +50,7 @@ def matrix(sketch: Sketcher, i: int, cells: np.ndarray | None = None) -> np.ndar
 
 
 def multiple(sketch: Sketcher, i: int) -> float:
-    return sketch.unit(i) / WEIGHTS[i]
+    return sketch.unit(i)
 
 
 def scalar_splitmix64(key: int, steps: int) -> list[int]:
@@ -98,7 +99,7 @@ def test_tables_and_marginals_give_what_the_explicit_matrix_gives(kind, width):
         held = np.flatnonzero(marginal)
         explicit = marginal.ravel()[held] @ matrix(sketch, i, held)
         unit = multiple(sketch, i)
-        assert np.array_equal(vector[sketch.offsets[i] : sketch.offsets[i + 1]], np.rint(WEIGHTS[i] * explicit))
+        assert np.array_equal(vector[sketch.offsets[i] : sketch.offsets[i + 1]], np.rint(explicit))
         assert np.allclose(sketch.of_marginal(i, marginal), explicit / unit, rtol=1e-12, atol=1e-9)
         assert np.allclose(parts[i], explicit / unit, rtol=1e-12, atol=1e-9)
 
@@ -116,8 +117,7 @@ def test_every_row_of_a_matrix_has_the_same_norm_and_so_every_table_row_moves_th
         assert np.allclose((rows**2).sum(axis=1), sketch.row_norms[i] ** 2)
         if kind == "interactions":  # half a group of two attributes' rows is at most what a count is
             assert (rows**2).sum(axis=1).max() == pytest.approx(multiple(sketch, i) ** 2 * sketch.spread(i))
-    norms = [c * r for c, r in zip(WEIGHTS, sketch.row_norms, strict=True)]
-    assert sketch.sensitivity == pytest.approx(math.hypot(*norms))
+    assert sketch.sensitivity == pytest.approx(math.hypot(*sketch.row_norms))
     codes = table(20)
     for row in codes:
         moved = sketch.of_rows(row[None])
@@ -153,7 +153,7 @@ def test_few_rows_are_looked_up_together_with_the_same_result(rows, monkeypatch)
     together = sketcher("groups", 40).of_rows(codes)
     monkeypatch.setattr("fedsyn.selection.sketches._FEW_BUCKETS", -1)
     assert np.array_equal(sketcher("groups", 40).of_rows(codes), together)
-    assert together.sum() == rows * sum(WEIGHTS)
+    assert together.sum() == rows * len(CLIQUES)
 
 
 def test_lengths_and_signs():
@@ -163,7 +163,7 @@ def test_lengths_and_signs():
     assert sketcher("count", 14).lengths == (14, 14, 14) and sketcher("count", 15).lengths == (14, 15, 15)
     assert not groups.signed and counted.signed and signs.signed
     assert signs.row_norm == math.sqrt(10) and counted.row_norm == groups.row_norm == 1.0
-    assert signs.sigma_of(1, 6.0) == pytest.approx(6.0 / (3 * math.sqrt(10)))
+    assert signs.sigma_of(1, 6.0) == pytest.approx(6.0 / math.sqrt(10))
 
 
 @pytest.mark.parametrize("width", [10, 64, 130])
@@ -183,17 +183,17 @@ def test_signs_and_buckets_are_those_of_the_generator(width):
 def test_seeds_and_cliques_have_their_own_bits():
     assert not np.array_equal(matrix(sketcher("count"), 1), matrix(sketcher("count", seed=6), 1))
     assert not np.array_equal(matrix(sketcher("signs"), 1), matrix(sketcher("signs", seed=6), 1))
-    both = Sketcher(DOMAIN, (("a", "d"), ("d", "a")), "signs", 8, (1, 1))
+    both = Sketcher(DOMAIN, (("a", "d"), ("d", "a")), "signs", 8)
     assert not np.array_equal(both.of_marginal(0, np.arange(210.0)), both.of_marginal(1, np.arange(210.0)))
 
 
-@pytest.mark.parametrize("change", [{"kind": "other"}, {"width": 0}, {"weights": (1, 1)}, {"weights": (1, 0, 1)}])
+@pytest.mark.parametrize("change", [{"kind": "other"}, {"width": 0}])
 def test_malformed_sketches_are_refused(change):
-    given = {"domain": DOMAIN, "cliques": CLIQUES, "kind": "count", "width": 8, "weights": WEIGHTS, **change}
+    given = {"domain": DOMAIN, "cliques": CLIQUES, "kind": "signs", "width": 8, **change}
     with pytest.raises(ValueError, match="sketch"):
         Sketcher(**given)
     with pytest.raises(ValueError, match="need the groups"):
-        Sketcher(DOMAIN, CLIQUES, "groups", 8, WEIGHTS)
+        Sketcher(DOMAIN, CLIQUES, "groups", 8)
 
 
 # Groups --------------------------------------------------------------------------------------------------------------
@@ -253,10 +253,10 @@ def test_whatever_groups_a_server_names_a_row_moves_the_vector_by_the_sensitivit
     rng = np.random.default_rng(3)
     keys = grouping_keys(DOMAIN, CLIQUES, 12)
     packed = np.concatenate([rng.integers(0, groups, DOMAIN[name]) for name, groups in keys])
-    hostile = Sketcher(DOMAIN, CLIQUES, "groups", 12, WEIGHTS, 0, unpack_grouping(packed, DOMAIN, CLIQUES, 12))
+    hostile = Sketcher(DOMAIN, CLIQUES, "groups", 12, 0, unpack_grouping(packed, DOMAIN, CLIQUES, 12))
     for row in table(20):
         moved = hostile.of_rows(row[None])
-        assert float(moved @ moved) == 1 + 9 + 4
+        assert float(moved @ moved) == len(CLIQUES)
 
 
 # Interactions --------------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_two_binary_attributes_have_a_quarter_of_the_sensitivity_and_one_noise()
     domain = Domain(("a", "b", "c"), (2, 2, 2))
     cliques = (("a", "b"), ("a", "b", "c"))
     every = dict.fromkeys([("a", 2), ("b", 2), ("c", 2)], np.arange(2))
-    sketch = Interactions(domain, cliques, "interactions", 8, (1, 1), 0, every)
+    sketch = Interactions(domain, cliques, "interactions", 8, 0, every)
     assert sketch.factors == (8, 8) and sketch.signed and sketch.magnitude == 8.0
     assert [sketch.noises(i) for i in (0, 1)] == [1, 1]
     assert [sketch.row_norms[i] / sketch.factors[i] for i in (0, 1)] == pytest.approx([0.5, math.sqrt(1 / 8)])
@@ -302,9 +302,7 @@ def test_whatever_groups_a_server_names_an_interaction_moves_by_its_sensitivity(
     packed = np.concatenate(
         [rng.integers(0, groups, DOMAIN[name]) for name, groups in grouping_keys(DOMAIN, CLIQUES, 12)]
     )
-    hostile = Interactions(
-        DOMAIN, CLIQUES, "interactions", 12, WEIGHTS, 0, unpack_grouping(packed, DOMAIN, CLIQUES, 12)
-    )
+    hostile = Interactions(DOMAIN, CLIQUES, "interactions", 12, 0, unpack_grouping(packed, DOMAIN, CLIQUES, 12))
     for row in table(20):
         moved = hostile.of_rows(row[None])
         assert math.sqrt(float(moved @ moved)) == pytest.approx(hostile.sensitivity, rel=1e-12)

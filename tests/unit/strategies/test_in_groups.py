@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from experiments.sketch_aim_ablation.variant import Variant, VariantClient, Weighed
 from fedsyn.counting.groups import group_of_cells
 from fedsyn.counting.marginals import count
 from fedsyn.counting.residues import cost
@@ -26,7 +27,6 @@ from fedsyn.inference.seen import Seen
 from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.inference.solvers import Problem
 from fedsyn.inference.triangulation import axes_of
-from fedsyn.plugins.clients.sketch_aim import SketchAimClient, Weighed
 from fedsyn.plugins.clients.sketch_aim_rounds import Residues
 from fedsyn.plugins.strategies.sketch_aim import SketchAim
 from fedsyn.privacy import PrivacyBudget
@@ -41,7 +41,8 @@ from fedsyn.wire.requests import Summed
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain
 CODES = TABLE.encode()
-CLIENT = SketchAimClient(config_of("sketch_aim", 1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+VARIANT = "experiments.sketch_aim_ablation.variant:Variant"
+CLIENT = VariantClient(config_of(VARIANT, 1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
 CANDIDATES = CLIENT.contract.candidates.cliques
 
 SMALL = Domain(("a", "b", "c"), (4, 3, 2))
@@ -79,7 +80,7 @@ def test_one_row_moves_weighed_groups_by_exactly_their_sensitivity(made: tuple[W
     request, coarse = made
     vectors = []
     for rows in (CODES, np.delete(CODES, row, axis=0)):
-        client = SketchAimClient(CLIENT.config, Holder(0, rows, DOMAIN, "", Randomness(0)))
+        client = VariantClient(CLIENT.config, Holder(0, rows, DOMAIN, "", Randomness(0)))
         sent = client.measure(asked(client, request, [coarse.pack()]))
         assert (np.diff(sent.cells) > 0).all() and sent.values.dtype == np.int64
         vectors.append(sent.dense())
@@ -123,10 +124,11 @@ WHOLE = Coarse.in_groups(DOMAIN, [CANDIDATES[PAIR]], [tuple(np.arange(n) for n i
 )
 def test_a_client_refuses_malformed_groups_in_one_sentence(changes: Any, arrays: Any, says: str) -> None:
     good = {"shapes": [list(WHOLE.shapes[0])], "cliques": [PAIR], "weights": [2]}
-    CLIENT.measure(asked(CLIENT, (Weighed, good), [WHOLE.pack()]))
-    with pytest.raises(ProtocolError, match=says) as refused:
-        CLIENT.measure(asked(CLIENT, (Weighed, {**good, **changes}), arrays))
-    assert "\n" not in str(refused.value) and len(str(refused.value)) <= 160
+    for request, answer in ((Weighed, CLIENT.measure), (Residues, CLIENT.measure_residues)):
+        answer(asked(CLIENT, (request, good), [WHOLE.pack()]))
+        with pytest.raises(ProtocolError, match=says) as refused:
+            answer(asked(CLIENT, (request, {**good, **changes}), arrays))
+        assert "\n" not in str(refused.value) and len(str(refused.value)) <= 160
 
 
 def test_groups_of_very_many_values_survive_the_message() -> None:
@@ -269,8 +271,8 @@ def test_a_hierarchys_blocks_are_groups(size: int, ordered: int) -> None:
 
 
 def test_a_planned_group_is_asked_for_counted_and_opened_as_such() -> None:
-    config = config_of("sketch_aim", 1, {"ablation": {"residues": False}})
-    strategy = SketchAim(config, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
+    config = config_of(VARIANT, 1, {"residues": False})
+    strategy = Variant(config, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
     strategy.clients = {0: Participant(0, 1, float(len(CODES)))}
     strategy.estimate([Measurement((name,), count(CODES, DOMAIN, [(name,)])[0] * 1.0, 1e-3) for name in DOMAIN])
     strategy.measured_in[PAIR] = 1
@@ -281,7 +283,7 @@ def test_a_planned_group_is_asked_for_counted_and_opened_as_such() -> None:
     assert request.shapes[1] == strategy.resolutions.ladder(CANDIDATES[PAIR]).counts[1].tolist()
     assert request.shapes[0] == [DOMAIN.size(CANDIDATES[single])] and request.shapes[1] != list(WHOLE.shapes[0])
     sent = CLIENT.measure(asked(CLIENT, request, [coarse.pack()])).dense().astype(float)
-    one, pair = strategy.opened_weighed(Summed([sent], (sigma,), (0,)), request, coarse)
+    one, pair = strategy.opened_residues(Summed([sent], (sigma,), (0,)), request, coarse)
     for found, weight in ((one, 8), (pair, 16)):
         exact = count(CODES, DOMAIN, [found.clique])[0]
         assert np.array_equal(found.values.ravel(), found.of_cells(exact)) and found.sigma == sigma / weight
@@ -300,7 +302,7 @@ def test_a_planned_residue_is_asked_for_counted_and_opened_as_such() -> None:
     assert isinstance(request, Residues) and coarse is not None
     contribution = CLIENT.measure_residues(asked(CLIENT, request, [coarse.pack()]))
     assert (contribution.layout.sensitivity / sigma) ** 2 == pytest.approx(5.0, rel=1e-12)
-    one, pair = strategy.opened_weighed(Summed([contribution.dense() * 1.0], (sigma,), (0,)), request, coarse)
+    one, pair = strategy.opened_residues(Summed([contribution.dense() * 1.0], (sigma,), (0,)), request, coarse)
     for found, budget in ((one, 1.0), (pair, 4.0)):
         exact = count(CODES, DOMAIN, [found.clique])[0]
         assert found.values.ravel() == pytest.approx(found.of_cells(exact))
@@ -312,8 +314,8 @@ def test_a_planned_residue_is_asked_for_counted_and_opened_as_such() -> None:
 
 def test_a_hierarchy_divides_the_budget_of_its_attribute() -> None:
     domain = Domain(("age", "sex"), (20, 2), ordered={"age": 20})
-    config = config_of("sketch_aim", 1, {"ablation": {"one_way": "hierarchical"}})
-    strategy = SketchAim(config, domain, "", randomness=Randomness(0))
+    config = config_of(VARIANT, 1, {"one_way": "hierarchical"})
+    strategy = Variant(config, domain, "", randomness=Randomness(0))
     ones = {q: i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 1}
     request, sigma, coarse = strategy.asked({ones["age",]: 3.0, ones["sex",]: 1.0})
     assert coarse is not None and coarse.shapes == ((20,), (10,), (5,), (3,), (2,), (2,))
@@ -326,8 +328,7 @@ def test_a_hierarchy_divides_the_budget_of_its_attribute() -> None:
 @pytest.mark.parametrize("one_way", ["flat", "hierarchical"])
 def test_a_run_in_groups_is_one_gaussian_mechanism_that_spends_the_budget(one_way: str) -> None:
     nodes = {"workload": {"degree": 2, "size": None, "seed": 1}, "privacy": {"epsilon": 0.1, "delta": 1e-5}}
-    ablation = {"resolution": "noise", "one_way": one_way}
-    config = config_of("sketch_aim", 3, {"rounds": 3, "ablation": ablation}, **nodes)
+    config = config_of(VARIANT, 3, {"rounds": 3, "one_way": one_way}, **nodes)
     many, mu = np.repeat(CODES, 24, axis=0), PrivacyBudget(0.1, 1e-5).mu
     outcome = finished(execute(config, Federation(TABLE, (many[:200], many[200:500], many[500:]))))
     measured = [r for r in outcome.strategy.ledger.releases if r.name == "measure"]

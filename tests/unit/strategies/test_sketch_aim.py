@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from halves import asked
 
+from experiments.sketch_aim_ablation.variant import Variant, VariantClient, Weighed
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
@@ -19,7 +20,6 @@ from fedsyn.plugins.clients.sketch_aim import (
     Scales,
     SketchAimClient,
     Sketches,
-    Weighed,
     shows_nothing,
     sketched_sizes,
     width_of,
@@ -27,7 +27,6 @@ from fedsyn.plugins.clients.sketch_aim import (
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
 from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues
 from fedsyn.plugins.strategies.sketch_aim import SketchAim, precision
-from fedsyn.plugins.strategies.sketch_aim_coarse import weighed
 from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
@@ -46,13 +45,12 @@ CODES = TABLE.encode()
 D = len(DOMAIN)
 MU = PrivacyBudget(1.0, 1e-5).mu
 KINDS = ["interactions", "groups", "count", "signs"]
-ABLATION = ("always", "room", "sketch", "weights", "even")
+SWITCHES = {"always", "room", "sketch", "sizes", "even", "residues"}
 
 
 def config(clients: int = 3, nodes: Any = None, **options: Any) -> Any:
-    ablation = {key: options.pop(key) for key in ABLATION if key in options}
-    given = {"rounds": 3, **options, "ablation": ablation}
-    return config_of("sketch_aim", clients, given, **(nodes or {}))
+    name = "sketch_aim" if SWITCHES.isdisjoint(options) else "experiments.sketch_aim_ablation.variant:Variant"
+    return config_of(name, clients, {"rounds": 3, **options}, **(nodes or {}))
 
 
 def run(parts: Any = None, faults: Any = None, nodes: Any = None, **options: Any) -> Outcome:
@@ -85,14 +83,16 @@ class Server:
 def server(codes: np.ndarray = CODES, sigma: float = 1e-6, **options: Any) -> Server:
     """Nearly no noise, unless `sigma` says otherwise."""
     setup = config(1, **options)
-    strategy = SketchAim(setup, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
+    ours = setup.mechanism.name == "sketch_aim"
+    strategy = (SketchAim if ours else Variant)(setup, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
     strategy.clients = {0: Participant(0, 1, float(len(codes)))}
     cliques = [(name,) for name in DOMAIN]
     ones = Summed([count(codes, DOMAIN, [q])[0] for q in cliques], (sigma,) * D, (0,))
     measurements = strategy.opened(ones, cliques)
     strategy.estimate(measurements)
     request = the_sum(strategy)
-    client = SketchAimClient(setup, Holder(0, codes, DOMAIN, TABLE.schema.sha256, Randomness(0)))
+    half = SketchAimClient if ours else VariantClient
+    client = half(setup, Holder(0, codes, DOMAIN, TABLE.schema.sha256, Randomness(0)))
     sums = Summed([client.sketch(call(client, request)).dense().astype(float)], (sigma,), (0,))
     return Server(strategy, measurements, strategy.sketches_of(strategy.sketched(), sums))
 
@@ -110,10 +110,10 @@ def call(client: SketchAimClient, request: Sum, **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("weights", [(1,), (2, 3), (0, 1)])
-def test_the_run_is_one_gaussian_mechanism_that_spends_the_budget(kind: str, weights: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("sizes", [(2,), (2, 3), (3,)])
+def test_the_run_is_one_gaussian_mechanism_that_spends_the_budget(kind: str, sizes: tuple[int, ...]) -> None:
     nodes = {"workload": {"degree": 3, "size": 3, "seed": 1}}
-    outcome = finished(run(nodes=nodes, sketch=kind, weights=weights, width=9, one_way_share=0.3, sketch_share=0.1))
+    outcome = finished(run(nodes=nodes, sketch=kind, sizes=sizes, width=9, one_way_share=0.3, sketch_share=0.1))
     ledger = outcome.strategy.ledger
     assert {r.mechanism for r in ledger.releases} == {"gaussian"}
     (ones,), (sketch,), measured = (
@@ -124,13 +124,12 @@ def test_the_run_is_one_gaussian_mechanism_that_spends_the_budget(kind: str, wei
     assert ones.count == 1 and ones.sensitivity / ones.sigma == pytest.approx(sqrt(0.3) * MU, rel=1e-8)
     cliques = [outcome.strategy.candidates.cliques[i] for i in outcome.strategy.sketched()]
     norm = sqrt(outcome.strategy.width) if kind == "signs" else 1.0
-    squared = sum((weights[len(q) - 2] * norm) ** 2 for q in cliques)
+    squared = len(cliques) * norm**2
     if kind == "interactions":  # a multiple of the number of groups, projected
         shapes = [group_counts(DOMAIN, q, outcome.strategy.width) for q in cliques]
         most = max(map(prod, shapes))
         factors = [round(most / prod(shape)) * prod(shape) for shape in shapes]
-        each = zip(cliques, shapes, factors, strict=True)
-        squared = sum((weights[len(q) - 2] * f) ** 2 * prod(1 - 1 / g for g in shape) for q, shape, f in each)
+        squared = sum(f**2 * prod(1 - 1 / g for g in shape) for shape, f in zip(shapes, factors, strict=True))
     assert sketch.count == 1 and sketch.sensitivity == pytest.approx(sqrt(squared), rel=1e-12)
     assert sketch.sigma == pytest.approx(sketch.sensitivity / sqrt(0.1) / MU, rel=1e-8)
     assert all(r.count == 1 for r in measured)
@@ -158,7 +157,7 @@ def test_without_anything_to_choose_the_one_way_marginals_get_the_budget() -> No
 
 def test_the_weights_of_a_request_round_its_plan_and_keep_its_sum() -> None:
     plan = {3: 1.0, 5: 0.25, 7: 1e-9}
-    request, sigma = weighed(list(plan), list(plan.values()))
+    request, sigma = server(residues=False).strategy.request(list(plan), list(plan.values()), None)
     assert request.cliques == [3, 5, 7] and request.weights == [FINEST, FINEST // 2, 1]
     assert sum(c * c for c in request.weights) / sigma**2 == pytest.approx(sum(plan.values()), rel=1e-12)
 
@@ -189,12 +188,9 @@ def test_triples_are_sketched_where_eight_entries_show_something() -> None:
     ("options", "says"),
     [
         ({"one_way_share": 0.6, "sketch_share": 0.4}, "leave a share"),
-        ({"weights": (0, 0)}, "at least 1"),
-        ({"weights": ()}, "at least 1"),
-        ({"weights": (-1, 2)}, "from 0 to 1000"),
+        ({"ablation": {"even": True}}, "ablation is no longer an option: its switches"),
         ({"sketch": "gaussian"}, "groups"),
         ({"width": 3}, "width"),
-        ({"width": 7, "weights": (0, 1)}, "two groups each"),
         ({"widht": 8}, "width"),
     ],
 )
@@ -247,7 +243,7 @@ def test_a_cohort_stands_for_the_federation(kind: str) -> None:
     pair = next(i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 2)
     cells = DOMAIN.size(strategy.candidates.cliques[pair])
     counts = Summed([np.full(cells, 10.0)], (3.0,), (1,))
-    (weighed_one,) = strategy.opened_weighed(counts, Weighed(shapes=[], cliques=[pair], weights=[5]))
+    (weighed_one,) = strategy.opened_residues(counts, Weighed(shapes=[], cliques=[pair], weights=[5]))
     assert np.array_equal(weighed_one.values.ravel(), np.full(cells, 10.0 / 5 * 4))
     # Noise 3 / 5 times the expansion 4, and 80 records of which every fourth is seen: 80 (4 - 1) over the cells.
     assert weighed_one.sigma == pytest.approx(sqrt((3.0 / 5 * 4) ** 2 + 80 * 3 / cells))
@@ -267,15 +263,15 @@ def test_clients_that_vanish_before_the_sketches_leave_the_one_way_model() -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_contribution_claims_the_sensitivity_of_one_row(kind: str) -> None:
-    strategy = server(sketch=kind, weights=(3,)).strategy
+    strategy = server(sketch=kind).strategy
     request = the_sum(strategy)
     layout = request.request.layout(strategy.contract, request.arrays)
     assert layout.signed == (kind != "groups") and layout.count == 1
-    assert layout.magnitude == 3.0 or (kind == "interactions" and layout.magnitude % 3 == 0)
+    assert layout.magnitude == 1.0 or kind == "interactions"
     assert request.sigma == layout.sensitivity
     vectors = []
     for rows in (CODES, CODES[1:]):
-        client = SketchAimClient(config(1, sketch=kind, weights=(3,)), Holder(0, rows, DOMAIN, "", Randomness(0)))
+        client = VariantClient(config(1, sketch=kind), Holder(0, rows, DOMAIN, "", Randomness(0)))
         contribution = client.sketch(call(client, request))
         assert contribution.layout == layout and contribution.count == 1
         vectors.append(contribution.dense())
@@ -300,8 +296,8 @@ def test_a_client_refuses_what_its_options_do_not_sketch() -> None:
 
 
 def test_a_weighed_vector_moves_by_its_sensitivity_when_a_row_goes() -> None:
-    client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
-    fewer = SketchAimClient(config(1), Holder(0, CODES[1:], DOMAIN, "", Randomness(0)))
+    client = VariantClient(config(1, residues=False), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+    fewer = VariantClient(config(1, residues=False), Holder(0, CODES[1:], DOMAIN, "", Randomness(0)))
     request = Weighed(shapes=[], cliques=[0, 3, 8], weights=[16, 1, 7])
     parts = [each.measure(asked(each, request, [])) for each in (client, fewer)]
     moved = parts[0].dense() - parts[1].dense()
@@ -338,9 +334,13 @@ def test_residues_move_by_their_sensitivity_whichever_row_goes() -> None:
      ([1.5, 1], "weights"), ([True, 1], "weights"), ([], "weights"), ("11", "weights")],
 )  # fmt: skip
 def test_a_client_refuses_weights_that_no_plan_has(weights: Any, says: str) -> None:
-    client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+    client = VariantClient(config(1, residues=False), Holder(0, CODES, DOMAIN, "", Randomness(0)))
     with pytest.raises(ProtocolError, match=says):
         client.measure(asked(client, (Weighed, {"shapes": [], "cliques": [0, 3], "weights": weights}), []))
+    client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+    weights = [2**31 + 1, 1] if weights == [17, 1] else weights
+    with pytest.raises(ProtocolError, match=says):
+        client.measure_residues(asked(client, (Residues, {"shapes": [], "cliques": [0, 3], "weights": weights}), []))
 
 
 # The plan ------------------------------------------------------------------------------------------------------------
@@ -370,13 +370,11 @@ def test_the_dependent_pair_is_chosen_in_the_first_round(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("weights", [(1,), (1, 2), (0, 1)])
-def test_the_errors_of_a_round_are_those_of_the_definition(kind: str, weights: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("sizes", [(2,), (2, 3), (3,)])
+def test_the_errors_of_a_round_are_those_of_the_definition(kind: str, sizes: tuple[int, ...]) -> None:
     """Parts: of a sketched clique its squared error beyond that of its parts, of an attribute its noise."""
     codes = dependent()
-    held = server(
-        codes, sigma=3.0, sketch=kind, weights=weights, nodes={"workload": {"degree": 3, "size": 4, "seed": 1}}
-    )
+    held = server(codes, sigma=3.0, sketch=kind, sizes=sizes, nodes={"workload": {"degree": 3, "size": 4, "seed": 1}})
     strategy, view = held.strategy, ModelView(held.model)
     errors = strategy.errors(held.sketched, held.measurements, view)
     cliques, squared = strategy.candidates.cliques, held.sketched.errors(view)
@@ -476,6 +474,6 @@ def test_groups_follow_the_released_one_way_marginals() -> None:
 def test_candidates_are_those_that_the_options_sketch() -> None:
     nodes = {"workload": {"degree": 3, "size": 2, "seed": 1}}
     nodes = {**nodes, "privacy": {"epsilon": 20.0, "delta": 1e-5}}
-    for weights, sizes in (((1,), {2}), ((1, 1), {2, 3}), ((0, 1), {3})):
-        held = server(dependent(), weights=weights, nodes=nodes)
-        assert {len(q) for q in held.sketcher.cliques} == sizes
+    for sizes in ((2,), (2, 3), (3,)):
+        held = server(dependent(), sizes=sizes, nodes=nodes)
+        assert {len(q) for q in held.sketcher.cliques} == set(sizes)

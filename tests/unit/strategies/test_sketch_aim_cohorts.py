@@ -9,8 +9,9 @@ import pytest
 
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError
-from fedsyn.plugins.clients.sketch_aim import SketchAimClient, Sketches, Weighed
+from fedsyn.plugins.clients.sketch_aim import SketchAimClient, Sketches
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget, MeasureAll
+from fedsyn.plugins.clients.sketch_aim_rounds import Residues
 from fedsyn.plugins.strategies.sketch_aim_cohorts import Pool
 from fedsyn.privacy import gaussian_rho
 from fedsyn.protocol.client import OneWay
@@ -141,11 +142,11 @@ def test_a_client_refuses_less_noise_than_planned(m: int) -> None:
         assert gaussian_rho(sigma, layout.sensitivity) == pytest.approx(planned.once)
     one_way = contract.planned(OneWay(), OneWay().layout(contract, ()))
     assert one_way is not None and one_way.once == pytest.approx(rho / m / 2)
-    weighed = Weighed(shapes=[], cliques=two, weights=[1, 1])
-    nothing = contract.planned(weighed, weighed.layout(contract, ()))
+    residues = Residues(shapes=[], cliques=two, weights=[1, 1])
+    nothing = contract.planned(residues, residues.layout(contract, ()))
     assert nothing is not None and nothing.once == 0.0  # what the other schedule asks for is no part of this plan
     unbounded = SketchAimClient.Contract(config(m=None), DOMAIN)
     request = MeasureAll(one_way=[1] * d, cliques=two, weights=[1, 1])
     other = unbounded.planned(request, request.layout(unbounded, ()))
     assert other is not None and other.once == 0.0
-    assert Sketches.name == "sketch" and MeasureAll.name not in (OneWay.name, Weighed.name)
+    assert Sketches.name == "sketch" and MeasureAll.name not in (OneWay.name, Residues.name)

@@ -398,7 +398,6 @@ ATTACKS: dict[str, dict[str, str]] = {
     "mst.Tree": {"arrays": _DISTANCE},
     "sketch_aim.Sketches": {"arrays": _GROUPS},
     "mst.PairSketches": {"arrays": _GROUPS},
-    "sketch_aim_rounds.Weighed": {"arrays": _WEIGHED},
     "sketch_aim_rounds.Residues": {"arrays": _WEIGHED},
     "mst.CoarsePairs": {"arrays": _WEIGHED},
     "fed_dp_ctgan.Step": {

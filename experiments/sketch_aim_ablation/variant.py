@@ -1,0 +1,277 @@
+"""sketch_aim with each of its choices taken back, one at a time: `mechanism: {name: ...variant:Variant, even: true}`.
+
+Every client of it answers what sketch_aim's answers, and counts in place of residuals. What a row pays follows from the
+layouts below, as in the mechanism itself; nothing here is meant for real rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import sqrt
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from fedsyn.aggregation import Contribution
+from fedsyn.inference import Hierarchy, Measurement
+from fedsyn.plugins.clients.sketch_aim import SketchAimClient, SketchAimContract, SketchAimOptions
+from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, Weight
+from fedsyn.plugins.clients.sketch_aim_rounds import Residues
+from fedsyn.plugins.strategies.sketch_aim import SketchAim
+from fedsyn.plugins.strategies.sketch_aim_coarse import Look
+from fedsyn.plugins.strategies.sketch_aim_cohorts import expanded, integer_weights
+from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
+from fedsyn.privacy.release import COUNTS
+from fedsyn.protocol.client import answers
+from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
+from fedsyn.selection.coarse import Coarse
+from fedsyn.selection.planning import Errors, Plan
+from fedsyn.selection.resolution import Resolutions
+from fedsyn.selection.sketches import Sketcher, clique_key, make_sketcher, splitmix64
+from fedsyn.selection.views import ModelView
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import Layout, Request, Summed
+
+# Marginals of an evenly divided run.
+_EVEN = 20
+
+
+class VariantOptions(SketchAimOptions):
+    """Options of sketch_aim, and what each of its choices may be replaced by.
+
+    Attributes:
+        sketch: 'interactions', as sketch_aim; 'groups': coarse marginals; 'count': CountSketch; 'signs': a +-1/sqrt(k)
+            projection.
+        sizes: numbers of attributes of the cliques that may be sketched.
+        even: twenty marginals, as many in each round and all with the same noise, in place of a planned division.
+        resolution: what is measured comes in groups of values, as few as the 'noise' allows, or always in all 'cells'.
+        one_way: what the plan buys of one-way marginals: 'flat', cells; 'hierarchical', blocks of 1, 2, 4, ... values.
+        always: sketches also where they could not show anything.
+        room: where the model is full, a plan by gain for room is weighed against the plan by gain alone.
+        residues: chosen marginals are measured without their one-way parts; else as counts.
+    """
+
+    sketch: Literal["interactions", "groups", "count", "signs"] = "interactions"
+    sizes: tuple[int, ...] = Field(default=(2, 3), min_length=1)
+    even: bool = False
+    resolution: Literal["noise", "cells"] = "noise"
+    one_way: Literal["hierarchical", "flat"] = "flat"
+    always: bool = False
+    room: bool = True
+    residues: bool = True
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether sketches put neighbouring values together."""
+        return self.sketch in ("interactions", "groups")
+
+
+@dataclass(frozen=True)
+class Signs(Sketcher):
+    """k signs for each cell: r = sqrt(k)."""
+
+    def coarse(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+        """Return the marginal itself: no cells share a group."""
+        return np.asarray(values, np.float64).ravel()
+
+
+@dataclass(frozen=True)
+class CountSketch(Signs):
+    """A public hash sends each cell to one of k buckets with a sign (Charikar, Chen & Farach-Colton 2002): r = 1."""
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(min(self.width, self.domain.size(q)) for q in self.cliques)
+
+    @property
+    def row_norm(self) -> float:
+        return 1.0
+
+    def _project(
+        self, i: int, cells: npt.NDArray[np.integer], values: npt.NDArray[np.number]
+    ) -> npt.NDArray[np.float64]:
+        k = self.lengths[i]
+        if k == self.domain.size(self.cliques[i]):
+            return np.bincount(cells, values, k).astype(np.float64, copy=False)
+        drawn = splitmix64(clique_key(self.seed, self.cliques[i]), np.asarray(cells).astype(np.uint64))
+        bucket = ((drawn >> np.uint64(32)) * np.uint64(k)) >> np.uint64(32)
+        sign = 1.0 - 2.0 * (drawn & np.uint64(1)).astype(np.float64)
+        return np.bincount(bucket.astype(np.int64), sign * values, k).astype(np.float64, copy=False)
+
+
+class Weighed(Residues):
+    """Some candidates' marginals as counts, each times a weight of its own, one after the other, as ONE vector."""
+
+    name = "measure-counts"
+    leaves = "chosen marginals, each times its weight, in a sum"
+    costs = "one vector of L2 sensitivity S = sqrt(sum of c_q^2): mu^2 = S^2/sigma^2; all rounds share what is left"
+
+    weights: Annotated[list[Weight], Field(min_length=1)]
+
+    def layout(self, contract: Any, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """Groups are a function of values: whatever they are, a row is in one cell of each coarse marginal, too.
+
+        So the vector moves by exactly sqrt(sum of c_q^2) in L2, a clique that is counted in several ways as often.
+        """
+        super().layout(contract, arrays)  # as many weights as cliques
+        norm, cells = sqrt(sum(c * c for c in self.weights)), sum(self.made(contract, arrays).lengths)
+        return Layout.of_vector(cells, norm, magnitude=float(max(self.weights)), replaced=COUNTS)
+
+    def of_rows(self, contract: Any, arrays: Any, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        counts = self.made(contract, arrays).of_rows(codes)
+        return np.concatenate([c * table.ravel() for c, table in zip(self.weights, counts, strict=True)])
+
+
+class VariantContract(SketchAimContract):
+    """sketch_aim's, with the requests and sketches of the variant."""
+
+    Options = VariantOptions
+    options: VariantOptions
+
+    @property
+    def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.options.sizes
+
+    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+        """All rounds share what is left, whether residues or counts are asked for; the others of the two are not."""
+        if isinstance(request, Residues) and isinstance(request, Weighed) == self.options.residues:
+            return Planned(0.0)
+        return super().planned(request, layout)
+
+    def _foreseen_rounds(self, rho: float, times: int, part: float) -> Iterable[Foreseen]:
+        if self.options.residues:
+            yield from super()._foreseen_rounds(rho, times, part)
+            return
+        layout = Layout.of_vector(2 * most_cells(self), float(FINEST), magnitude=float(FINEST), replaced=COUNTS)
+        yield ForeseenSum.of(Weighed.name, layout, rho, times=times, part=part)
+
+    def drowned(self, which: Sequence[int], rows: float) -> bool:
+        return not self.options.always and super().drowned(which, rows)
+
+    @cached_property
+    def factors(self) -> tuple[int, ...] | None:
+        return super().factors if self.options.residues else None
+
+    def groups(self, cliques: Any, width: int, mass: Any) -> list[npt.NDArray[Any]]:
+        return super().groups(cliques, width, mass) if self.options.is_grouped else []
+
+    def _sketcher(self, cliques: Any, width: int, arrays: Any) -> Sketcher:
+        kind = self.options.sketch
+        if kind == "interactions":
+            return super()._sketcher(cliques, width, arrays)
+        self._require_groups(arrays, self.options.is_grouped)
+        if kind == "groups":
+            return make_sketcher(self.domain, cliques, kind, width, *arrays)
+        return (CountSketch if kind == "count" else Signs)(self.domain, cliques, "signs", width)
+
+
+class VariantClient(SketchAimClient):
+    """Contributes to sums and selects nothing."""
+
+    Contract = VariantContract
+
+    @answers(Weighed)
+    def measure(self, call: Call[Weighed]) -> Contribution:
+        """The chosen marginals, exact integers, each times its weight."""
+        layout = call.request.layout(self.contract, call.arrays)
+        return Contribution.of_vector(call.request.of_rows(self.contract, call.arrays, self.codes), layout)
+
+
+class Variant(SketchAim):
+    """sketch_aim, with what its options replace."""
+
+    Client = VariantClient
+    options: VariantOptions
+
+    def pull_of(self, sketched: Sketched) -> float | None:
+        """kappa, from sketches by groups; the others do not tell it."""
+        return super().pull_of(sketched) if self.options.is_grouped else None
+
+    def missed(self, sketched: Sketched, view: ModelView) -> npt.NDArray[np.float64]:
+        """As sketch_aim; sketches of whole marginals see the errors of their parts again, which are taken off."""
+        if self.options.sketch == "interactions":
+            return super().missed(sketched, view)
+        place = {q: i for i, q in enumerate(self.candidates.cliques)}
+        parts = np.zeros(len(place))
+        squared = dict(zip(sketched.sketcher.cliques, sketched.errors(view), strict=True))
+        for clique in sorted(squared, key=len):
+            own = float(squared[clique])
+            if len(clique) > 2:
+                own -= float(self.planner.inside(parts)[place[clique]])
+            parts[place[clique]] = max(0.0, own)
+        return parts
+
+    def divided(self, errors: Errors, new: Sequence[int], left: float, t: int) -> dict[int, float]:
+        if not self.options.even:
+            return super().divided(errors, new, left, t)
+        new = new[: -(-_EVEN // self.options.rounds)]
+        self.capacity.add([self.candidates.cliques[i] for i in new])
+        return dict.fromkeys(new, left / (self.options.rounds - t + 1) / max(1, len(new)))
+
+    def best(self, errors: Errors, eligible: Sequence[int], share: float, budget: float, refused: list[int]) -> Plan:
+        if self.options.room:
+            return super().best(errors, eligible, share, budget, refused)
+        return self.planner.best(errors, eligible, self.taking(share, refused), budget)
+
+    # What is asked for ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def resolutions(self) -> Resolutions:
+        if self.options.residues:
+            return super().resolutions
+        assert self.model is not None
+        return Resolutions(self.domain, {name: self.model.project((name,)) for name in self.domain})
+
+    def graded(self, errors: Errors) -> Errors:
+        found = super().graded(errors)
+        if not self.options.residues:
+            found = replace(found, costs=errors.costs)
+        if self.options.resolution == "cells":
+            found = replace(found, ladder=errors.ladder, rows=errors.rows, steps=errors.steps)
+        return found
+
+    def looks(self, plan: Mapping[int, float]) -> list[Look]:
+        """As sketch_aim, or one attribute at all resolutions of its hierarchy.
+
+        The resolutions share mu^2 as the squares of the hierarchy's weights: one row pays what it paid for cells.
+        """
+        found: list[Look] = []
+        for i, budget in plan.items():
+            clique = self.candidates.cliques[i]
+            if len(clique) > 1 or self.options.one_way == "flat":
+                found += super().looks({i: budget})
+                continue
+            tree = Hierarchy.binary(self.domain[clique[0]], self.domain.ordered.get(clique[0], 0))
+            shares = np.square(tree.weights) / tree.sensitivity**2
+            pairs = zip(tree.groups(), shares, strict=True)
+            found += [(i, (groups,), budget * float(share)) for groups, share in pairs]
+        return found
+
+    def request(self, which: list[int], budgets: list[float], made: Coarse | None) -> tuple[Residues, float]:
+        """As sketch_aim, or counts: each has its 1/sigma^2, up to the rounding of its weight.
+
+        Their sum is kept: sum of c^2 / sigma^2, less a hair, so that no rounding of sums goes beyond the budget.
+        """
+        if self.options.residues:
+            return super().request(which, budgets, made)
+        weights = integer_weights(budgets)
+        sigma = sqrt(sum(c * c for c in weights) / sum(budgets)) * (1.0 + 1e-13)
+        shapes = [] if made is None else [list(shape) for shape in made.shapes]
+        return Weighed(shapes=shapes, cliques=which, weights=weights), sigma
+
+    def opened_residues(self, sums: Summed, request: Residues, coarse: Coarse | None = None) -> list[Measurement]:
+        """The marginals inside an opened vector, residues or counts."""
+        if not isinstance(request, Weighed) or not self.is_open(sums, "marginals"):
+            return super().opened_residues(sums, request, coarse)
+        factor, cliques, found = self.expansion(sums), request.chosen(self.contract), []
+        parts = self.parts_of(cliques, sums.arrays[0]) if coarse is None else coarse.split(sums.arrays[0])
+        groups = [None] * len(cliques) if coarse is None else coarse.groups
+        for clique, weight, part, own in zip(cliques, request.weights, parts, groups, strict=True):
+            one = expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor)
+            in_cells = own is None or all(len(each) == int(each.max()) + 1 for each in own)
+            found.append(replace(one, groups=None if in_cells else own))
+        return found
