@@ -228,6 +228,7 @@ def _shipped(path: str, version: str) -> Callable[..., tuple[str, Any]]:
         if found != version:
             here = f"the Ray worker on {socket.gethostname()} has fedsyn {found}"
             return f"{here}, the run has {version}: install the same version on every machine of the cluster", None
+        importlib.import_module("fedsyn.output").no_tracebacks()  # Ray keeps what its workers write
         module, _, name = path.partition(":")
         return "", getattr(importlib.import_module(module), name)(*arguments)
 

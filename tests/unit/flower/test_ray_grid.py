@@ -104,8 +104,10 @@ def test_the_setup_is_called_with_what_was_given() -> None:
     assert seen == {"rows": 5}
 
 
-def test_a_machine_with_another_fedsyn_is_told_so() -> None:
-    assert _shipped("builtins:len", __version__)("four") == ("", 4)
+def test_a_machine_with_another_fedsyn_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+    monkeypatch.setattr("fedsyn.output.no_tracebacks", lambda: made.append(True))  # this is no process of Ray's
+    assert _shipped("builtins:len", __version__)("four") == ("", 4) and made == [True]
     text, value = _shipped("builtins:len", "0.0.1")("four")
     assert value is None and f"has fedsyn {__version__}, the run has 0.0.1: install the same version" in text
 
