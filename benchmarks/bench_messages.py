@@ -35,8 +35,6 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "plain": {"protocol": "plain", "noise": "distributed"},
     "secagg": {"protocol": "secagg", "noise": "distributed"},
     "secagg, malicious": {"protocol": "secagg", "noise": "distributed", "threat": "malicious"},
-    "secagg, setup: sum": {"protocol": "secagg", "noise": "distributed", "setup": "sum"},
-    "the same, malicious": {"protocol": "secagg", "noise": "distributed", "setup": "sum", "threat": "malicious"},
     "mpc": {"protocol": "mpc", "noise": "distributed"},
     "fhe": {"protocol": "fhe", "noise": "distributed"},
 }

@@ -1,9 +1,10 @@
-"""One sum of one vector over many clients: secure, without masks, and by Flower's own SecAgg+.
+"""Sums of one vector over many clients: secure, without masks, and by Flower's own SecAgg+.
 
-In process: `secagg` against `plain`, both with the clients' shares of the noise, so both send one dense vector of
-64-bit integers per client and open the same bits (checked). On Ray (`--ray`): the same two, Flower's federated
-averaging without masks, and Flower's SecAgg+ (21 shares, threshold 11) over the same vectors, one after the other in
-one simulation, whose start is not counted. `--end-to-end`: whole runs of the mechanisms that live on secure sums.
+In process: `secagg` against `plain`, both with the clients' shares of the noise, so both open the same bits (checked).
+A run of secure sums is measured in two parts: the setup with the first sum, which agrees the keys of the epoch, and
+each further sum (the median). On Ray (`--ray`): a further sum, Flower's federated averaging without masks, and Flower's
+SecAgg+ (21 shares, threshold 11) over the same vectors, one after the other in one simulation, whose start is not
+counted. `--end-to-end`: whole runs of the mechanisms that live on secure sums.
 
     python benchmarks/bench_secure_sum.py                                  # in process, and the contest on Ray
     python benchmarks/bench_secure_sum.py --clients 100 --lengths 10000 --ray 0
@@ -21,17 +22,20 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from flwr.compat.client.client import Client
+
 from benchmarks.flower_engine import run_simulation
-from benchmarks.secagg_plus.contest.client_app import app
-from benchmarks.secagg_plus.contest.vector import Clock, Facts, Taken, make_strategy, read_results, to_text
+from benchmarks.secagg_plus.contest.vector import Clock, Facts, Taken, client_of, make_strategy, read_results, to_text
 from fedsyn.aggregation import SecureAggregation
-from fedsyn.aggregation.secagg import Session
+from fedsyn.aggregation.secagg.size import derive
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
-from fedsyn.flower import Message
+from fedsyn.flower import Context
+from fedsyn.flower.bridge import read_state, write_state
+from fedsyn.flower.direct import TableApp
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
 from fedsyn.registry import MECHANISMS
@@ -39,43 +43,38 @@ from fedsyn.runs.engines import run
 
 CONTEST = Path(__file__).resolve().parent / "secagg_plus"
 
-ENTRY = 8  # bytes
 
+def sums_of(facts: Facts) -> list[Taken]:
+    """The sums, by clients of this process that are called without messages."""
+    config, clients = facts.config(), facts.clients
 
-class TimedGrid(InProcessGrid):
-    """Adds up the CPU seconds that clients and the passing of messages take; the rest is the server's."""
+    def client_fn(context: Context) -> Client:
+        text = read_state(context)
+        return client_of(
+            config,
+            int(context.node_config["partition-id"]),
+            json.loads(text) if text else {},
+            lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
+        )
 
-    busy = 0.0
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        waiting = list(messages)
-        start = time.process_time()
-        try:
-            return super().send_and_receive(waiting, timeout=timeout)
-        finally:
-            self.busy += time.process_time() - start
-
-
-def session_of(facts: Facts) -> Session:
-    """What a secure sum over these clients looks like: neighbours, threshold, limits."""
-    node = facts.config().aggregation
-    limits = SecureAggregation(node).limits(facts.clients)
-    graph = "full" if node.threat == "malicious" else node.graph
-    clients = tuple(range(facts.clients))
-    return Session(b"", clients, facts.length, limits.dropouts, limits.colluding, node.threat, graph, node.failure_bits)
-
-
-def in_process(facts: Facts) -> tuple[list[Taken], float]:
-    """The sums, and the CPU seconds per client outside the server's part."""
-    nodes = [{"partition-id": k, "num-partitions": facts.clients} for k in range(facts.clients)]
-    grid = TimedGrid(app, nodes, {"facts": to_text([facts])})
+    grid = InProcessGrid(
+        TableApp(client_fn), [{"partition-id": k, "num-partitions": clients} for k in range(clients)], {}
+    )
     strategy = make_strategy(facts, Clock())
-    joining: list[float] = []
-    strategy.before_sums = lambda: joining.append(grid.busy)
     strategy.start(grid)
     if any(record.dropped for record in strategy.records):
         raise FedsynError("somebody dropped out of a benchmark's sum")
-    return strategy.taken, (grid.busy - joining[0]) / facts.repeats / facts.clients
+    gc.collect()
+    return strategy.taken
+
+
+def members(facts: Facts) -> int:
+    """Return the size of the committee of these clients."""
+    node = facts.config().aggregation
+    limits = SecureAggregation(node).limits(facts.clients)
+    return derive(
+        facts.clients, limits.colluding, limits.dropouts, node.failure_bits, node.threat == "malicious"
+    ).members
 
 
 def median(taken: Sequence[Taken]) -> Taken:
@@ -98,60 +97,36 @@ def kilobytes(size: float) -> str:
     return f"{size / 1000:.1f}"
 
 
+def later(taken: Sequence[Taken]) -> float:
+    """Return the CPU seconds of a sum that finds the setup made."""
+    return statistics.median(one.cpu for one in taken[1:])
+
+
 def table_in_process(arguments: argparse.Namespace) -> None:
-    """One line for each number of clients and length; costly ones are predicted from their neighbours."""
-    print(
-        f"In process, one core: s = seconds on the wall, CPU s of all parties together, client ms = CPU of one client, "
-        f"kB of one client; k neighbours, t shares open a secret; median of {arguments.repeats}.\n"
+    """One line for each number of clients and length."""
+    threat = arguments.threat
+    print(f"CPU seconds of all parties together, which one process plays; {arguments.repeats} sums; {threat}.\n")
+    header = (
+        "clients | entries | members | setup and first sum | further sum | without masks | kB up a sum: secagg | plain"
     )
-    header = "clients | entries | k | t | secagg s | secagg CPU s | plain s | plain CPU s | CPU ratio | client ms"
-    header += " | secagg kB up | down | plain kB up | down"
     print(f"| {header} |\n|" + "---|" * (header.count("|") + 1))
-    rates: dict[int, float] = {}  # by length: CPU seconds for each client and neighbour
     for clients in arguments.clients:
         for length in arguments.lengths:
-            facts = Facts(clients, length, "secagg", arguments.repeats, arguments.threat, arguments.graph)
-            session = session_of(facts)
-            pairs = clients * (session.degree + 1)
-            predicted = rates.get(length, 0.0) * pairs
-            gigabytes = 2 * clients * length * ENTRY / 1e9  # the replies of a stage, as they are and decoded
-            reason = f"about {predicted:.0f} s" if predicted > arguments.limit else ""
-            reason = reason or (f"about {gigabytes:.0f} GB" if gigabytes > arguments.memory else "")
-            if reason:
-                print(
-                    f"| {clients} | {length} | {session.degree} | {session.threshold} | skipped: {reason} |", flush=True
-                )
-                continue
-            if predicted > arguments.limit / 10:
-                facts = Facts(clients, length, "secagg", 1, arguments.threat, arguments.graph)
-            masked, client = in_process(facts)
-            gc.collect()
-            unmasked, _ = in_process(Facts(clients, length, "plain", facts.repeats))
-            gc.collect()
-            check_same_sums(masked, unmasked)
-            secure, plain = median(masked), median(unmasked)
-            rates[length] = secure.cpu / pairs
-            cells = [str(clients), str(length), str(session.degree), str(session.threshold)]
-            cells += [f"{x:.3g}" for x in (secure.seconds, secure.cpu, plain.seconds, plain.cpu)]
-            cells += [f"{secure.cpu / plain.cpu:.1f}", f"{client * 1e3:.2f}"]
-            cells += [kilobytes(x) for x in (secure.up, secure.down, plain.up, plain.down)]
+            facts = Facts(clients, length, "secagg", arguments.repeats, threat)
+            secure, plain = sums_of(facts), sums_of(Facts(clients, length, "plain", arguments.repeats))
+            check_same_sums(secure, plain)
+            cells = [str(clients), str(length), str(members(facts)), f"{secure[0].cpu:.2f}"]
+            cells += [f"{later(secure):.2f}", f"{later(plain):.2f}", *(kilobytes(of[-1].up) for of in (secure, plain))]
             print("| " + " | ".join(cells) + " |", flush=True)
-            if (clients, length, arguments.threat) == (100, 10_000, "semi_honest"):
-                print(
-                    f"  -> 100 clients, 10,000 entries: {secure.seconds:.2f} s (wanted: at most 2 s)", file=sys.stderr
-                )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"\npeak memory of the process: {peak:.0f} MB\n")
+    print(f"\npeak memory of the process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB\n")
 
 
 def table_ray(arguments: argparse.Namespace) -> None:
     """The contest on Ray."""
     clients, length = arguments.ray, arguments.ray_length
     sides = [
-        Facts(clients, length, protocol, arguments.ray_repeats, arguments.threat, arguments.graph)
-        for protocol in ("plain", "secagg")
+        Facts(clients, length, protocol, arguments.ray_repeats, arguments.threat) for protocol in ("plain", "secagg")
     ]
-    session = session_of(sides[1])
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "results.json"
         start = time.perf_counter()
@@ -169,9 +144,10 @@ def table_ray(arguments: argparse.Namespace) -> None:
     print(
         f"On Ray, {os.cpu_count()} cores, {clients} clients, {length} entries, the same vectors on every side; one "
         f"aggregation, median of {arguments.ray_repeats}; the start of Ray and a first plain round with everybody are "
-        f"excluded on every side (all together: {total:.0f} s). fedsyn's secure sum: {session.degree} neighbours; "
-        f"{session.threshold} shares open a secret; clients draw noise. Flower's SecAgg+: 21 shares, 11 open a secret, "
-        f"no noise. Deviation: the largest from the exact sum, in units of the noise (fedsyn) or in counts (Flower).\n"
+        f"excluded on every side (all together: {total:.0f} s). fedsyn's secure sum: a committee of "
+        f"{members(sides[1])}, and its setup is in the first sum; clients draw noise. Flower's SecAgg+: 21 shares, 11 "
+        f"open a secret, no noise. Deviation: the largest from the exact sum, in units of the noise (fedsyn) or in "
+        f"counts (Flower).\n"
     )
     print("| side | s | CPU s, all processes | kB up | kB down | deviation | SecAgg+ takes (s) | SecAgg+ takes (CPU) |")
     print("|---|---|---|---|---|---|---|---|")
@@ -237,12 +213,9 @@ def numbers(text: str) -> list[int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=numbers, default=[20, 100, 1000, 5000], help="in process; '' skips it")
-    parser.add_argument("--lengths", type=numbers, default=[1000, 10_000, 100_000])
-    parser.add_argument("--repeats", type=int, default=3, help="in process; costly combinations are run once")
-    parser.add_argument("--limit", type=float, default=120.0, help="skip combinations predicted to take longer, in s")
-    parser.add_argument("--memory", type=float, default=4.0, help="skip combinations that need more, in GB")
+    parser.add_argument("--lengths", type=numbers, default=[1000, 10_000])
+    parser.add_argument("--repeats", type=int, default=3, help="in process; at least two")
     parser.add_argument("--threat", choices=("semi_honest", "malicious"), default="semi_honest")
-    parser.add_argument("--graph", choices=("sparse", "full"), help="default: full where the threat is malicious")
     parser.add_argument("--ray", type=int, default=100, help="clients of the contest on Ray; 0 skips it")
     parser.add_argument("--ray-length", type=int, default=10_000)
     parser.add_argument("--ray-repeats", type=int, default=3)
@@ -251,7 +224,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="of the whole runs; default: the mechanism's own")
     parser.add_argument("--protocols", default="secagg", help="of the whole runs: secagg, plain or both")
     arguments = parser.parse_args()
-    arguments.graph = arguments.graph or ("full" if arguments.threat == "malicious" else "sparse")
     if arguments.clients:
         table_in_process(arguments)
     if arguments.ray:

@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn import yamlio
+from experiments.bell import Bell, Bonawitz
+from fedsyn import aggregation, yamlio
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.flower import ArrayRecord, Message
@@ -45,12 +46,13 @@ Payloads = list[list[tuple[int, bytes, bytes]]]  # of each exchange: node, reque
 # Everybody draws a share of the noise in each of them, so that all open the same bits: only how sums form differs.
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "without masks": {"protocol": "plain"},
-    "setup: run": {"protocol": "secagg", "setup": "run"},
-    "setup: sum": {"protocol": "secagg", "setup": "sum"},
-    "setup: sum, full graph": {"protocol": "secagg", "setup": "sum", "graph": "full"},  # Bonawitz et al. 2017
-    "setup: run, malicious": {"protocol": "secagg", "setup": "run", "threat": "malicious"},
-    "setup: sum, malicious": {"protocol": "secagg", "setup": "sum", "threat": "malicious"},  # full graph
+    "committee": {"protocol": "secagg"},  # fedsyn's own
+    "Bell": {"protocol": "secagg"},
+    "Bonawitz": {"protocol": "secagg"},
+    "committee, malicious": {"protocol": "secagg", "threat": "malicious"},
+    "Bonawitz, malicious": {"protocol": "secagg", "threat": "malicious"},
 }
+_PAPERS = {"Bell": Bell, "Bonawitz": Bonawitz}
 CENTRAL = "central AIM"
 
 
@@ -181,6 +183,15 @@ def _payload(message: Message) -> bytes:
 
 def run_case(case: Case, source: Source = "adult", keep: Path | None = None) -> Taken:
     """Runs it in this process; `keep` is a file for the payloads of all messages."""
+    own = aggregation.PROTOCOLS["secagg"]
+    aggregation.PROTOCOLS["secagg"] = _PAPERS.get(case.protocol.partition(",")[0], own)
+    try:
+        return _run_case(case, source, keep)
+    finally:
+        aggregation.PROTOCOLS["secagg"] = own
+
+
+def _run_case(case: Case, source: Source, keep: Path | None) -> Taken:
     from fedsyn.runs.holders import app
 
     config, taken = case.config(source), Taken()

@@ -265,7 +265,7 @@ class RunConfig(Node):
         document = self.model_dump(mode="json", by_alias=True)
         younger = {
             "data": ("holders",),
-            "aggregation": ("parties", "crypto", "fhe", "setup"),
+            "aggregation": ("parties", "crypto", "fhe"),
             "federation": ("columns", "participations", "patience", "on_loss"),
             "privacy": ("schema_share", "unit", "rows_per_client", "largest_cap", "cap_share"),
             "runtime": ("operator", "operator_key", "patience", "ray", "run", "nodes", "holders"),
@@ -294,6 +294,7 @@ class RunConfig(Node):
         agreed = ("mechanism", "privacy", "workload", "aggregation", "federation", "inference")
         document = self.to_dict()
         shared = {key: document[key] for key in agreed}
+        shared["aggregation"]["graph"] = "auto"  # as when there were others: hashes that holders pinned stay
         for own in ("partition", "patience", "on_loss"):
             shared["federation"].pop(own, None)
         shared["data"] = {key: document["data"][key] for key in ("bins", "label")}

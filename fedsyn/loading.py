@@ -12,6 +12,7 @@ from fedsyn import yamlio
 from fedsyn.config import DEFAULT_MECHANISM, DataNode, RunConfig, check_format, explain, is_node
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.registry import contract_class, partitioner
+from fedsyn.settings import RELEASED
 
 #: Keys of `privacy` that may stand at the top.
 BUDGET = ("epsilon", "delta")
@@ -85,7 +86,7 @@ def released_config(document: Any, where: str) -> RunConfig:
         raise ConfigError(f"{where}: expected a mapping of keys")
     check_format(document, where)
     try:
-        return RunConfig.model_validate({key: value for key, value in document.items() if key != "format"})
+        return RunConfig.model_validate({k: value for k, value in document.items() if k != "format"}, context=RELEASED)
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, where)) from None
 

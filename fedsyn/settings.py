@@ -11,9 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from fedsyn.privacy.budget import PrivacyBudget
+
+#: Pydantic's context for the configuration of a run that is over: it is read, and never run.
+RELEASED = "released"
 
 
 class Node(BaseModel):
@@ -256,11 +259,6 @@ class AggregationNode(Node):
         dropout: share of a sum's asked clients that may drop out of it; with more dropouts it is not opened.
         threat: 'semi_honest': everybody follows the protocol; 'malicious': the server and the corrupted clients may do
             anything (contributions stay confidential; the sum may be wrong).
-        setup: of secure sums: 'run': keys are agreed once in a run, and each sum takes one message of each client and
-            one of each member of a small committee; 'sum': every sum agrees its own keys, in four or five messages.
-            null: 'run', unless a graph is named.
-        graph: of a secure sum with a setup of its own: 'sparse': every client shares keys with some neighbours; 'full':
-            with every other one; 'auto': sparse if semi_honest, full if malicious.
         roster: public keys (64 hex digits) by partition id, by which the server finds out whose signature is bad under
             the malicious threat model; without it one bad signature ends the sum. Clients trust their own rosters only.
             With protocol 'fhe' the crypto party knows the clients by it, where its own policy pins the configuration.
@@ -277,8 +275,6 @@ class AggregationNode(Node):
     corrupted: float = Field(default=0.05, ge=0, lt=1)
     dropout: float = Field(default=0.1, ge=0, lt=1)
     threat: Literal["semi_honest", "malicious"] = "semi_honest"
-    setup: Literal["run", "sum"] | None = None
-    graph: Literal["auto", "sparse", "full"] = "auto"
     failure_bits: int = Field(default=40, ge=10, le=120)
     roster: dict[int, str] | None = None
     parties: tuple[PartyCard, PartyCard, PartyCard] | None = None
@@ -297,16 +293,19 @@ class AggregationNode(Node):
             return self.roster is not None
         return (self.protocol, self.threat) == ("secagg", "malicious")
 
-    @property
-    def has_one_setup(self) -> bool:
-        """Whether secure sums of a run share one setup."""
-        return self.setup == "run" or (self.setup is None and self.graph == "auto")
+    @model_validator(mode="before")
+    @classmethod
+    def _former_keys(cls, given: Any, info: ValidationInfo) -> Any:
+        """Leaves out `setup` and `graph`: secure sums once could agree their keys one by one, over a graph of clients.
 
-    @model_validator(mode="after")
-    def _graph_of_a_sum(self) -> AggregationNode:
-        if self.setup == "run" and self.graph != "auto":
-            raise ValueError("graph belongs to 'setup: sum'; leave it out with 'setup: run', which draws a committee")
-        return self
+        The configuration of a run that is over may ask for that, another one may not.
+        """
+        if not isinstance(given, dict):
+            return given
+        for key, always in (("setup", ("run", None)), ("graph", ("auto",))):
+            if key in given and given[key] not in always and info.context != RELEASED:
+                raise ValueError(f"{key} is no longer an option: leave it out; a run agrees its secure sums' keys once")
+        return {key: value for key, value in given.items() if key not in ("setup", "graph")}
 
     @field_validator("parties")
     @classmethod

@@ -105,13 +105,13 @@ FAULTS = {
         "fedsyn/inference/measurements.py",
         "order = sorted(range(len(clique)), key=lambda axis: axes.rank[clique[axis]])",
         "order = list(range(len(clique)))",
-        "unit/inference",
+        "golden/test_inference_brute_force.py",
     ),
     "measurements weighed by sigma": Fault(
         "fedsyn/inference/measurements.py",
         "weights = [(smallest / sigma) ** 2 for",
         "weights = [(smallest / sigma) for",
-        "unit/inference",
+        "golden/test_inference_brute_force.py",
     ),
     "a holder's limit that nobody looks at": Fault(
         "fedsyn/lifetime/node_ledger.py",

@@ -3,14 +3,13 @@
     python tests/shards.py [SHARD ...] [-- PYTEST OPTIONS ...]
 
 Without a name all but `check` run one after the other, each to its end; a line for each says how it went. `default` is
-what `make test` runs. `flower` is what touches Flower, on each of its minors (FLOWER_WHEELS: a folder of wheels, without
-an index). The others are the tests marked slow below the paths that they name; `rooms` those below no path named here.
+what `make test` runs, `flower` the tests that touch Flower on each of its minors; the others are the tests marked slow
+below the paths that they name, and `rooms` those below no path that is named here.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import time
@@ -42,7 +41,6 @@ SLOW: dict[str, tuple[str, ...]] = {
     "conformance": ("unit/testing",),
     "figures": ("audit", "golden", "property", "statistical"),
     "runs": (
-        "e2e/test_constrained_runs.py",
         "e2e/test_crypto_service.py",
         "e2e/test_engines.py",
         "e2e/test_fhaim.py",
@@ -50,11 +48,8 @@ SLOW: dict[str, tuple[str, ...]] = {
         "e2e/test_growth.py",
         "e2e/test_parties_services.py",
         "e2e/test_ray.py",
-        "e2e/test_same_bits.py",
         "e2e/test_secure_sums.py",
         "e2e/test_stores.py",
-        "e2e/test_tutorials.py",
-        "e2e/test_wheel.py",
     ),
     "deployed": (
         "e2e/test_crypto_deployment.py",
@@ -82,9 +77,7 @@ ALL = ("default", *SLOW, "flower")
 def command(shard: str) -> list[str]:
     """The command of a shard, without this Python."""
     if shard == "flower":
-        wheels = os.environ.get("FLOWER_WHEELS")
-        given = ["--find-links", wheels] if wheels else []
-        return ["tests/flower_minors.py", *given, "-n", "2", "--dist", "loadgroup"]
+        return ["tests/flower_minors.py", "-n", "2", "--dist", "loadgroup"]
     if shard == "default":
         chosen = ["tests"]
     elif shard == "check":

@@ -16,7 +16,7 @@ from experiments.timed import CENTRAL, Case, Job, main, mean
 
 HERE = Path(__file__).resolve().parent
 
-PROTOCOLS = {"plain": "without masks", "run": "setup: run", "full": "setup: sum, full graph"}
+PROTOCOLS = {"plain": "without masks", "run": "committee", "full": "Bonawitz"}
 
 
 def work(job: Job) -> tuple[list[str], dict[str, float]]:

@@ -24,9 +24,9 @@ HERE = Path(__file__).resolve().parent
 
 PROTOCOLS = {
     "plain": "without masks",
-    "run": "setup: run",
-    "sum": "setup: sum",
-    "full": "setup: sum, full graph",
+    "run": "committee",
+    "sum": "Bell",
+    "full": "Bonawitz",
 }
 UNLIMITED = 1e6  # Mbps, the paper's highest
 FRAME = links.LENGTH.size

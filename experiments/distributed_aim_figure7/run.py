@@ -2,7 +2,7 @@
 
     python experiments/distributed_aim_figure7/run.py [--fast] [--out DIR] [--workers N]
 
-The full mode takes 10 CPU minutes, most of them 5,000 clients with a setup for each sum. Exit code: 0 if ratios, slopes
+The full mode takes 10 CPU minutes, most of them 5,000 clients with Bell's protocol. Exit code: 0 if ratios, slopes
 and claims are as expected.yaml has them, 1 if not, 2 where something is bad.
 """
 
@@ -16,7 +16,7 @@ from experiments.timed import CENTRAL, Case, Job, Taken, main, mean
 
 HERE = Path(__file__).resolve().parent
 
-PROTOCOLS = {"plain": "without masks", "run": "setup: run", "sum": "setup: sum"}
+PROTOCOLS = {"plain": "without masks", "run": "committee", "sum": "Bell"}
 
 
 def work(job: Job) -> tuple[list[str], dict[str, float]]:

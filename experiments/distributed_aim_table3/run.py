@@ -17,9 +17,9 @@ from experiments.timed import PROTOCOLS, Case, Job, Taken, main, mean
 HERE = Path(__file__).resolve().parent
 
 PAIRS = {  # semi-honest: malicious, what the two differ in being the threat model and what it needs
-    "run": ("setup: run", "setup: run, malicious"),
-    "sum": ("setup: sum, full graph", "setup: sum, malicious"),
-    "sparse": ("setup: sum", "setup: sum, malicious"),
+    "run": ("committee", "committee, malicious"),
+    "sum": ("Bonawitz", "Bonawitz, malicious"),
+    "sparse": ("Bell", "Bonawitz, malicious"),
 }
 
 

@@ -6,20 +6,17 @@ from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, Limits
 from fedsyn.aggregation.fhe import FheAggregation
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.secure import SecureAggregation
-from fedsyn.aggregation.secure_run import CommitteeAggregation
 from fedsyn.settings import AggregationNode
 
 PROTOCOLS: dict[str, type[Aggregation]] = {
     "plain": PlainAggregation,
-    "secagg": CommitteeAggregation,
+    "secagg": SecureAggregation,
     "fhe": FheAggregation,
 }
 
 
 def make_aggregation(node: AggregationNode, minimum: int = 1) -> Aggregation:
     """The aggregation that a configuration asks for; `minimum` is its `federation.minimum_cohort`."""
-    if node.protocol == "secagg" and not node.has_one_setup:
-        return SecureAggregation(node, minimum)
     return PROTOCOLS[node.protocol](node, minimum)
 
 
@@ -27,7 +24,6 @@ __all__ = [
     "PROTOCOLS",
     "Aggregation",
     "ClientSum",
-    "CommitteeAggregation",
     "Contribution",
     "FheAggregation",
     "Limits",

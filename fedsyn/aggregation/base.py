@@ -367,7 +367,6 @@ class Aggregation(ABC):
         assumed["server_reads"] = self.reads
         if node.protocol == "secagg":
             assumed |= {"threat": node.threat, "failure_bits": node.failure_bits}
-            assumed |= {"setup": "run"} if node.has_one_setup else {"setup": "sum", "graph": node.graph}
         return assumed
 
     @abstractmethod

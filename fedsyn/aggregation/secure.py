@@ -1,7 +1,8 @@
 """Secure sums on Flower: the server learns the total of the clients' vectors in Z_2^64 and nothing else.
 
 The cryptography is `fedsyn.aggregation.secagg`, which knows no messages; this module carries its stages, one exchange
-each, and keeps a client's secrets of an unfinished sum in the state of its node. A mechanism sees no difference: it
+each, and keeps a client's secrets in the state of its node. Keys are agreed once in a run, before its first sum; then
+each sum takes one message of a client, and one more of a member of the committee. A mechanism sees no difference: it
 yields a `Sum` and gets a `Summed`.
 
 Noise of the clients (`distributed`, `local`) is added in integers before the masks, so the total that is opened is
@@ -17,18 +18,18 @@ import hashlib
 import json
 import secrets
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Aggregation, ClientSum, Limits, ServerSum
+from fedsyn.aggregation.base import Aggregation, ClientSum, Enough, Limits, ServerSum
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.privacy import DistributedNoise
 from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import Arrays, Stage, SumSpec, check_message, to_json
@@ -36,24 +37,27 @@ from fedsyn.wire.holder import MOST_PARTITIONS
 from fedsyn.wire.requests import Summed
 
 if TYPE_CHECKING:
-    from fedsyn.aggregation.secagg import SecureSumClient, Session
+    from fedsyn.aggregation.secagg import CommitteeClient, Established, Setup, SetupServer, SumFacts
 
-STATE = "secure_sum"  # of the sum that is under way, in the holder's state
-LAST = "secure_sums"  # number of the last sum that this client took part in
-UNMASK = "unmask"
-MASKED = "masked"
-_UNMASKING = (UNMASK, "recover")
+STATE = "secure_run"  # what a client remembers of the run's setup, in the holder's state
+_AGAIN = 8  # sums after which a setup is made again for those who are not in it, or have lost their memory of it
+Shares = tuple[str, int, float, float, int]  # threat, failure_bits, corrupted, dropout, minimum_cohort
+_HEAD = 5  # arrays that say what a sum's stage is about: cohort, invited, enrolled, transcript, dealt
+_NO_STAGE = "the message belongs to no stage of a secure sum"
 
 
 class SecureAggregation(Aggregation):
-    """`aggregation.protocol: secagg` with `setup: sum`: every sum agrees its own keys."""
+    """`aggregation.protocol: secagg`."""
 
     name = "secagg"
-    whose: ClassVar[str] = "a sum's clients"  # of whom no more than a share may be corrupted
 
     def __init__(self, node: AggregationNode, minimum: int = 1) -> None:
         super().__init__(node, minimum)
         self._run = secrets.token_hex(16)  # the server's; makes the sums of two runs of one configuration different
+        self._established: Established | None = None
+        self._setups = 0
+        self._served = 0  # sums of the present setup
+        self._missed: set[int] = set()  # who did not contribute when they were asked last
 
     def check(self, clients: int) -> None:
         super().check(clients)
@@ -63,17 +67,13 @@ class SecureAggregation(Aggregation):
                 "allowed: distributed, local"
             )
         if clients > 1:
-            self._check_everybody(clients)
-
-    def _check_everybody(self, clients: int) -> None:
-        """The session of a sum over everybody: it derives, or refuses, degree and threshold."""
-        self._session(SumSpec(((1,),), 1.0, 1.0, 1, asked=clients), range(clients), "", 0, "", "")
+            self._setup(tuple(range(clients)), 0, "", "")
 
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
         """A sum in the ring of 64 bits, no longer than a client makes room for."""
         if spec.asked == 1:
             return PlainAggregation(self.node, self.minimum).room(spec, rows)
-        from fedsyn.aggregation.committee.facts import LONGEST
+        from fedsyn.aggregation.secagg.facts import LONGEST
 
         if spec.length > LONGEST:
             raise ConfigError(f"a secure sum has at most {LONGEST:,} entries, and one of {spec.length:,} may be needed")
@@ -82,56 +82,54 @@ class SecureAggregation(Aggregation):
         noise.check_ring(rows * spec.magnitude)
         return noise
 
-    @property
-    def _graph(self) -> str:
-        if self.node.graph != "auto":
-            return self.node.graph
-        return "full" if self.node.threat == "malicious" else "sparse"
-
     # The client's half ------------------------------------------------------------------------------------------------
 
     def answer(self, part: ClientSum) -> Arrays:
-        """One stage of a secure sum. The client's vector is computed, charged and masked in one of them only."""
+        """One stage. The client's vector is computed, charged and masked in one of them only."""
+        from fedsyn.aggregation.secagg import DEAL, ENROL, MASKED, RECOVER, UNMASK
+
         if part.spec.asked == 1:
             return self.alone(part)
         stage, arrays = part.stage, part.call.arrays
-        if stage is None or stage.skip > len(arrays) - 2:
-            raise ProtocolError("the message belongs to no stage of a secure sum")
-        cohort = read_cohort(arrays[stage.skip], part.spec.asked)
-        (given,) = read_place(arrays[-1], 1)
-        partition = own_partition(part, given, given in cohort)
-        session = self._session(part.spec, cohort, part.name, part.call.round, part.config_hash, stage.run)
-        client = self._member(part, session, partition, stage.name)
-        state = part.holder.state
-        state.pop(STATE, None)  # a client that refuses a message has left the sum: no stage is tried twice
-        sent = client.answer(stage.name, arrays[stage.skip + 1 : -1], lambda: self.vector(part, arrays[: stage.skip]))
-        if stage.name != UNMASK:
-            state[STATE] = {"session": session.identifier.hex(), "client": client.to_state()}
-        return sent
+        if stage is None:
+            raise ProtocolError(_NO_STAGE)
+        if stage.name in (ENROL, DEAL):
+            return self._set_up(part, stage, arrays)
+        if stage.name not in (MASKED, UNMASK, RECOVER) or stage.skip > len(arrays) - _HEAD - 1:
+            raise ProtocolError(_NO_STAGE)
+        head, inbox = arrays[stage.skip : stage.skip + _HEAD], arrays[stage.skip + _HEAD : -1]
+        given, number, epoch = read_place(arrays[-1], 3)
+        facts = self._facts(part, stage.run, head, number, epoch)
+        client = self._client(part, own_partition(part, given, facts.committee.setup.position(given) >= 0))
+        if stage.name == MASKED:
+            return client.mask(facts, inbox, lambda: self.vector(part, arrays[: stage.skip]))
+        return client.unmask(facts, inbox) if stage.name == UNMASK else client.recover(facts, inbox)
+
+    def _set_up(self, part: ClientSum, stage: Stage, arrays: Arrays) -> Arrays:
+        from fedsyn.aggregation.secagg import ENROL, committee_of
+
+        is_first = stage.name == ENROL
+        if stage.skip != 0 or len(arrays) < (2 if is_first else 3):
+            raise ProtocolError(_NO_STAGE)
+        invited = read_cohort(arrays[0], None)
+        given, number = read_place(arrays[-1], 2)
+        setup = self._setup(invited, number, stage.run, part.config_hash)
+        client = self._client(part, own_partition(part, given, setup.position(given) >= 0))
+        if is_first:
+            return client.enrol(setup)
+        return client.deal(committee_of(setup, _bytes(arrays[1])), arrays[2:-1])
+
+    def _client(self, part: ClientSum, partition: int) -> CommitteeClient:
+        from fedsyn.aggregation.secagg import CommitteeClient
+
+        identity, roster = part.holder.identities() if self.node.threat == "malicious" else (None, None)
+        state = part.holder.state.setdefault(STATE, {})
+        return CommitteeClient(partition, state, identity=identity, roster=roster)
 
     def alone(self, part: ClientSum) -> Arrays:
         if self.node.noise == "server" and not part.central:
             raise ProtocolError("a secure sum over one client would show its exact vector")
         return PlainAggregation(self.node, self.minimum).answer(part)
-
-    def _member(self, part: ClientSum, session: Session, partition: int, stage: str) -> SecureSumClient:
-        """This client in this session, as the stages before left it."""
-        from fedsyn.aggregation.secagg import SecureSumClient
-
-        state, number = part.holder.state, part.spec.number
-        identity, roster = part.holder.identities() if self.node.threat == "malicious" else (None, None)
-        if stage == session.stages[0]:
-            if number <= state.get(LAST, -1):
-                raise ProtocolError("this client took part in that sum, or in a later one, already")
-            state[LAST] = number
-            state.pop(STATE, None)  # a sum that was given up: its secrets are of no more use
-            kept = None
-        else:
-            under_way = state.get(STATE)
-            if under_way is None or under_way["session"] != session.identifier.hex():
-                raise ProtocolError("this client takes part in no such secure sum")
-            kept = under_way["client"]
-        return SecureSumClient(session, partition, identity=identity, roster=roster, state=kept)
 
     def vector(self, part: ClientSum, arrays: Arrays) -> npt.NDArray[np.uint64]:
         """The vector to mask, in Z_2^64; charged."""
@@ -140,6 +138,13 @@ class SecureAggregation(Aggregation):
             return part.promised_to_server(contribution).dense().view(np.uint64)
         noise = noise_of(self.node.noise, part.spec, self.limits(part.spec.asked))
         return noisy_vector(contribution, part, noise).view(np.uint64)
+
+    def _facts(self, part: ClientSum, run: str, head: Arrays, number: int, epoch: int) -> SumFacts:
+        """The facts of a sum by this client's own configuration, from what the server says of who takes part."""
+        cohort, invited, enrolled, transcript, dealt = map(_bytes, head)
+        setup = (invited, number, run[:64], part.config_hash)
+        about = (part.name, part.call.round)
+        return _facts_read(self._shares, setup, (enrolled, transcript, dealt), epoch, about, part.spec, cohort)
 
     # The server's half ------------------------------------------------------------------------------------------------
 
@@ -181,28 +186,107 @@ class SecureAggregation(Aggregation):
             ConfigError: the cohort is too small to hide anybody in.
             SecureSumAborted: too few were left, nothing was opened.
         """
-        from fedsyn.aggregation.secagg import SecureSumServer
+        from fedsyn.aggregation.secagg import MASKED, UNMASK, CommitteeSumServer, SecureSumAborted, wire
 
-        session = self._session(whole.spec, whole.cohort, whole.name, whole.round, whole.config_hash, self._run)
-        server = SecureSumServer(session, self.server_roster())
-        members = write_cohort(whole.cohort)
+        limits = self.limits(len(whole.cohort))
+        kept = self._ready(whole, limits)
+        self._served += 1
+        committee, dealt = kept.committee, wire.write_flags(kept.dealt)
+        keys, about = (committee.enrolled, kept.transcript, dealt.tobytes()), (whole.name, whole.round)
+        facts = _facts_of(self._shares, committee.setup, keys, kept.epoch, about, whole.spec, whole.cohort)
+        for partition in set(whole.cohort) - {committee.setup.clients[i] for i in np.flatnonzero(facts.asked)}:
+            whole.drop(partition, "is not enrolled for the run's secure sums")
+        head = [write_cohort(whole.cohort), write_cohort(committee.setup.clients), *map(_array, keys)]
+        place = (committee.setup.number, kept.epoch)
+        server = CommitteeSumServer(facts, kept)
         while not server.done:
             stage, common, each = server.outbox()
             if stage == UNMASK:
                 promise()
-            exact = stage == MASKED
-            ours = whole.arrays if exact else []
-            addressed = {k: [*arrays, np.array([k], np.int64)] for k, arrays in each.items()}
+            ours = whole.arrays if stage == MASKED else []
             replies = whole.send(
                 sorted(each),
-                [*ours, members, *common],
-                each=addressed,
+                [*ours, *head, *common],
+                each={k: [*arrays, np.array([k, *place], np.int64)] for k, arrays in each.items()},
                 stage=Stage(stage, len(ours), self._run),
-                exact=exact,
+                exact=stage == MASKED,
                 enough=server.enough,
             )
-            server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
+            if stage == MASKED:
+                self._missed = (self._missed | set(each)) - set(replies)
+            try:
+                server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
+            except SecureSumAborted:
+                if stage != MASKED:  # the committee could not open it: the next sum draws another one
+                    self._established = None
+                raise
         return server.result()
+
+    def _ready(self, whole: ServerSum, limits: Limits) -> Established:
+        """The setup for a sum: the present one, or a new one where that is used up or too many are not in it."""
+        kept, everyone = self._established, whole.everyone or whole.cohort
+        if kept is not None:
+            kept.renew()
+            enrolled = {kept.committee.setup.clients[int(i)] for i in kept.committee.places}
+            lacking = len(set(whole.cohort) & enrolled) < limits.fewest
+            late = self._served >= _AGAIN and bool(self._missed or set(everyone) - enrolled)
+            if not (kept.is_spent or lacking or late):
+                return kept
+        self._established = None  # whoever answers the first message of a setup has forgotten the one before
+        self._established = self._established_anew(whole, tuple(sorted(everyone)))
+        self._served, self._missed = 0, set()
+        return self._established
+
+    def _established_anew(self, whole: ServerSum, everyone: tuple[int, ...]) -> Established:
+        """Two exchanges: everybody enrols, and a committee that is drawn from them deals keys.
+
+        Where a malicious server may leave out no member, it is done again without those that have not dealt.
+        """
+        from fedsyn.aggregation.secagg import SecureSumAborted, SetupServer
+
+        for _ in range(1 + self.limits(len(everyone)).dropouts):
+            setup = self._setup(everyone, self._setups, self._run, whole.config_hash)
+            self._setups += 1
+            server = SetupServer(setup, self._roster())
+            invited, missing = write_cohort(everyone), list[int]()
+            while server.established is None and not missing:
+                stage, common, each = server.outbox()
+                replies = whole.send(
+                    sorted(each),
+                    [invited, *common],
+                    each={k: [*arrays, np.array([k, setup.number], np.int64)] for k, arrays in each.items()},
+                    stage=Stage(stage, 0, self._run),
+                    exact=False,
+                    enough=self._is_enough(server, whole, everyone, each),
+                )
+                missing = server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
+            if server.established is not None:
+                return server.established
+            everyone = tuple(k for k in everyone if k not in missing)
+        raise SecureSumAborted("no committee could be set up: its members do not deal keys")
+
+    def _is_enough(
+        self, server: SetupServer, whole: ServerSum, everyone: tuple[int, ...], asked: Collection[int]
+    ) -> Enough:
+        """Whether with some replies a setup can be had for a sum: this one, or the next without those that are missing.
+
+        Args:
+            server: of the setup.
+            whole: the sum.
+            everyone: that was invited.
+            asked: in the present stage. Who is missing in the first one is not enrolled, and in the second one may be
+                left out of the next setup: in both the sum has to do without.
+        """
+        fewest, dropouts = self.limits(len(whole.cohort)).fewest, self.limits(len(everyone)).dropouts
+
+        def enough(replied: Collection[int]) -> bool:
+            missing = set(asked) - set(replied)
+            does = len(set(whole.cohort) & (set(everyone) - missing)) >= fewest
+            if server.is_dealing:
+                return server.enough(replied) or (does and len(missing) <= dropouts)
+            return does and server.enough(replied)
+
+        return enough
 
     def may_rest(self, stage: Stage) -> bool:
         """All stages, but where the server draws the noise those that take the masks off: they give the exact total.
@@ -210,15 +294,31 @@ class SecureAggregation(Aggregation):
         Masked vectors alone are uniform to whoever reads them. With the unmasking they give the total, and where the
         clients have drawn the noise that is what is released.
         """
-        return self.node.noise != "server" or stage.name not in _UNMASKING
+        return self.node.noise != "server" or stage.name not in ("unmask", "recover")
 
     def memory(self, known: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        return {"run": self._run}, None
+        kept, number = self._established, None
+        if kept is not None:
+            number = kept.committee.setup.number
+        small = {"run": self._run, "setups": self._setups, "served": self._served, "missed": sorted(self._missed)}
+        small |= {"setup": number, **({} if kept is None else kept.progress())}
+        whole = None if kept is None or number == known else kept.to_entry()
+        return small, whole
 
     def remember(self, memory: Mapping[str, Any], setup: Mapping[str, Any] | None) -> None:
-        self._run = str(memory["run"])
+        from fedsyn.aggregation.secagg import Established
 
-    def server_roster(self) -> Mapping[int, bytes] | None:
+        self._run = str(memory["run"])
+        self._setups, self._served = int(memory["setups"]), int(memory["served"])
+        self._missed, self._established = set(memory["missed"]), None
+        if memory["setup"] is not None:
+            if setup is None or setup["number"] != memory["setup"]:
+                raise RunError("the journal lacks the setup of the run's secure sums")
+            made = self._setup(tuple(setup["invited"]), int(setup["number"]), self._run, "")
+            made = replace(made, identifier=bytes.fromhex(setup["identifier"]))
+            self._established = Established.read(made, setup, memory)
+
+    def _roster(self) -> Mapping[int, bytes] | None:
         """Public keys by which the server finds out whose signature is bad; clients trust their own rosters only."""
         if self.node.threat != "malicious" or self.node.roster is None:
             return None
@@ -226,15 +326,17 @@ class SecureAggregation(Aggregation):
 
     # Both ------------------------------------------------------------------------------------------------------------
 
-    def _session(
-        self, spec: SumSpec, cohort: Sequence[int], request: str, round: int, config_hash: str, run: str
-    ) -> Session:
-        protection = (self.node.threat, self._graph, self.node.failure_bits)
-        name = (run[:64], config_hash, request, round)
-        return _session_of(protection, self.limits(len(cohort)), spec, tuple(cohort), name)
+    @property
+    def _shares(self) -> Shares:
+        node = self.node
+        return (node.threat, node.failure_bits, node.corrupted, node.dropout, self.minimum)
+
+    def _setup(self, invited: tuple[int, ...], number: int, run: str, config_hash: str) -> Setup:
+        return _setup_of(self._shares, invited, number, run[:64], config_hash)
 
     def who_sees_what(self) -> dict[str, str]:
-        share = f"no more than the share aggregation.corrupted of {self.whose} (one at least, unless that is 0)"
+        share = "no more than the share aggregation.corrupted of a sum's clients, and of those invited to a setup "
+        share += "(one at least, unless that is 0)"
         active = " (the server and they may deviate from the protocol)" if self.node.threat == "malicious" else ""
         if self.node.noise == "server":
             return {
@@ -256,27 +358,57 @@ class SecureAggregation(Aggregation):
 
 
 @lru_cache(maxsize=8)  # thousands of clients of a simulation share a process, and each is told of all of them
-def _session_of(
-    protection: tuple[str, str, int],
-    limits: Limits,
+def _facts_read(
+    shares: Shares,
+    setup: tuple[bytes, int, str, str],
+    keys: tuple[bytes, bytes, bytes],
+    epoch: int,
+    about: tuple[str, int],
+    spec: SumSpec,
+    cohort: bytes,
+) -> SumFacts:
+    """`_facts_of` from what a message holds: bytes are found again faster than tuples of thousands of numbers."""
+    invited, *rest = setup
+    made = _setup_of(shares, read_cohort(_array(invited), None), *rest)
+    return _facts_of(shares, made, keys, epoch, about, spec, read_cohort(_array(cohort), spec.asked))
+
+
+@lru_cache(maxsize=8)
+def _setup_of(shares: Shares, invited: tuple[int, ...], number: int, run: str, config_hash: str) -> Setup:
+    from fedsyn.aggregation.secagg import Setup
+
+    threat, failure_bits, corrupted, dropout, minimum = shares
+    limits = Limits.of_shares(corrupted, dropout, len(invited), minimum)
+    identifier = hashlib.sha256(json.dumps([run, config_hash]).encode()).digest()
+    return Setup(identifier, number, invited, limits.colluding, limits.dropouts, threat, failure_bits)
+
+
+def _facts_of(
+    shares: Shares,
+    setup: Setup,
+    keys: tuple[bytes, bytes, bytes],
+    epoch: int,
+    about: tuple[str, int],
     spec: SumSpec,
     cohort: tuple[int, ...],
-    name: tuple[str, str, str, int],
-) -> Session:
-    """The public facts of a secure sum. Its identifier binds run, configuration, number, request, layout, cohort."""
-    from fedsyn.aggregation.secagg import Session
+) -> SumFacts:
+    """The public facts of a sum; `keys` are the enrolled clients, the transcript, and the members that have dealt."""
+    from fedsyn.aggregation.secagg import SumFacts, committee_of
 
-    threat, graph, failure_bits = protection
-    facts = json.dumps([*name, to_json(asdict(spec)), list(cohort)])
-    return Session(
-        identifier=hashlib.sha256(facts.encode()).digest(),
-        clients=cohort,
+    _, _, corrupted, dropout, minimum = shares
+    limits = Limits.of_shares(corrupted, dropout, len(cohort), minimum)
+    enrolled, transcript, dealt = keys
+    return SumFacts(
+        committee=committee_of(setup, enrolled),
+        transcript=transcript,
+        dealt=dealt,
+        epoch=epoch,
+        identifier=hashlib.sha256(json.dumps([*about, to_json(asdict(spec))]).encode()).digest(),
+        number=spec.number,
+        cohort=cohort,
         length=spec.length,
-        dropouts=limits.dropouts,
+        fewest=limits.fewest,
         corrupted=limits.colluding,
-        threat=threat,
-        graph=graph,
-        failure_bits=failure_bits,
     )
 
 
@@ -322,3 +454,13 @@ def _members(compressed: bytes, asked: int | None) -> tuple[int, ...]:
     if not reader.eof or (asked is not None and len(cohort) != asked):
         raise ProtocolError("the secure sum names another number of clients than it accounts for")
     return tuple(int(k) for k in cohort)
+
+
+def _bytes(array: npt.NDArray[Any]) -> bytes:
+    if array.dtype != np.uint8 or array.ndim != 1:
+        raise ProtocolError("the message does not say which clients take part in the secure sum")
+    return array.tobytes()
+
+
+def _array(raw: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(raw, np.uint8)

@@ -39,10 +39,8 @@ def preload() -> None:
 
     for name in mechanisms():
         client_class(name)
-    import fedsyn.aggregation.committee
     import fedsyn.aggregation.secagg
-    import fedsyn.aggregation.secure
-    import fedsyn.aggregation.secure_run  # noqa: F401
+    import fedsyn.aggregation.secure  # noqa: F401
 
 
 class Worker:

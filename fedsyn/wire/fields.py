@@ -127,24 +127,24 @@ _NAMED = "as many as the sum asks; the client is one of them; malicious: each st
 
 #: Arrays of a secure sum's messages, in order. The place says which client, setup and epoch the message is for.
 _SECURE: Mapping[str, tuple[Line, ...]] = {
-    "enrol (setup: run)": (
+    "enrol (secagg)": (
         word("invited", "the client is one of them; malicious: each stands in its roster", _COHORT),
         bounded("place", "the client's own number; a setup after the last one"),
     ),
-    "deal (setup: run)": (
+    "deal (secagg)": (
         derived("invited", "digest of the setup in which the client enrolled"),
         word("enrolled", "no fewer than the setup allows for; the client's own key among them", _COHORT),
         bounded("keys signatures", "usable, distinct; malicious: signed by keys of the roster"),
         bounded("place", "as in enrol"),
     ),
-    "masked (setup: run)": (
+    "masked (secagg)": (
         word("cohort", _NAMED, _COHORT),
         derived("invited enrolled transcript", "bound into every key: a mask under another story comes off nowhere"),
         bounded("dealt", "no fewer members than the committee may lose; malicious: all of them"),
         bounded("keys signatures", "usable, distinct; malicious: signed by keys of the roster for this transcript"),
         bounded("place", "the client's own number; an epoch of the setup"),
     ),
-    "unmask (setup: run)": (
+    "unmask (secagg)": (
         derived("cohort invited enrolled transcript", "digest of the sum that the member masked for, or of its deal"),
         derived("dealt", "bound into the sum's digest"),
         word("contributors", "of the cohort, enrolled, no fewer than the sum's fewest; once a sum", _COHORT),
@@ -152,36 +152,10 @@ _SECURE: Mapping[str, tuple[Line, ...]] = {
         bounded("gone keys shares", "members, never more of them revealed in an epoch than the committee may lose"),
         bounded("place", "as in masked; no epoch before one that was used"),
     ),
-    "recover (setup: run)": (
+    "recover (secagg)": (
         derived("cohort invited enrolled transcript dealt", "digest of the sum that this member answered"),
         bounded("gone keys shares", "as in unmask, together with those revealed before"),
         bounded("place", "as in masked"),
-    ),
-    "keys (setup: sum)": (
-        word("cohort", _NAMED, _COHORT),
-        bounded("place", "the client's own number"),
-    ),
-    "shares (setup: sum)": (
-        derived("cohort", "digest of the sum that the client began"),
-        word("alive", "no fewer than the sum's fewest, enough neighbours, none back", _COHORT),
-        bounded("keys signatures", "usable, distinct, the client's own among them; malicious: signed"),
-        bounded("place", "as in keys"),
-    ),
-    "masked (setup: sum)": (
-        derived("cohort", "as in shares"),
-        word("alive", "as in shares", _COHORT),
-        bounded("sealed", "opens under the neighbour's key, or counts as missing"),
-        bounded("place", "as in keys"),
-    ),
-    "agree (setup: sum)": (
-        derived("cohort", "as in shares"),
-        word("alive", "as in shares; signed once", _COHORT),
-        bounded("place", "as in keys"),
-    ),
-    "unmask (setup: sum)": (
-        derived("cohort", "as in shares"),
-        derived("signers signatures", "signatures of the sum's fewest on the set that this client signed"),
-        bounded("place", "as in keys"),
     ),
 }
 

@@ -4,7 +4,6 @@ import importlib.util
 import pickle
 import sys
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +17,6 @@ from fedsyn.evaluation import METRICS
 from fedsyn.loading import parse_config
 from fedsyn.registry import partitioner as make_partitioner
 from fedsyn.sweep import load_sweep
-from fedsyn.sweep.spec import Sweep
 
 pytestmark = pytest.mark.thorough
 
@@ -47,12 +45,6 @@ def timed() -> ModuleType:
     return module_of(EXPERIMENTS / "timed.py", "experiments_timed")
 
 
-@cache
-def sweep_of(folder: Path) -> Sweep:
-    """An experiment's sweep: parsed, and the configuration of every cell checked."""
-    return load_sweep(folder / "sweep.yaml")
-
-
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
@@ -78,7 +70,7 @@ def test_readme_names_the_command(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", SWEEPS, ids=by_name)
 def test_expected_values_are_of_the_sweep(folder: Path, check: ModuleType) -> None:
-    sweep = sweep_of(folder)
+    sweep = load_sweep(folder / "sweep.yaml")  # parses, and validates the configuration of every cell
     lookup, expected = check.Lookup(sweep), check.Expected.load(folder / "expected.yaml")
     known = COSTS | {metric for cell in sweep.cells for metric in cell.config.evaluation.metrics}
     assert known <= COSTS | set(METRICS)
@@ -105,7 +97,7 @@ def test_expected_values_are_of_the_sweep(folder: Path, check: ModuleType) -> No
 @pytest.mark.parametrize("folder", SWEEPS, ids=by_name)
 def test_every_combination_has_several_seeds(folder: Path) -> None:
     seeds: dict[str, set[int | None]] = {}
-    for cell in sweep_of(folder).cells:
+    for cell in load_sweep(folder / "sweep.yaml").cells:
         seeds.setdefault(repr(cell.axes), set()).add(cell.seed)
     assert all(len(found) >= 3 and None not in found for found in seeds.values())
 
@@ -217,7 +209,7 @@ def test_only_programs_with_a_fast_mode_are_run_by_check(check: ModuleType) -> N
 
 
 def test_a_timed_run_counts_each_side_and_every_byte(timed: ModuleType, tmp_path: Path) -> None:
-    case = timed.Case("setup: run", 4, 1, 1)
+    case = timed.Case("committee", 4, 1, 1)
     kept = tmp_path / "payloads.pickle"
     taken = timed.run_case(case, MADE_UP, kept)
     plain = timed.run_case(replace(case, protocol="without masks"), MADE_UP)
@@ -233,7 +225,7 @@ def test_a_timed_run_counts_each_side_and_every_byte(timed: ModuleType, tmp_path
 
 
 def test_finished_runs_are_read_and_unequal_bits_are_refused(timed: ModuleType, tmp_path: Path) -> None:
-    one, other = timed.Case("setup: run", 4, 1, 1), timed.Case("without masks", 4, 1, 1)
+    one, other = timed.Case("committee", 4, 1, 1), timed.Case("without masks", 4, 1, 1)
     for case, model in ((one, "a"), (other, "a")):
         timed.store(tmp_path, case, "adult", timed.Taken(alone=1.0, model=model))
     assert [taken.alone for taken in timed.run_cases([one, other], tmp_path).values()] == [1.0, 1.0]

@@ -54,7 +54,6 @@ class Facts:
         protocol: 'plain' or 'secagg'.
         repeats: sums in the run.
         threat: of a secure sum.
-        graph: of a secure sum with a setup of its own; 'auto': one setup for the run.
         noise: who adds it.
     """
 
@@ -63,12 +62,10 @@ class Facts:
     protocol: str = "secagg"
     repeats: int = 1
     threat: str = "semi_honest"
-    graph: str = "sparse"
     noise: str = "distributed"
 
     def config(self) -> RunConfig:
-        names = ("protocol", "noise", "threat", "graph")
-        aggregation = {name: getattr(self, name) for name in names}
+        aggregation = {name: getattr(self, name) for name in ("protocol", "noise", "threat")}
         return parse_config(
             {
                 "mechanism": {"name": NAME, "length": self.length, "repeats": self.repeats},

@@ -1,60 +1,98 @@
-"""The secure sum's cryptographic core: exact sums of vectors in Z_2^64 that reveal nothing but the sum.
+"""Secure sums with one setup per run: one message of each client to each sum, and one of each committee member.
 
-Bonawitz et al. 2017 ("Practical Secure Aggregation for Privacy-Preserving Machine Learning"; `graph: full`) and Bell
-et al. 2020 ("Secure Single-Server Aggregation with (Poly)Logarithmic Overhead", semi-honest protocol; `graph:
-sparse`). Pure: no transport, no Flower. `SecureSumServer` and `SecureSumClient` exchange lists of NumPy arrays, one
-round trip per stage:
+Pure cryptography: no transport, no Flower. After the model of Flamingo (Ma, Woods, Angel, Polychroniadou, Rabin
+2023): keys are agreed once, and a small random committee opens every sum, whoever drops out. What differs: there are
+no masks between pairs of clients. Each client masks its vector with one **layer** per committee member, and a member
+sends the sum of its layer over the contributors. So nothing about a single client is ever opened, and a lie about who
+contributed opens nothing.
 
-| stage  | the client receives                     | the client sends                                              |
-|--------|-----------------------------------------|---------------------------------------------------------------|
-| keys   | nothing                                 | two X25519 public keys (masks; sealed shares) [+ signature]   |
-| shares | who sent keys, its neighbours' keys     | per neighbour, sealed: a Shamir share of the seed of its self |
-|        | [all keys with their signatures]        | mask and one of its mask key; a commitment to the seed        |
-| masked | who sent shares, the shares sealed for  | its vector + self mask + masks with the later neighbours      |
-|        | it                                      | - masks with the earlier ones                                 |
-| agree  | [who sent a masked vector]              | [signature on that set]                                       |
-| unmask | who sent a masked vector [all           | per neighbour the seed's share if it is one of them, else the |
-|        | signatures on that set]                 | mask key's share; its own seed                                |
+| stage   | asked               | receives                              | sends                                        |
+|---------|---------------------|---------------------------------------|----------------------------------------------|
+| enrol   | all clients, once   | who is invited                        | an X25519 public key [signed]                |
+| deal    | the committee, once | who is enrolled, all public keys      | a public key per epoch [signed]; for each    |
+|         |                     | [signatures]                          | other member, sealed: a share of each secret |
+| masked  | the cohort          | the members' public keys of the epoch | its vector + one mask per member; a nonce    |
+|         |                     | [signatures]                          |                                              |
+| unmask  | the committee       | who contributed, their nonces; which  | the sum of its masks over the contributors;  |
+|         |                     | members are gone, their sealed shares | its shares of the keys of those              |
+| recover | members that are    | which others did not answer `unmask`  | its shares of their keys                     |
+|         | there, if needed    |                                       |                                              |
 
-[...] with `threat: malicious` only. The masks of a pair cancel in the sum. A client that vanishes before `shares`
-never entered a mask; one that vanishes before `masked` left its masks in the vectors of its neighbours, so its mask
-key is put together; of all others the self mask's seed is put together, whether or not they are still there. A client
-may vanish at every stage; with fewer than `Session.fewest` left the sum ends and nothing is opened.
+[...] with `threat: malicious` only. A client that vanishes costs nothing: it is not among the contributors. For a
+member that vanishes, `threshold` others give shares of its secret key OF THIS EPOCH, and the server computes its
+masks. A setup deals keys for 16 epochs. A new one begins after each sum in which a key was revealed; when all
+are used up, a new setup draws a new committee. `size` derives how many members there are and how many keys of an epoch
+may be revealed.
 
-**What each party sees.** The server: all public keys and commitments, sealed shares (noise to it), masked vectors (each
-uniform in the ring on its own), then the seeds of the contributors and the mask keys of the others, the sum over the
-contributors, and who took part in which stage. A client: its neighbours' public keys, the shares sealed for it, which
-clients took part; nobody's vector, and not the sum.
+The mask of client i under the layer of member j in one sum is the ChaCha20 stream of HMAC(k_ij, facts of the sum,
+nonce of i), with k_ij the HKDF of the X25519 agreement of i's key and j's key of the epoch.
 
-**Why that is enough.** An honest contributor's seed is opened, its mask key is not: honest clients reveal one share of
-either kind per peer, and t shares are needed of which fewer than t sit with corrupted clients (graph, 1). So the masks
-between honest contributors stay pseudo-random to server and corrupted clients together (decisional Diffie-Hellman in
-X25519, HKDF and ChaCha20 as pseudo-random functions), and as the honest contributors are connected (graph, 2) the
-masked vectors without their self masks are uniform among all vectors with the same sum. For a client that is declared
-dropped although its vector arrives later it is the other way round: its masks are known, its seed never is. A
-contributor sends its own seed besides the shares: the server is entitled to it then, and spares the interpolation.
+**What each party sees.** The server: public keys, sealed shares (noise to it), masked vectors (each uniform in the
+ring), the sum of each member's masks, the keys of members that are gone, and from these the total over the
+contributors. A member: public keys, who contributed, their nonces, shares of other members' keys. A client: the
+members' public keys. No client sees a vector, a total or who contributed, unless it is a member.
 
-**A malicious server** (confidentiality only: it can still end the sum or announce a wrong one) must not lie about keys
-or survivors. Keys are signed by identities that the clients pinned. Shares are released only against `fewest`
-signatures on one set of survivors and one list of keys, and 2 * fewest > n + corrupted: two sets with so many
-signatures would have an honest client that signed both, and a client signs once. So all honest clients reveal the same
-kind of share. Each stage is answered once; a client whose state says that it has answered refuses.
-The honest contributors stay connected: (a) honest signers have the same list of keys, in which each found its own of
-this very sum, and each checked that all contributors are among those that it masks for; so they are all joined to each
-other. (b) A contributor that was not asked to sign has opened shares sealed for its fresh key by at least `fewest` - 1
-others, so these are no replays of an older sum's keys; more than `corrupted` of them and itself signed, it did not, so
-one is an honest signer. Its mask for that signer is unknown to everybody else, and cancels in the total only.
+**Why that is enough.** Let j be an honest member whose key of the epoch is not revealed (`size`: there is one). For
+honest clients i the masks of layer j are pseudo-random to everybody else (decisional Diffie-Hellman in X25519; HKDF,
+HMAC and ChaCha20 as pseudo-random functions) and independent of all other layers. What is known of them is the one
+sum over the contributors that j answered for this sum: j answers each sum once. So of the honest contributors'
+vectors only their sum can be computed. Where several such members were told different sets of contributors, a
+combination of the vectors could be freed of the masks only if every one of these sums freed it; different sets leave
+none. So no agreement on the set is needed: whatever a server tells whom, it learns the total over ONE set, which
+every honest member with an unrevealed key has found to hold `fewest` enrolled clients of the cohort, or nothing.
 
-**Not covered.** Wrong inputs: a corrupted client can add what it likes to the sum. Denial of service by the server or
-by clients that send well-formed nonsense (shares that nobody can open cost the sum if their owner then drops out). A
-client whose state is rolled back or lost between stages. Parameters that the client let the server choose (see
-`Session`). What the sum itself reveals: that is the noise's task. Who takes part, and timing. `malicious` with
-`sparse` (refused). The failure probability is that of one sum; over many sums it adds up. Python does not wipe
-secrets from memory."""
+**A malicious server** (confidentiality only: it can end a sum or announce a wrong one). All keys are signed by
+identities that everybody pinned, and contributors are real clients, at most `corrupted` of those invited its friends.
+Names and numbers are the server's to repeat, so nothing rests on them: members sign their keys of an epoch, and seal
+shares of them, for the **transcript**, the hash of all enrolled clients' fresh keys. A client masks only if ALL
+members signed for ONE transcript, so each of them counts what it reveals in the one memory that holds its key of that
+transcript. A member recomputes the transcript from the keys that it was dealt with, whatever a later message says of
+who is enrolled. The server may tell members different stories about who is gone: `size`, Malicious. It may ask a
+client twice: it answers each sum once, and should its memory be rolled back, with another nonce, so the two answers
+have unrelated masks.
 
-from fedsyn.aggregation.secagg.client import SecureSumClient
+**Not covered.** Members whose memory is rolled back: they forget what they revealed and answered. With r of the h
+honest ones, all keys of an epoch can be had once r (h - 1) + (h - r) lost >= h (h - lost): three at the default
+shares. Wrong inputs and wrong masks: a corrupted client can add what it likes to a total, a corrupted member can
+spoil it. Denial of service. Clients corrupted because of their seat: a set of corrupted clients is fixed before the
+draw. Parameters that a client let the server choose (see `Setup`). What the sum itself reveals: that is the noise's
+task. Who takes part, and timing. A client's key of the setup serves all its sums: who steals it and records all
+messages can take its masks off. Python does not wipe secrets from memory.
+"""
+
+from fedsyn.aggregation.secagg.client import CommitteeClient
+from fedsyn.aggregation.secagg.facts import (
+    DEAL,
+    ENROL,
+    EPOCHS,
+    MASKED,
+    RECOVER,
+    UNMASK,
+    Committee,
+    SecureSumAborted,
+    Setup,
+    SumFacts,
+    committee_of,
+)
 from fedsyn.aggregation.secagg.primitives import Identity, Roster
-from fedsyn.aggregation.secagg.server import SecureSumServer
-from fedsyn.aggregation.secagg.session import SecureSumAborted, Session
+from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established, SetupServer
 
-__all__ = ["Identity", "Roster", "SecureSumAborted", "SecureSumClient", "SecureSumServer", "Session"]
+__all__ = [
+    "DEAL",
+    "ENROL",
+    "EPOCHS",
+    "MASKED",
+    "RECOVER",
+    "UNMASK",
+    "Committee",
+    "CommitteeClient",
+    "CommitteeSumServer",
+    "Established",
+    "Identity",
+    "Roster",
+    "SecureSumAborted",
+    "Setup",
+    "SetupServer",
+    "SumFacts",
+    "committee_of",
+]

@@ -1,337 +1,374 @@
-"""A data holder's half of one secure sum. See the package's docstring for the stages and for who sees what.
+"""A data holder's half: as one that contributes, and as a member of the committee. See the package's docstring.
 
-A client trusts nobody's message: whatever it reads is checked, and the first message that does not fit makes it leave
-the sum for good, its secrets erased. It answers each stage once. What it must remember between two stages is a small
-JSON-able dictionary, so that it can be a new process for every message.
+Whatever is read from a message is checked; what does not fit is refused and changes nothing. What has to be remembered
+is a small JSON-able dictionary, so that a client can be a new process for every message. It is SECRET.
 """
 
 from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.secagg import shamir, wire
-from fedsyn.aggregation.secagg.bindings import (
-    keys_message,
-    pair_mask_key,
-    sealed_for,
-    seed_commitment,
-    self_mask_key,
-    survivors_message,
-    transcript,
+from fedsyn.aggregation.secagg.facts import (
+    EPOCHS,
+    Committee,
+    Setup,
+    SumFacts,
+    enrolment,
+    epoch_keys,
 )
+from fedsyn.aggregation.secagg.keys import NONCE, SharePlace, layer_key, mask_key, seal_share, unseal_share
 from fedsyn.aggregation.secagg.primitives import (
     KEY,
     SIGNATURE,
+    TAG,
     Identity,
     KeyPair,
     Roster,
     apply_masks,
-    derive,
-    seal,
     signed_by,
-    unseal,
     usable_public_key,
 )
-from fedsyn.aggregation.secagg.session import AGREE, KEYS, MALICIOUS, MASKED, SHARES, SPARSE, UNMASK, Session
 from fedsyn.errors import ConfigError, ProtocolError
 
-DONE, LEFT = "done", "left"
-Memory = dict[str, bytes]
+SEALED = shamir.SHARE + TAG
 Vector = Callable[[], npt.NDArray[np.uint64]]
 
 
-class SecureSumClient:
-    """One client of one secure sum.
+class CommitteeClient:
+    """One client of a run with one setup.
 
     Args:
-        session: the public facts; privacy rests on them, so they come from the client's own configuration.
         partition: this client's.
-        identity: this client's signing key; needed when the threat is malicious.
-        roster: the pinned public keys of all clients of the session; needed when the threat is malicious.
-        state: of `to_state` after the stage before; None at the first stage.
-
-    Raises:
-        ConfigError: if the client is not part of the session or lacks an identity or roster that it needs.
-        ProtocolError: for a state that is not of this session and client.
+        identity: its signing key; needed when the threat is malicious.
+        roster: the pinned public keys of all clients; likewise.
+        state: what it remembers; changed by every answer.
     """
 
     def __init__(
         self,
-        session: Session,
         partition: int,
+        state: dict[str, Any],
         *,
         identity: Identity | None = None,
         roster: Roster | None = None,
-        state: dict[str, Any] | None = None,
     ) -> None:
-        self._me = session.position(partition)
-        if self._me < 0:
-            raise ConfigError("a client cannot take part in a secure sum that does not name it")
-        self.session = session
         self.partition = partition
+        self.state = state
         self._identity, self._roster = identity, roster
-        if session.threat == MALICIOUS:
-            if identity is None or roster is None:
-                raise ConfigError("aggregation.threat: malicious needs the client's identity and the roster")
-            pinned = [roster.get(other, b"") for other in session.clients]
-            if any(len(key) != KEY for key in pinned):
-                raise ConfigError("the roster lacks the public key of a client of the secure sum")
-            if len(set(pinned)) != len(pinned):  # its owner's signature would count twice
-                raise ConfigError("the roster holds the same public key for two clients of the secure sum")
-            if roster[partition] != identity.public:
-                raise ConfigError("the roster holds another public key for this client than its identity's")
-        self._next: str = KEYS
-        self._memory: Memory = {}
-        if state is not None:
-            self._restore(state)
 
-    # ---- state ---------------------------------------------------------------------------------------------------
+    # ---- the setup -------------------------------------------------------------------------------------------------
 
-    def to_state(self) -> dict[str, Any]:
-        """What the client must remember: JSON-able, SECRET (keys and shares), tiny once it is done.
-
-        Keep the last one for as long as the session's identifier could come back: it is what refuses a replay.
-        """
-        memory = {name: base64.b64encode(value).decode("ascii") for name, value in self._memory.items()}
-        return {"session": self._name(), "next": self._next, **memory}
-
-    def _name(self) -> str:
-        return f"{self.partition}:{self.session.digest.hex()}"
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        if state.get("session") != self._name():
-            raise ProtocolError("the remembered state belongs to another secure sum")
-        if state.get("next") not in (*self.session.stages, DONE, LEFT):
-            raise ProtocolError("the remembered state of the secure sum is malformed")
-        try:
-            memory = {k: base64.b64decode(v, validate=True) for k, v in state.items() if k not in ("session", "next")}
-        except (TypeError, ValueError):
-            raise ProtocolError("the remembered state of the secure sum is malformed") from None
-        self._next, self._memory = state["next"], memory
-
-    def answer(self, stage: str, inbox: wire.Arrays, vector: Vector | None = None) -> wire.Arrays:
-        """The reply to one stage's message.
-
-        Args:
-            stage: its name.
-            inbox: the arrays that all clients get, followed by this client's own.
-            vector: gives the (length,) uint64 contribution; called in stage `masked` only, once all checks are passed.
+    def enrol(self, setup: Setup) -> wire.Arrays:
+        """Sends the public half of a fresh key, signed when the threat is malicious. Forgets every earlier setup.
 
         Raises:
-            ProtocolError: for a stage that is not due (replayed, skipped, after the end), which changes nothing, and
-                for a message that does not fit, upon which the client leaves the sum.
+            ConfigError: if the client was not invited, or lacks the identity or roster that it needs.
+            ProtocolError: if this setup, or a later one, was there already.
         """
-        if self._next == LEFT:
-            raise ProtocolError("this client has left the secure sum after a message that it refused")
-        if stage != self._next:
-            raise ProtocolError("a client answers each stage of a secure sum once, in order")
-        memory, self._memory, self._next = self._memory, {}, LEFT  # where an error leaves us
-        if stage == MASKED:
-            reply, kept = self._masked(memory, inbox, vector)
-        else:
-            work = {KEYS: self._keys, SHARES: self._shares, AGREE: self._agree, UNMASK: self._unmask}
-            reply, kept = work[stage](memory, inbox)
-        order = (*self.session.stages, DONE)
-        self._memory, self._next = kept, order[order.index(stage) + 1]
+        position = self._position(setup)
+        if setup.number <= self.state.get("setup", -1):
+            raise ProtocolError("this client has enrolled in that setup, or in a later one, already")
+        self._check_roster(setup)
+        pair = KeyPair()
+        kept: dict[str, Any] = {
+            name: self.state[name] for name in ("answered", "masked", "opened") if name in self.state
+        }
+        self.state.clear()
+        self.state |= {**kept, "setup": setup.number, "digest": setup.digest.hex(), "secret": _text(pair.secret)}
+        self.state["public"] = _text(pair.public)
+        reply = [np.frombuffer(pair.public, np.uint8)]
+        if setup.is_malicious:
+            assert self._identity is not None
+            reply.append(np.frombuffer(self._identity.sign(enrolment(setup, position, pair.public)), np.uint8))
         return reply
 
-    # ---- stage keys ----------------------------------------------------------------------------------------------
+    def deal(self, committee: Committee, inbox: wire.Arrays) -> wire.Arrays:
+        """Draws a key for each epoch, and seals shares of it for the other members.
 
-    def _keys(self, memory: Memory, inbox: wire.Arrays) -> tuple[wire.Arrays, Memory]:
-        """Sends two fresh public keys; signed when the threat is malicious."""
-        wire.count_arrays(inbox, 0)
-        mask, channel = KeyPair(), KeyPair()
-        publics = mask.public + channel.public
-        reply = [np.frombuffer(publics, np.uint8)]
-        if self._identity is not None and self.session.threat == MALICIOUS:
-            signature = self._identity.sign(keys_message(self.session, self._me, publics))
-            reply.append(np.frombuffer(signature, np.uint8))
-        return reply, {"mask": mask.secret, "channel": channel.secret, "publics": publics}
+        Args:
+            committee: that this client has to be a member of.
+            inbox: the enrolled clients' public keys (n, 32) [their signatures (n, 64)].
 
-    # ---- stage shares --------------------------------------------------------------------------------------------
-
-    def _shares(self, memory: Memory, inbox: wire.Arrays) -> tuple[wire.Arrays, Memory]:
-        """Seals for each neighbour a share of a fresh self-mask seed and one of the mask key."""
-        session, me, publics = self.session, self._me, memory["publics"]
-        alive = self._survivors(inbox, None)
-        peers = self._peers(alive)
-        peer_keys = self._read_keys(inbox, alive, peers, publics)
-        channel = KeyPair(memory["channel"], publics[KEY:])
-        seed = os.urandom(KEY)
-        points = [peer + 1 for peer in peers]
-        seed_shares = shamir.split(seed, session.threshold, points)
-        key_shares = shamir.split(memory["mask"], session.threshold, points)
-        sealed, opening = [], []
-        for peer, keys, first, second in zip(peers, peer_keys, seed_shares, key_shares, strict=True):
-            secret = channel.agree(keys[KEY:])
-            ends = (publics[KEY:], keys[KEY:])
-            key = derive(secret, session.digest, b"seal", (me, peer), ends)
-            sealed.append(seal(key, first + second, sealed_for(session, me, peer)))
-            opening.append(derive(secret, session.digest, b"seal", (peer, me), ends[::-1]))
-        kept = {
-            "mask": memory["mask"],
-            "public": publics[:KEY],
-            "seed": seed,
-            "alive": wire.write_flags(alive).tobytes(),
-            "peers": b"".join(keys[:KEY] for keys in peer_keys),
-            "opening": b"".join(opening),
-        }
-        if session.threat == MALICIOUS:
-            kept["seen"] = transcript(session, alive, inbox[1].tobytes())
+        Returns:
+            The public halves (EPOCHS, 32), the sealed shares (EPOCHS, m - 1, 49) [signatures (EPOCHS, 64)].
+        """
+        setup = committee.setup
+        seat, own = self._seat(committee), self._own(setup)
+        if "epochs" in self.state:
+            raise ProtocolError("this member has dealt its keys already")
+        publics = self._enrolled(committee, inbox)
+        transcript = committee.transcript(b"".join(publics.values()))
+        others = [(other, publics[place]) for other, place in enumerate(committee.members) if other != seat]
+        agreed = {other: own.agree(public) for other, public in others}
+        pairs = [KeyPair() for _ in range(EPOCHS)]
+        sealed = []
+        for epoch, pair in enumerate(pairs):
+            shares = shamir.split(pair.secret, committee.size.threshold, [other + 1 for other, _ in others])
+            for (other, public), share in zip(others, shares, strict=True):
+                place = SharePlace(transcript, epoch, seat, other, pair.public)
+                sealed.append(seal_share(agreed[other], own.public, public, place, share))
         reply = [
-            wire.table(sealed, wire.SEALED_SIZE),
-            np.frombuffer(seed_commitment(session, me, seed), np.uint8),
+            wire.table([pair.public for pair in pairs], KEY),
+            wire.table(sealed, SEALED).reshape(EPOCHS, len(others), SEALED),
         ]
-        return reply, kept
+        if setup.is_malicious:
+            assert self._identity is not None
+            signatures = [
+                self._identity.sign(epoch_keys(transcript, seat, epoch, pair.public))
+                for epoch, pair in enumerate(pairs)
+            ]
+            reply.append(wire.table(signatures, SIGNATURE))
+        self.state["transcript"] = transcript.hex()
+        self.state["epochs"] = _text(b"".join(pair.secret + pair.public for pair in pairs))
+        self.state["clients"] = _text(b"".join(publics.values()))
+        return reply
 
-    def _read_keys(self, inbox: wire.Arrays, alive: wire.Flags, peers: Sequence[int], publics: bytes) -> list[bytes]:
-        """The peers' public keys, all usable, distinct, not our own and, when the threat is malicious, signed."""
-        signed = self.session.threat == MALICIOUS
-        wire.count_arrays(inbox, 3 if signed else 2)
-        everybody = wire.members(alive)
-        senders = list(peers) if self.session.graph == SPARSE else everybody
-        keys = wire.rows(wire.read_bytes(inbox[1], len(senders), wire.KEYS_SIZE))
-        if signed:
-            signatures = wire.rows(wire.read_bytes(inbox[2], len(senders), SIGNATURE))
+    def _enrolled(self, committee: Committee, inbox: wire.Arrays) -> dict[int, bytes]:
+        """Public key of each enrolled client by position: usable, distinct, our own right [, signed]."""
+        setup = committee.setup
+        wire.count_arrays(inbox, 2 if setup.is_malicious else 1)
+        places = [int(i) for i in committee.places]
+        keys = wire.rows(wire.read_bytes(inbox[0], len(places), KEY))
+        publics = dict(zip(places, keys, strict=True))
+        if publics[self._position(setup)] != _bytes(self.state["public"]):
+            raise ProtocolError("the server lists another public key for this client than it sent")
+        check_keys(keys)
+        if setup.is_malicious:
+            self._check_roster(setup)
             assert self._roster is not None
-            for sender, key, signature in zip(senders, keys, signatures, strict=True):
-                public = self._roster[self.session.clients[sender]]
-                if sender != self._me and not signed_by(public, signature, keys_message(self.session, sender, key)):
-                    raise ProtocolError("the public keys of a client do not bear its signature")
-        by_sender = dict(zip(senders, keys, strict=True))
-        if by_sender.pop(self._me, publics) != publics:
-            raise ProtocolError("the server lists other public keys for this client than it sent")
-        single = [part for pair in (*by_sender.values(), publics) for part in (pair[:KEY], pair[KEY:])]
-        if len(set(single)) != len(single):
-            raise ProtocolError("a public key is listed twice")
-        if not all(usable_public_key(part) for part in single):
-            raise ProtocolError("a public key is malformed or of low order")
-        return [by_sender[peer] for peer in peers]
+            signatures = wire.rows(wire.read_bytes(inbox[1], len(places), SIGNATURE))
+            for place, public, signature in zip(places, keys, signatures, strict=True):
+                if not signed_by(self._roster[setup.clients[place]], signature, enrolment(setup, place, public)):
+                    raise ProtocolError("the public key of an enrolled client does not bear its signature")
+        return publics
 
-    # ---- stage masked --------------------------------------------------------------------------------------------
+    # ---- a sum -----------------------------------------------------------------------------------------------------
 
-    def _masked(self, memory: Memory, inbox: wire.Arrays, vector: Vector | None) -> tuple[wire.Arrays, Memory]:
-        """Sends the contribution under the self mask and the pairwise masks of the neighbours that sent shares."""
-        session, me, public = self.session, self._me, memory["public"]
-        wire.count_arrays(inbox, 2)
-        before = self._flags(memory["alive"])
-        alive = self._survivors(inbox, before)
-        peers, peers_before = self._peers(alive), self._peers(before)
-        sealed = wire.rows(wire.read_bytes(inbox[1], len(peers), wire.SEALED_SIZE))
-        peer_keys = dict(zip(peers_before, _parts(memory["peers"], KEY), strict=True))
-        opening = dict(zip(peers_before, _parts(memory["opening"], KEY), strict=True))
-        # A share that cannot be read is one share fewer for its owner, and nobody else's loss.
-        shares = [
-            unseal(opening[peer], text, sealed_for(session, peer, me)) for peer, text in zip(peers, sealed, strict=True)
+    def mask(self, facts: SumFacts, inbox: wire.Arrays, vector: Vector) -> wire.Arrays:
+        """The contribution under one mask per member, and the nonce of these masks.
+
+        Args:
+            facts: of the sum.
+            inbox: the members' public keys of the epoch (p, 32) [their signatures (p, 64)]. All members have to have
+                signed for the same transcript.
+            vector: gives the (length,) uint64 contribution; called once all checks are passed.
+        """
+        committee = facts.committee
+        position = self._position(committee.setup)
+        self._check_enrolled(committee.setup)
+        if not facts.asked[position]:
+            raise ProtocolError("the secure sum does not ask this client")
+        if not facts.is_possible:
+            raise ProtocolError("too few of those whom the secure sum asks are enrolled: it could not be opened")
+        if facts.number <= self.state.get("answered", -1):
+            raise ProtocolError("this client took part in that sum, or in a later one, already")
+        layers = self._layers(facts, inbox, position)
+        values = np.array(wire.read_vector(vector(), facts.length))
+        self.state["answered"], self.state["masked"] = facts.number, facts.digest.hex()
+        nonce = os.urandom(NONCE)
+        apply_masks(values, [mask_key(facts, layer, nonce) for layer in layers], ())
+        return [values, np.frombuffer(nonce, np.uint8)]
+
+    def _layers(self, facts: SumFacts, inbox: wire.Arrays, position: int) -> list[bytes]:
+        """This client's key under each member's layer; agreed once in an epoch."""
+        committee, seats = facts.committee, facts.seats
+        signed = committee.setup.is_malicious
+        wire.count_arrays(inbox, 2 if signed else 1)
+        keys = wire.rows(wire.read_bytes(inbox[0], len(seats), KEY))
+        context = (facts.transcript + facts.dealt + b"".join(keys)).hex() + f":{facts.epoch}"
+        if self.state.get("context") == context:
+            return _parts(_bytes(self.state["layers"]), KEY)
+        check_keys(keys)
+        if signed:
+            self._check_roster(committee.setup)
+            signatures = wire.rows(wire.read_bytes(inbox[1], len(seats), SIGNATURE))
+            for seat, public, signature in zip(seats, keys, signatures, strict=True):
+                assert self._roster is not None
+                identity = self._roster[committee.setup.clients[committee.members[seat]]]
+                if not signed_by(identity, signature, epoch_keys(facts.transcript, seat, facts.epoch, public)):
+                    raise ProtocolError("the key of a member of the committee does not bear its signature")
+        own = self._own(committee.setup)
+        layers = [
+            layer_key(facts.transcript, seat, facts.epoch, position, own.agree(public), public, own.public)
+            for seat, public in zip(seats, keys, strict=True)
         ]
-        held = np.array([share is not None for share in shares], bool)
-        if session.threat == MALICIOUS and 1 + int(held.sum()) < session.fewest:
-            raise ProtocolError("too few clients have sealed shares for this client's keys: the others may be replays")
-        mask = KeyPair(memory["mask"], public)
-        plus = [self_mask_key(session, me, memory["seed"])]
-        minus: list[bytes] = []
-        for peer in peers:
-            key = pair_mask_key(session, me, peer, public, peer_keys[peer], mask.agree(peer_keys[peer]))
-            (plus if me < peer else minus).append(key)
-        if vector is None:
-            raise ProtocolError("a client needs its contribution to answer stage masked")
-        values = np.array(wire.read_vector(vector(), session.length))
-        apply_masks(values, plus, minus)
-        kept = {
-            "seed": memory["seed"],
-            "alive": wire.write_flags(alive).tobytes(),
-            "held": wire.write_flags(held).tobytes(),
-            "shares": b"".join(share for share in shares if share is not None),
-        }
-        if "seen" in memory:
-            kept["seen"] = memory["seen"]
-        return [values], kept
+        self.state["context"], self.state["layers"] = context, _text(b"".join(layers))
+        return layers
 
-    # ---- stages agree and unmask ---------------------------------------------------------------------------------
+    # ---- a sum, as a member ----------------------------------------------------------------------------------------
 
-    def _agree(self, memory: Memory, inbox: wire.Arrays) -> tuple[wire.Arrays, Memory]:
-        """Signs the set of survivors: the only one that this client will ever sign in this session."""
-        wire.count_arrays(inbox, 1)
-        survivors = self._survivors(inbox, self._flags(memory["alive"]))
-        assert self._identity is not None
-        signature = self._identity.sign(survivors_message(self.session, memory["seen"], survivors))
-        return [np.frombuffer(signature, np.uint8)], {**memory, "survivors": wire.write_flags(survivors).tobytes()}
+    def unmask(self, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
+        """The sum of this member's masks over the contributors, and its shares of the keys of members that are gone.
 
-    def _unmask(self, memory: Memory, inbox: wire.Arrays) -> tuple[wire.Arrays, Memory]:
-        """Reveals, for each neighbour, the seed's share if it is a survivor and the mask key's share if it is not."""
-        sharers = self._flags(memory["alive"])
-        if self.session.threat == MALICIOUS:
-            survivors = self._flags(memory["survivors"])
-            self._check_agreement(inbox, memory["seen"], survivors)
-        else:
-            wire.count_arrays(inbox, 1)
-            survivors = self._survivors(inbox, sharers)
-        peers = self._peers(sharers)
-        held = wire.read_flags(np.frombuffer(memory["held"], np.uint8), len(peers))
-        revealed = []
-        for peer, pair in zip(np.array(peers)[held], _parts(memory["shares"], wire.PAIR_SIZE), strict=True):
-            revealed.append(pair[: shamir.SHARE] if survivors[peer] else pair[shamir.SHARE :])
-        reply = [
-            np.frombuffer(memory["seed"], np.uint8),
-            wire.write_flags(held),
-            wire.table(revealed, shamir.SHARE),
-        ]
-        return reply, {}
+        Each sum is answered once, for one set of contributors.
 
-    def _check_agreement(self, inbox: wire.Arrays, seen: bytes, survivors: wire.Flags) -> None:
-        """ProtocolError unless at least `fewest` survivors signed the very set and keys that this client signed."""
-        wire.count_arrays(inbox, 2)
-        signers = wire.read_flags(inbox[0], len(self.session.clients))
-        order = wire.members(signers)
-        signatures = wire.rows(wire.read_bytes(inbox[1], len(order), SIGNATURE))
-        message = survivors_message(self.session, seen, survivors)
-        assert self._roster is not None
-        agreed = 1  # this client signed itself
-        for signer, signature in zip(order, signatures, strict=True):
-            if agreed == self.session.fewest:
-                break
-            if signer != self._me and survivors[signer]:
-                agreed += signed_by(self._roster[self.session.clients[signer]], signature, message)
-        if agreed < self.session.fewest:
+        Args:
+            facts: of the sum.
+            inbox: bitmap of the contributors, their nonces (s, 16), bitmap of the members gone, their epoch keys
+                (g, 32), their shares that are sealed for this member (g, 49).
+
+        Returns:
+            The (length,) uint64 sum of masks, a bitmap of the shares that could be read, and those (r, 33).
+        """
+        committee = facts.committee
+        seat = self._seat(committee)
+        if self.state.get("transcript") != facts.transcript.hex():
+            raise ProtocolError("this member has dealt no keys for that committee")
+        if self.state.get("answered") == facts.number and self.state["masked"] != facts.digest.hex():
+            raise ProtocolError("this member has taken part in another sum of that number")
+        if facts.number <= self.state.get("opened", -1):
+            raise ProtocolError("this member has answered that sum, or a later one, already")
+        if facts.epoch < self.state.get("epoch", 0):
+            raise ProtocolError("the keys of that epoch are not used any more")
+        if not facts.present[seat]:
+            raise ProtocolError("the secure sum does not use this member's layer")
+        wire.count_arrays(inbox, 5)
+        contributors = wire.read_flags(inbox[0], len(committee.setup.clients))
+        if np.any(contributors & ~facts.asked):
+            raise ProtocolError("a contributor of the secure sum was not asked, or is not enrolled")
+        places = wire.members(contributors)
+        if len(places) < facts.fewest:
             raise ProtocolError(
-                f"{agreed} valid signatures on the set of survivors where {self.session.fewest} are needed: "
+                f"{len(places)} clients contributed to the secure sum, fewer than the {facts.fewest} that it needs"
+            )
+        nonces = wire.rows(wire.read_bytes(inbox[1], len(places), NONCE))
+        revealed = self._revealed(facts, seat, inbox[2:])
+        layers = self._own_layer(facts, seat, places)
+        total = np.zeros(facts.length, np.uint64)
+        apply_masks(total, (mask_key(facts, layer, nonce) for layer, nonce in zip(layers, nonces, strict=True)), ())
+        self.state["opened"], self.state["sum"] = facts.number, facts.digest.hex()
+        return [total, *revealed]
+
+    def recover(self, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
+        """Shares of the keys of further members that are gone, for the sum that this member has just answered."""
+        seat = self._seat(facts.committee)
+        if self.state.get("sum") != facts.digest.hex():
+            raise ProtocolError("this member has not answered that sum")
+        wire.count_arrays(inbox, 3)
+        return self._revealed(facts, seat, inbox)
+
+    def _own_layer(self, facts: SumFacts, seat: int, places: Sequence[int]) -> list[bytes]:
+        """Each contributor's key under this member's layer; agreed once in an epoch."""
+        committee, epoch = facts.committee, facts.epoch
+        if self.state.get("epoch", -1) != epoch:
+            self.state["epoch"], self.state["pairs"] = epoch, ""
+            secrets = _bytes(self.state["epochs"])  # those of the epochs before serve nothing any more
+            self.state["epochs"] = _text(bytes(2 * KEY * epoch) + secrets[2 * KEY * epoch :])
+        here = {int(place): i for i, place in enumerate(committee.places)}
+        publics = _parts(_bytes(self.state["clients"]), KEY)
+        pairs = bytearray(_bytes(self.state["pairs"])) or bytearray(KEY * len(here))
+        if len(pairs) != KEY * len(here) or len(publics) != len(here):
+            raise ProtocolError("this member has dealt no keys for that committee")
+        secret, public = _epoch_key(self.state, epoch)
+        pair, empty, found = KeyPair(secret, public), bytes(KEY), []
+        for place in places:
+            at = slice(KEY * here[place], KEY * here[place] + KEY)
+            if pairs[at] == empty:
+                other = publics[here[place]]
+                pairs[at] = layer_key(facts.transcript, seat, epoch, place, pair.agree(other), public, other)
+            found.append(bytes(pairs[at]))
+        self.state["pairs"] = _text(bytes(pairs))
+        return found
+
+    def _revealed(self, facts: SumFacts, seat: int, inbox: wire.Arrays) -> wire.Arrays:
+        """This member's shares of the epoch keys of those who are gone, never of more than the derived number."""
+        committee, epoch = facts.committee, facts.epoch
+        gone = wire.read_flags(inbox[0], len(committee.members))
+        if gone[seat] or np.any(gone & ~facts.present):
+            raise ProtocolError("the secure sum counts a member as gone that answers, or that it does not use")
+        seats = wire.members(gone)
+        keys = wire.rows(wire.read_bytes(inbox[1], len(seats), KEY))
+        sealed = wire.rows(wire.read_bytes(inbox[2], len(seats), SEALED))
+        before = set(self.state.get("revealed", {}).get(str(epoch), []))
+        after = sorted(before | set(seats))
+        if len(after) > facts.most_lost:
+            raise ProtocolError(
+                f"{len(after)} members of the committee would be gone in this epoch, at most {facts.most_lost} may be: "
                 "nothing is revealed"
             )
+        own, publics = self._own(committee.setup), _parts(_bytes(self.state["clients"]), KEY)
+        here = {int(place): i for i, place in enumerate(committee.places)}
+        shares: list[bytes | None] = []
+        for other, key, text in zip(seats, keys, sealed, strict=True):
+            public = publics[here[committee.members[other]]]
+            place = SharePlace(facts.transcript, epoch, other, seat, key)
+            shares.append(unseal_share(own.agree(public), public, own.public, place, text))
+        if seats:
+            self.state.setdefault("revealed", {})[str(epoch)] = after
+        held = np.array([share is not None for share in shares], bool)
+        return [wire.write_flags(held), wire.table([share for share in shares if share is not None], shamir.SHARE)]
 
-    # ---- common --------------------------------------------------------------------------------------------------
+    # ---- common ----------------------------------------------------------------------------------------------------
 
-    def _flags(self, raw: bytes) -> wire.Flags:
-        return wire.read_flags(np.frombuffer(raw, np.uint8), len(self.session.clients))
+    def _position(self, setup: Setup) -> int:
+        position = setup.position(self.partition)
+        if position < 0:
+            raise ConfigError("a client cannot take part in secure sums whose setup does not invite it")
+        return position
 
-    def _peers(self, alive: wire.Flags) -> list[int]:
-        """Positions of the neighbours among `alive`, ascending."""
-        row = self.session.neighbours_of(self._me)
-        return [int(i) for i in row[alive[row]]]
+    def _seat(self, committee: Committee) -> int:
+        seat = committee.seat(self._position(committee.setup))
+        if seat < 0:
+            raise ProtocolError("this client is not a member of the committee")
+        self._check_enrolled(committee.setup)
+        known = self.state.get(
+            "transcript"
+        )  # the server may say at any time who is enrolled; the keys are those of the deal
+        if known is not None and committee.transcript(_bytes(self.state["clients"])).hex() != known:
+            raise ProtocolError("this member has dealt no keys for that committee")
+        return seat
 
-    def _survivors(self, inbox: wire.Arrays, before: wire.Flags | None) -> wire.Flags:
-        """The set of clients that the server says is left, if this client can live with it; else ProtocolError."""
-        if not inbox:
-            raise ProtocolError("a message of the secure sum lacks the set of survivors")
-        alive = wire.read_flags(inbox[0], len(self.session.clients))
-        if int(alive.sum()) < self.session.fewest:
-            raise ProtocolError(
-                f"{int(alive.sum())} clients are left in the secure sum, fewer than the {self.session.fewest} "
-                "that it needs: nothing is revealed"
-            )
-        if not alive[self._me]:
-            raise ProtocolError("the server asks a client that it counts as dropped")
-        if before is not None and np.any(alive & ~before):
-            raise ProtocolError("a client that had dropped out of the secure sum is back")
-        if len(self._peers(alive)) < self.session.threshold:
-            raise ProtocolError("too few neighbours of this client are left to protect it")
-        return alive
+    def _check_enrolled(self, setup: Setup) -> None:
+        if self.state.get("digest") != setup.digest.hex():
+            raise ProtocolError("this client has not enrolled in the run's setup of secure sums")
+
+    def _own(self, setup: Setup) -> KeyPair:
+        """This client's key of the setup; ProtocolError if it has not enrolled in it."""
+        self._check_enrolled(setup)
+        return KeyPair(_bytes(self.state["secret"]), _bytes(self.state["public"]))
+
+    def _check_roster(self, setup: Setup) -> None:
+        if not setup.is_malicious:
+            return
+        identity, roster = self._identity, self._roster
+        if identity is None or roster is None:
+            raise ConfigError("aggregation.threat: malicious needs the client's identity and the roster")
+        pinned = [roster.get(other, b"") for other in setup.clients]
+        if any(len(key) != KEY for key in pinned):
+            raise ConfigError("the roster lacks the public key of a client of the secure sum")
+        if len(set(pinned)) != len(pinned):  # its owner would count twice
+            raise ConfigError("the roster holds the same public key for two clients of the secure sum")
+        if roster[self.partition] != identity.public:
+            raise ConfigError("the roster holds another public key for this client than its identity's")
+
+
+def check_keys(keys: Sequence[bytes]) -> None:
+    """ProtocolError unless the X25519 keys are usable and distinct."""
+    if len(set(keys)) != len(keys):
+        raise ProtocolError("a public key is listed twice")
+    if not all(map(usable_public_key, keys)):
+        raise ProtocolError("a public key is malformed or of low order")
+
+
+def _epoch_key(state: Mapping[str, Any], epoch: int) -> tuple[bytes, bytes]:
+    pair = _parts(_bytes(state["epochs"]), 2 * KEY)[epoch]
+    return pair[:KEY], pair[KEY:]
 
 
 def _parts(raw: bytes, size: int) -> list[bytes]:
     return [raw[i : i + size] for i in range(0, len(raw), size)]
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text)

@@ -1,21 +1,31 @@
-"""The server's half of one secure sum. See the package's docstring for the stages and for who sees what."""
+"""The server's half: a setup, and the sums that it serves. See the package's docstring for who sees what."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.secagg import graph, shamir, wire
-from fedsyn.aggregation.secagg.bindings import (
-    keys_message,
-    pair_mask_key,
-    seed_commitment,
-    self_mask_key,
-    survivors_message,
-    transcript,
+from fedsyn.aggregation.secagg import shamir, wire
+from fedsyn.aggregation.secagg.client import SEALED, check_keys
+from fedsyn.aggregation.secagg.facts import (
+    DEAL,
+    ENROL,
+    EPOCHS,
+    MASKED,
+    RECOVER,
+    UNMASK,
+    Committee,
+    SecureSumAborted,
+    Setup,
+    SumFacts,
+    enrolment,
+    epoch_keys,
 )
+from fedsyn.aggregation.secagg.keys import NONCE, layer_key, mask_key
 from fedsyn.aggregation.secagg.primitives import (
     KEY,
     SIGNATURE,
@@ -25,273 +35,376 @@ from fedsyn.aggregation.secagg.primitives import (
     signed_by,
     usable_public_key,
 )
-from fedsyn.aggregation.secagg.session import (
-    AGREE,
-    KEYS,
-    MALICIOUS,
-    MASKED,
-    SHARES,
-    SPARSE,
-    UNMASK,
-    SecureSumAborted,
-    Session,
-)
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError
 
 Drop = Callable[[int, str], None]
+_ARRAYS = ("publics", "dealt", "keys", "signatures", "sealed")  # of a setup, in the order of its fields
+Outbox = tuple[str, wire.Arrays, dict[int, wire.Arrays]]
 
 
-class SecureSumServer:
-    """The server of one secure sum: take `outbox`, carry it to the clients, hand their replies to `receive`, repeat.
+@dataclass
+class Established:
+    """What the server keeps of a setup.
+
+    Attributes:
+        committee: its members.
+        publics: (n, 32) enrolled clients' keys, by rank among the enrolled.
+        dealt: (m,) members that have dealt.
+        keys: (EPOCHS, m, 32) their public keys.
+        signatures: (EPOCHS, m, 64) on these, if the threat is malicious.
+        sealed: (EPOCHS, m, m, 49) shares, by sender and receiver; noise to the server.
+        epoch: that sums use now.
+        revealed: secret key of this epoch of each member that was gone, by seat.
+        unreachable: seats of members that did not answer when they were asked last.
+    """
+
+    committee: Committee
+    publics: wire.Bytes
+    dealt: wire.Flags
+    keys: wire.Bytes
+    signatures: wire.Bytes
+    sealed: wire.Bytes
+    epoch: int = 0
+    revealed: dict[int, bytes] = field(default_factory=dict)
+    unreachable: set[int] = field(default_factory=set)
+
+    @property
+    def transcript(self) -> bytes:
+        return self.committee.transcript(self.publics.tobytes())
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether every epoch has been used up."""
+        return self.epoch >= EPOCHS
+
+    def renew(self) -> None:
+        """Ends an epoch in which a key was revealed: whoever was gone may be back while others go."""
+        if self.revealed:
+            self.epoch, self.revealed = self.epoch + 1, {}
+
+    def progress(self) -> dict[str, Any]:
+        """What sums change of it, as JSON values."""
+        revealed = [[seat, key.hex()] for seat, key in self.revealed.items()]
+        return {"epoch": self.epoch, "revealed": revealed, "unreachable": sorted(self.unreachable)}
+
+    def to_entry(self) -> dict[str, Any]:
+        """The rest of it, as JSON values and arrays."""
+        setup, arrays = self.committee.setup, {name: getattr(self, name) for name in _ARRAYS}
+        facts = {"number": setup.number, "identifier": setup.identifier.hex(), "invited": list(setup.clients)}
+        return {**facts, "enrolled": self.committee.enrolled.hex(), **arrays}
+
+    @classmethod
+    def read(cls, setup: Setup, entry: Mapping[str, Any], progress: Mapping[str, Any]) -> Established:
+        """What `to_entry` and `progress` gave, for the same setup."""
+        kept = cls(Committee(setup, bytes.fromhex(entry["enrolled"])), *(entry[name] for name in _ARRAYS))
+        kept.epoch, kept.unreachable = int(progress["epoch"]), set(progress["unreachable"])
+        kept.revealed = {int(seat): bytes.fromhex(key) for seat, key in progress["revealed"]}
+        return kept
+
+    def public_of(self, position: int) -> bytes:
+        return bytes(self.publics[int(np.searchsorted(self.committee.places, position))])
+
+
+class SetupServer:
+    """The server of one setup: take `outbox`, carry it, hand the replies to `receive`, until `established` is there.
 
     Args:
-        session: the public facts.
-        roster: the clients' pinned public keys, if the server has them. It then refuses a client with a bad signature,
-            which otherwise every other client would, and the sum would end.
+        setup: its facts.
+        roster: the clients' pinned public keys, if the server has them. It then leaves out a client with a bad
+            signature, which otherwise the members would refuse.
+    """
+
+    def __init__(self, setup: Setup, roster: Roster | None = None) -> None:
+        self.setup = setup
+        self.established: Established | None = None
+        self._roster = roster if setup.is_malicious else None
+        self._committee: Committee | None = None
+        self._publics: dict[int, bytes] = {}
+        self._signed: dict[int, bytes] = {}
+
+    def outbox(self) -> Outbox:
+        """The stage's name, the arrays for all, and the further arrays of each client that is asked."""
+        clients = self.setup.clients
+        if self._committee is None:
+            return ENROL, [], {k: [] for k in clients}
+        places = [int(i) for i in self._committee.places]
+        common = [
+            np.frombuffer(self._committee.enrolled, np.uint8),
+            wire.table([self._publics[i] for i in places], KEY),
+        ]
+        if self.setup.is_malicious:
+            common.append(wire.table([self._signed[i] for i in places], SIGNATURE))
+        return DEAL, common, {clients[i]: [] for i in self._committee.members}
+
+    @property
+    def is_dealing(self) -> bool:
+        """Whether the committee is drawn: its members are asked now."""
+        return self._committee is not None
+
+    def enough(self, replied: Collection[int]) -> bool:
+        """Whether the setup can go on, or is there, with the replies of these partitions."""
+        if self._committee is None:
+            return len(replied) >= self.setup.fewest
+        return len(replied) >= self._committee.dealers
+
+    def receive(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> list[int]:
+        """Takes a stage's replies. Returns the partitions without which a setup has to be tried again.
+
+        Raises:
+            SecureSumAborted: if too few are left for a setup.
+        """
+        if self._committee is None:
+            self._enrolled(replies, drop)
+            return []
+        return self._dealt(self._committee, replies, drop)
+
+    def _enrolled(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> None:
+        for partition in sorted(replies):
+            try:
+                self._enrol(self.setup.position(partition), replies[partition])
+            except ProtocolError as error:
+                drop(partition, str(error))
+        owners: dict[bytes, list[int]] = {}
+        for position, public in self._publics.items():
+            owners.setdefault(public, []).append(position)
+        for position in (i for group in owners.values() if len(group) > 1 for i in group):
+            del self._publics[position]
+            drop(self.setup.clients[position], "sent a public key that another client sent too")
+        flags = np.zeros(len(self.setup.clients), bool)
+        flags[list(self._publics)] = True
+        try:
+            self._committee = Committee(self.setup, wire.write_flags(flags).tobytes())
+        except (ProtocolError, ConfigError) as error:
+            raise SecureSumAborted(str(error)) from None
+
+    def _enrol(self, position: int, arrays: wire.Arrays) -> None:
+        signed = self.setup.is_malicious
+        if position < 0:
+            raise ProtocolError("was not invited to the setup of secure sums")
+        wire.count_arrays(arrays, 2 if signed else 1)
+        public = wire.read_bytes(arrays[0], KEY).tobytes()
+        if not usable_public_key(public):
+            raise ProtocolError("a public key is malformed or of low order")
+        if signed:
+            signature = wire.read_bytes(arrays[1], SIGNATURE).tobytes()
+            self._check_signature(position, signature, enrolment(self.setup, position, public))
+            self._signed[position] = signature
+        self._publics[position] = public
+
+    def _check_signature(self, position: int, signature: bytes, message: bytes) -> None:
+        if self._roster is None:
+            return
+        if not signed_by(self._roster.get(self.setup.clients[position], b""), signature, message):
+            raise ProtocolError("a signature is not that of the pinned identity")
+
+    def _dealt(self, committee: Committee, replies: Mapping[int, wire.Arrays], drop: Drop) -> list[int]:
+        clients, m = self.setup.clients, len(committee.members)
+        dealt = np.zeros(m, bool)
+        keys = np.zeros((EPOCHS, m, KEY), np.uint8)
+        signatures = np.zeros((EPOCHS, m, SIGNATURE), np.uint8)
+        sealed = np.zeros((EPOCHS, m, m, SEALED), np.uint8)
+        publics = wire.table([self._publics[int(i)] for i in committee.places], KEY)
+        transcript = committee.transcript(publics.tobytes())
+        for seat, position in enumerate(committee.members):
+            arrays = replies.get(clients[position])
+            if arrays is None:
+                continue
+            try:
+                wire.count_arrays(arrays, 3 if self.setup.is_malicious else 2)
+                own = wire.read_bytes(arrays[0], EPOCHS, KEY)
+                shares = wire.read_bytes(arrays[1], EPOCHS, m - 1, SEALED)
+                check_keys(wire.rows(own))
+                if self.setup.is_malicious:
+                    signatures[:, seat] = wire.read_bytes(arrays[2], EPOCHS, SIGNATURE)
+                    for epoch in range(EPOCHS):
+                        message = epoch_keys(transcript, seat, epoch, own[epoch].tobytes())
+                        self._check_signature(position, signatures[epoch, seat].tobytes(), message)
+            except ProtocolError as error:
+                drop(clients[position], str(error))
+                continue
+            keys[:, seat], dealt[seat] = own, True
+            sealed[:, seat, np.arange(m) != seat] = shares
+        missing = [clients[committee.members[seat]] for seat in np.flatnonzero(~dealt)]
+        try:
+            committee.check_dealt(dealt)
+        except ProtocolError:
+            return missing
+        self.established = Established(committee, publics, dealt, keys, signatures, sealed)
+        return []
+
+
+class CommitteeSumServer:
+    """The server of one sum: take `outbox`, carry it to the clients, hand their replies to `receive`, until `done`.
+
+    Args:
+        facts: of the sum.
+        established: the setup that it uses; its revealed keys grow.
 
     Attributes:
         done: whether the sum is open.
+
+    Raises:
+        SecureSumAborted: before anybody is asked, if too few of the cohort are enrolled.
     """
 
-    def __init__(self, session: Session, roster: Roster | None = None) -> None:
-        self.session = session
+    def __init__(self, facts: SumFacts, established: Established) -> None:
+        if not facts.is_possible:
+            raise SecureSumAborted(f"{int(facts.asked.sum())} of its clients are enrolled, {facts.fewest} are needed")
+        self.facts, self.established = facts, established
         self.done = False
-        self._roster = roster if session.threat == MALICIOUS else None
-        n, k = len(session.clients), session.degree
-        self._stage = 0
-        self._ended = ""
-        self._in_play = np.ones(n, bool)  # answered every stage so far
-        self._alive: dict[str, wire.Flags] = {}  # stage -> who had answered up to and including it
-        self._table = session.neighbours
-        self._slots = graph.slots(self._table)
-        self._publics = np.zeros((n, wire.KEYS_SIZE), np.uint8)
-        self._signatures = np.zeros((n, SIGNATURE), np.uint8)
-        self._sealed = np.zeros((n, k, wire.SEALED_SIZE), np.uint8)  # by sender and its neighbours
-        self._commitments: dict[int, bytes] = {}
-        self._total = np.zeros(session.length, np.uint64)
-        self._seeds: dict[int, bytes] = {}
-        self._held = np.zeros((n, k), bool)  # by holder and its neighbours
-        self._right = np.zeros(n, bool)  # whose shares have given a secret
-        self._shares = np.zeros((n, k, shamir.SHARE), np.uint8)
+        self._stage = MASKED
+        self._total = np.zeros(facts.length, np.uint64)
+        self._nonces: dict[int, bytes] = {}  # of the contributors, by position
+        self._gone: set[int] = set()  # seats that are not asked, or did not answer
+        self._asked: set[int] = set()  # seats whose answer is waited for
+        self._shares: dict[int, dict[int, bytes]] = {}  # of whose key (seat): by holder
+        self._committee = facts.committee
+        self._clients = facts.committee.setup.clients
 
     # ---- what goes out -------------------------------------------------------------------------------------------
 
-    def outbox(self) -> tuple[str, wire.Arrays, dict[int, wire.Arrays]]:
-        """The next stage's name, the arrays for all, and the further arrays of each client that is still in play.
+    def outbox(self) -> Outbox:
+        """The next stage's name, the arrays for all, and the further arrays of each client that is asked."""
+        facts, kept = self.facts, self.established
+        if self._stage == MASKED:
+            common = [kept.keys[facts.epoch, facts.present]]
+            if self._committee.setup.is_malicious:
+                common.append(kept.signatures[facts.epoch, facts.present])
+            return MASKED, common, {self._clients[i]: [] for i in np.flatnonzero(facts.asked)}
+        gone = sorted(self._wanted())
+        flags = np.zeros(len(self._committee.members), bool)
+        flags[gone] = True
+        common = [wire.write_flags(flags), kept.keys[facts.epoch, gone]]
+        if self._stage == UNMASK:
+            contributors = np.zeros(len(self._clients), bool)
+            contributors[list(self._nonces)] = True
+            nonces = [self._nonces[i] for i in sorted(self._nonces)]
+            common = [wire.write_flags(contributors), wire.table(nonces, NONCE), *common]
+        sealed = {seat: [kept.sealed[facts.epoch, gone, seat]] for seat in sorted(self._asked)}
+        return self._stage, common, {self._partition(seat): arrays for seat, arrays in sealed.items()}
 
-        Raises:
-            SecureSumAborted: if the sum has ended without being opened.
-            ProtocolError: if it is done.
-        """
-        stage = self._due()
-        positions = wire.members(self._in_play)
-        common: wire.Arrays = []
-        each: dict[int, wire.Arrays] = {i: [] for i in positions}
-        if stage == SHARES:
-            common = [wire.write_flags(self._in_play)]
-            if self.session.graph == SPARSE:
-                each = {i: [self._publics[self._of(i, self._in_play)]] for i in positions}
-            else:
-                common.append(self._publics[self._in_play])
-            if self.session.threat == MALICIOUS:
-                common.append(self._signatures[self._in_play])
-        elif stage == MASKED:
-            common = [wire.write_flags(self._in_play)]
-            for i in positions:
-                there = self._in_play[self._table[i]]
-                each[i] = [self._sealed[self._table[i][there], self._slots[i][there]]]
-        elif stage == AGREE or (stage == UNMASK and self.session.threat != MALICIOUS):
-            common = [wire.write_flags(self._in_play)]
-        elif stage == UNMASK:
-            common = [wire.write_flags(self._in_play), self._signatures[self._in_play]]
-        clients = self.session.clients
-        return stage, common, {clients[i]: arrays for i, arrays in each.items()}
+    def _wanted(self) -> set[int]:
+        """Seats of members that are gone and whose key is not known yet."""
+        return {seat for seat in self._gone if seat not in self.established.revealed}
 
-    def _of(self, position: int, alive: wire.Flags) -> npt.NDArray[np.int64]:
-        """Positions of a client's neighbours among `alive`, ascending."""
-        row = self._table[position]
-        return np.asarray(row[alive[row]])
-
-    def _due(self) -> str:
-        if self._ended:
-            raise SecureSumAborted(self._ended)
-        if self.done:
-            raise ProtocolError("the secure sum is done")
-        return self.session.stages[self._stage]
+    def _partition(self, seat: int) -> int:
+        return self._clients[self._committee.members[seat]]
 
     # ---- what comes in -------------------------------------------------------------------------------------------
 
     def enough(self, replied: Collection[int]) -> bool:
-        """Whether the sum can go on, or be opened, with the replies of these partitions."""
-        return len(replied) >= self.session.fewest
+        """Whether the sum can be opened in the end if nobody but these partitions replies to the present stage."""
+        if self._stage == MASKED:
+            return len(replied) >= self.facts.fewest
+        if self._stage == UNMASK:
+            return len(self._gone) + len(self._asked) - len(replied) <= self.facts.most_lost
+        return len(replied) >= self._committee.size.threshold
 
     def receive(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> None:
-        """Takes one stage's replies; whoever is missing has dropped out.
-
-        Args:
-            replies: by partition.
-            drop: called with the partition and the reason for every reply that is refused.
+        """Takes a stage's replies.
 
         Raises:
-            SecureSumAborted: when fewer than `session.fewest` clients are left; nothing is opened.
+            SecureSumAborted: when too few clients or members are left; nothing is opened.
         """
-        stage = self._due()
-        read = {
-            KEYS: self._read_keys,
-            SHARES: self._read_shares,
-            MASKED: self._read_masked,
-            AGREE: self._read_agree,
-            UNMASK: self._read_unmask,
-        }[stage]
-        answered = np.zeros(len(self._in_play), bool)
-        for partition in sorted(replies):
-            position = self.session.position(partition)
-            if position < 0 or not self._in_play[position]:
-                drop(partition, f"was not asked in stage {stage} of the secure sum")
+        if self._stage == MASKED:
+            self._masked(replies, drop)
+            return
+        answered: set[int] = set()
+        for seat in sorted(self._asked):
+            partition = self._partition(seat)
+            if partition not in replies:
                 continue
             try:
-                read(position, replies[partition])
-                answered[position] = True
+                self._helped(seat, replies[partition])
+                answered.add(seat)
             except ProtocolError as error:
                 drop(partition, str(error))
-        if stage == KEYS:
-            for position in self._duplicates(answered):
-                answered[position] = False
-                drop(self.session.clients[position], "sent a public key that another client sent too")
-        self._in_play = answered
-        self._alive[stage] = answered
-        left = int(answered.sum())
-        if left < self.session.fewest:
-            self._abort(f"{left} clients answered stage {stage}, {self.session.fewest} are needed")
-        self._stage += 1
-        if stage == UNMASK:
+        is_last, kept = self._stage == RECOVER, self.established
+        kept.unreachable = (kept.unreachable | self._asked) - answered
+        if not is_last:
+            self._gone |= self._asked - answered
+            self._check_lost()
+        self._asked, self._stage = answered, RECOVER
+        missing = [seat for seat in sorted(self._wanted()) if not self._recovered(seat)]
+        if missing and is_last:
+            raise SecureSumAborted("the shares of a committee member's key do not give it")
+        if not missing:
             self._open()
 
-    def _abort(self, reason: str) -> None:
-        """Ends the sum, forgets everything that was collected and raises."""
-        self._ended = f"the secure sum ended and nothing was opened: {reason}"
-        self._total = np.zeros(0, np.uint64)
-        self._seeds, self._shares, self._sealed = {}, self._shares[:0], self._sealed[:0]
-        raise SecureSumAborted(self._ended)
+    def _masked(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> None:
+        facts, setup = self.facts, self._committee.setup
+        for partition in sorted(replies):
+            position = setup.position(partition)
+            try:
+                if position < 0 or not facts.asked[position]:
+                    raise ProtocolError("was not asked in the secure sum")
+                wire.count_arrays(replies[partition], 2)
+                vector, nonce = replies[partition]
+                values, raw = wire.read_vector(vector, facts.length), wire.read_bytes(nonce, NONCE)
+            except ProtocolError as error:
+                drop(partition, str(error))
+                continue
+            self._total += values
+            self._nonces[position] = raw.tobytes()
+        if len(self._nonces) < facts.fewest:
+            raise SecureSumAborted(f"{len(self._nonces)} clients contributed, {facts.fewest} are needed")
+        # Who has sent no vector might be late, or unwilling: it is not asked if it did not answer the last time either.
+        members = self._committee.members
+        silent = {seat for seat in facts.seats if facts.asked[members[seat]] and members[seat] not in self._nonces}
+        self._gone = (silent & self.established.unreachable) | set(self.established.revealed)
+        self._asked = set(facts.seats) - self._gone
+        self._check_lost()
+        self._stage = UNMASK
 
-    def _read_keys(self, position: int, arrays: wire.Arrays) -> None:
-        signed = self.session.threat == MALICIOUS
-        wire.count_arrays(arrays, 2 if signed else 1)
-        raw = wire.read_bytes(arrays[0], wire.KEYS_SIZE)
-        publics = raw.tobytes()
-        if not (usable_public_key(publics[:KEY]) and usable_public_key(publics[KEY:])):
-            raise ProtocolError("a public key is malformed or of low order")
-        if signed:
-            signature = wire.read_bytes(arrays[1], SIGNATURE)
-            self._check_signature(position, signature, keys_message(self.session, position, publics))
-            self._signatures[position] = signature
-        self._publics[position] = raw
+    def _check_lost(self) -> None:
+        if len(self._gone) > self.facts.most_lost:
+            raise SecureSumAborted(
+                f"{len(self._gone)} members of the committee are gone, at most {self.facts.most_lost} may be"
+            )
 
-    def _check_signature(self, position: int, signature: wire.Bytes, message: bytes) -> None:
-        if self._roster is None:
-            return
-        public = self._roster.get(self.session.clients[position], b"")
-        if not signed_by(public, signature.tobytes(), message):
-            raise ProtocolError("a signature is not that of the pinned identity")
-
-    def _duplicates(self, answered: wire.Flags) -> list[int]:
-        """Positions of the clients that sent a public key which occurs twice."""
-        owners: dict[bytes, list[int]] = {}
-        for position in wire.members(answered):
-            publics = self._publics[position].tobytes()
-            for key in (publics[:KEY], publics[KEY:]):
-                owners.setdefault(key, []).append(position)
-        return sorted({position for group in owners.values() if len(group) > 1 for position in group})
-
-    def _read_shares(self, position: int, arrays: wire.Arrays) -> None:
-        wire.count_arrays(arrays, 2)
-        there = self._alive[KEYS][self._table[position]]
-        sealed = wire.read_bytes(arrays[0], int(there.sum()), wire.SEALED_SIZE)
-        self._commitments[position] = wire.read_bytes(arrays[1], KEY).tobytes()
-        self._sealed[position, there] = sealed
-
-    def _read_masked(self, position: int, arrays: wire.Arrays) -> None:
-        wire.count_arrays(arrays, 1)
-        self._total += wire.read_vector(arrays[0], self.session.length)
-
-    def _read_agree(self, position: int, arrays: wire.Arrays) -> None:
-        wire.count_arrays(arrays, 1)
-        signature = wire.read_bytes(arrays[0], SIGNATURE)
-        if self._roster is not None:
-            there = self._alive[KEYS]
-            seen = transcript(self.session, there, self._publics[there].tobytes())
-            self._check_signature(position, signature, survivors_message(self.session, seen, self._alive[MASKED]))
-        self._signatures[position] = signature
-
-    def _read_unmask(self, position: int, arrays: wire.Arrays) -> None:
-        wire.count_arrays(arrays, 3)
-        there = np.flatnonzero(self._alive[SHARES][self._table[position]])
-        seed = wire.read_bytes(arrays[0], KEY).tobytes()
-        held = wire.read_flags(arrays[1], len(there))
-        shares = wire.read_bytes(arrays[2], int(held.sum()), shamir.SHARE)
-        if seed_commitment(self.session, position, seed) != self._commitments[position]:
-            raise ProtocolError("the seed of a self mask is not the one that was shared")
-        self._seeds[position] = seed
-        self._held[position, there[held]] = True
-        self._shares[position, there[held]] = shares
+    def _helped(self, seat: int, arrays: wire.Arrays) -> None:
+        """One member's masks and shares."""
+        wanted = sorted(self._wanted())
+        is_first = self._stage == UNMASK
+        wire.count_arrays(arrays, 3 if is_first else 2)
+        held = wire.read_flags(arrays[-2], len(wanted))
+        shares = wire.rows(wire.read_bytes(arrays[-1], int(held.sum()), shamir.SHARE))
+        if is_first:
+            self._total -= wire.read_vector(arrays[0], self.facts.length)
+        for owner, share in zip(np.array(wanted, np.int64)[held], shares, strict=True):
+            self._shares.setdefault(int(owner), {})[seat] = share
 
     # ---- the sum -------------------------------------------------------------------------------------------------
 
+    def _recovered(self, owner: int) -> bool:
+        """Whether the shares of a member's key give it; one wrong share among more than enough is left out."""
+        shares, threshold = self._shares.get(owner, {}), self._committee.size.threshold
+        holders = sorted(shares)
+        public = self.established.keys[self.facts.epoch, owner].tobytes()
+        for start in shamir.windows(len(holders), threshold):
+            chosen = [holders[(start + i) % len(holders)] for i in range(threshold)]
+            secret = shamir.join(tuple(i + 1 for i in chosen), [shares[i] for i in chosen])
+            if secret is not None and KeyPair(secret).public == public:
+                self.established.revealed[owner] = secret
+                return True
+        return False
+
     def _open(self) -> None:
-        """Takes the self masks off the sum, and the pairwise masks that the dropped clients left in it."""
-        session, survivors = self.session, self._alive[MASKED]
-        seeds = dict(self._seeds)
-        for position in wire.members(survivors & ~self._in_play):  # gone after their masked vector
-            seeds[position] = self._secret(position, self._is_seed)
-        plus: list[bytes] = []
-        minus = [self_mask_key(session, i, seed) for i, seed in seeds.items()]
-        for position in wire.members(self._alive[SHARES] & ~survivors):
-            public = self._publics[position, :KEY].tobytes()
-            pair = KeyPair(self._secret(position, self._is_mask_key), public)
-            for other in (int(i) for i in self._of(position, survivors)):
-                key = self._publics[other, :KEY].tobytes()
-                mask = pair_mask_key(session, position, other, public, key, pair.agree(key))
-                (minus if other < position else plus).append(mask)  # the lower of the two had added it
-        apply_masks(self._total, plus, minus)
+        """Takes the masks of the members that are gone off the sum; those of the others are off already."""
+        facts, kept = self.facts, self.established
+        for seat in sorted(self._gone):
+            public = kept.keys[facts.epoch, seat].tobytes()
+            pair = KeyPair(kept.revealed[seat], public)
+            keys = []
+            for position, nonce in self._nonces.items():
+                other = kept.public_of(position)
+                layer = layer_key(facts.transcript, seat, facts.epoch, position, pair.agree(other), public, other)
+                keys.append(mask_key(facts, layer, nonce))
+            apply_masks(self._total, (), keys)
         self.done = True
 
-    def _is_seed(self, position: int, secret: bytes) -> bool:
-        return seed_commitment(self.session, position, secret) == self._commitments[position]
-
-    def _is_mask_key(self, position: int, secret: bytes) -> bool:
-        return KeyPair(secret).public == self._publics[position, :KEY].tobytes()
-
-    def _secret(self, owner: int, right: Callable[[int, bytes], bool]) -> bytes:
-        """A secret of `owner` from the shares that its neighbours revealed; aborts if they do not give it.
-
-        One wrong share among more than t is left out, see `shamir.windows`. Who was right before comes first, so that a
-        client that lies about many secrets makes the server search once.
-        """
-        threshold = self.session.threshold
-        row, slots = self._table[owner], self._slots[owner]
-        usable = self._in_play[row] & self._held[row, slots]
-        usable = np.flatnonzero(usable)[np.argsort(~self._right[row[usable]], kind="stable")]
-        holders, shares = row[usable], self._shares[row[usable], slots[usable]]
-        count = len(holders)
-        for start in shamir.windows(count, threshold):
-            chosen = np.arange(start, start + threshold) % count
-            points = tuple(int(i) + 1 for i in holders[chosen])
-            secret = shamir.join(points, wire.rows(shares[chosen]))
-            if secret is not None and right(owner, secret):
-                self._right[holders[chosen]] = True
-                return secret
-        self._abort(f"a client that dropped out cannot be replaced: {count} shares of a secret do not give it")
-        raise AssertionError  # not reached
-
     def result(self) -> tuple[npt.NDArray[np.uint64], tuple[int, ...]]:
-        """The (length,) sum modulo 2^64 over the contributors, and their partitions, ascending.
-
-        Raises:
-            SecureSumAborted: if nothing was opened.
-            ProtocolError: if stages are missing.
-        """
-        if self._ended:
-            raise SecureSumAborted(self._ended)
+        """The (length,) sum modulo 2^64 over the contributors, and their partitions, ascending."""
         if not self.done:
             raise ProtocolError("the secure sum is not finished")
-        return self._total, tuple(self.session.clients[i] for i in wire.members(self._alive[MASKED]))
+        return self._total, tuple(self._clients[i] for i in sorted(self._nonces))

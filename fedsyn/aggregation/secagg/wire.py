@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.secagg import shamir
-from fedsyn.aggregation.secagg.primitives import KEY, TAG
 from fedsyn.errors import ProtocolError
 
 Arrays = list[npt.NDArray[Any]]
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
-
-KEYS_SIZE = 2 * KEY  # a client's two public keys: first that of the masks, then that of the sealed shares
-PAIR_SIZE = 2 * shamir.SHARE  # a share of the self mask's seed, then one of the mask key
-SEALED_SIZE = PAIR_SIZE + TAG
 
 
 def count_arrays(arrays: Sequence[Any], count: int) -> None:

@@ -1,4 +1,4 @@
-"""Secure sums with one setup against servers and clients that lie: what is refused, and what cannot be computed."""
+"""Secure sums against servers and clients that lie: what is refused, and what cannot be computed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ import numpy as np
 import pytest
 from committee_parties import Parties, setup_of
 
-from fedsyn.aggregation.committee import DEAL, ENROL, Committee, CommitteeSumServer, Established, SumFacts
-from fedsyn.aggregation.committee.facts import enrolment, epoch_keys
-from fedsyn.aggregation.secagg import Identity, SecureSumAborted, wire
+from fedsyn.aggregation.secagg import (
+    DEAL,
+    ENROL,
+    Committee,
+    CommitteeSumServer,
+    Established,
+    Identity,
+    SecureSumAborted,
+    SumFacts,
+    wire,
+)
+from fedsyn.aggregation.secagg.facts import enrolment, epoch_keys
 from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.errors import ConfigError, ProtocolError
 

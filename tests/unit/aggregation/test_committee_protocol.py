@@ -1,4 +1,4 @@
-"""Secure sums with one setup, among honest parties: exact, whoever drops out, one message per client and member."""
+"""Secure sums among honest parties: exact, whoever drops out, one message per client and member."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from committee_parties import Gone, Parties, setup_of
 
-from fedsyn.aggregation.committee import EPOCHS, Established, Setup
-from fedsyn.aggregation.secagg import SecureSumAborted
+from fedsyn.aggregation.secagg import EPOCHS, Established, SecureSumAborted, Setup
 from fedsyn.errors import ConfigError, ProtocolError
 
 THREATS = ("semi_honest", "malicious")

@@ -6,11 +6,11 @@ import itertools
 from fractions import Fraction
 
 import pytest
+import scipy.stats
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedsyn.aggregation.committee.size import FEWEST, TRIALS, Size, derive
-from fedsyn.aggregation.secagg.graph import hypergeometric_tail
+from fedsyn.aggregation.secagg.size import FEWEST, TRIALS, Size, derive, hypergeometric_tail
 from fedsyn.errors import ConfigError
 
 DOCUMENTED = {  # docs/secure_sums.md: clients -> members, semi-honest and malicious
@@ -22,6 +22,18 @@ DOCUMENTED = {  # docs/secure_sums.md: clients -> members, semi-honest and malic
     5_000: (38, 134),
     100_000: (38, 141),
 }
+
+
+def test_hypergeometric_tails_are_exact() -> None:
+    for population, marked, draws in [(10, 3, 4), (30, 12, 7), (99, 5, 16), (999, 50, 46)]:
+        for least in range(draws + 2):
+            ours = hypergeometric_tail(population, marked, draws, least)
+            assert float(ours) == pytest.approx(
+                scipy.stats.hypergeom.sf(least - 1, population, marked, draws), rel=1e-9, abs=1e-300
+            )
+    subsets = list(itertools.combinations(range(8), 3))
+    hits = sum(len({0, 1, 2, 3} & set(subset)) >= 2 for subset in subsets)
+    assert hypergeometric_tail(8, 4, 3, 2) == Fraction(hits, len(subsets))
 
 
 @pytest.mark.parametrize("clients", DOCUMENTED)

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secagg_parties import session_of
 
 from fedsyn.aggregation.secagg import Identity, primitives, shamir, wire
-from fedsyn.aggregation.secagg.bindings import pair_mask_key, sealed_for, seed_commitment, self_mask_key
 from fedsyn.errors import ConfigError, ProtocolError
 
 secrets = st.one_of(st.binary(min_size=32, max_size=32), st.sampled_from([bytes(32), b"\xff" * 32]))
@@ -81,6 +79,15 @@ def test_prime_is_prime_and_wrong_shares_are_noticed() -> None:
         weights = shamir.coefficients_at_zero(points)
         assert sum(weights) % shamir.PRIME == 1  # a constant polynomial
         assert sum(w * p for w, p in zip(weights, points, strict=True)) % shamir.PRIME == 0  # p(x) = x
+
+
+@pytest.mark.parametrize("count", range(2, 90))
+def test_whichever_single_share_is_wrong_a_window_avoids_it(count: int) -> None:
+    for size in range(1, count):
+        tried = [set(np.arange(start, start + size) % count) for start in shamir.windows(count, size)]
+        assert all(any(share not in window for window in tried) for share in range(count))
+        assert len(tried) == (count if count <= 64 else -(-count // (count - size)))
+    assert shamir.windows(count, count) == [0] and shamir.windows(count, count + 1) == []
 
 
 # ---- primitives ------------------------------------------------------------------------------------------------------
@@ -156,26 +163,3 @@ def test_bitmaps() -> None:
     for bad in (np.array([1], np.uint8), np.zeros(2, np.uint8), np.zeros(1, bool), [0], None):
         with pytest.raises(ProtocolError):
             wire.read_flags(bad, 5)
-
-
-def test_what_is_derived_and_sealed_is_bound_to_its_parties() -> None:
-    session, other = session_of(4), session_of(4, length=6)
-    a, b = b"a" * 32, b"b" * 32
-    keys = [
-        *(
-            f(s, i, seed)
-            for f in (self_mask_key, seed_commitment)
-            for s in (session, other)
-            for i in (0, 1)
-            for seed in (a, b)
-        ),
-        *(
-            pair_mask_key(s, i, j, a, b, secret)
-            for s in (session, other)
-            for i, j in ((0, 1), (0, 2))
-            for secret in (a, b)
-        ),
-        *(sealed_for(s, i, j) for s in (session, other) for i, j in ((0, 1), (1, 0), (0, 2))),
-    ]
-    assert len(set(keys)) == len(keys) == 16 + 8 + 6
-    assert pair_mask_key(session, 0, 1, a, b, a) == pair_mask_key(session, 1, 0, b, a, a)

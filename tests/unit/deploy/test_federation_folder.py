@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import serialization
 
 from fedsyn import yamlio
 from fedsyn.aggregation import Limits
-from fedsyn.aggregation.committee.size import derive
+from fedsyn.aggregation.secagg.size import derive
 from fedsyn.config import load_options
 from fedsyn.deploy.changes import add, remove, renew_link, rotate_keys, rotate_party
 from fedsyn.deploy.federation import place_of

@@ -315,7 +315,7 @@ def test_a_holder_refuses_another_configuration_than_it_agreed_to(node: dict[str
 
 def test_a_holder_with_a_roster_is_not_talked_out_of_the_malicious_model(node: dict[str, Any]) -> None:
     pinned = {**node, "identity": "key", "roster": "roster.yaml", "partition-id": 0}
-    secure = {"protocol": "secagg", "noise": "distributed", "graph": "full", "threat": "malicious"}
+    secure = {"protocol": "secagg", "noise": "distributed", "threat": "malicious"}
     assert _real_holder(deployed(aggregation=secure), pinned, {}).partition == 0
     for weaker in ({**secure, "threat": "semi_honest"}, {"protocol": "plain"}):
         with pytest.raises(ConfigError, match="malicious only"):

@@ -31,7 +31,7 @@ OPEN = CLOSED.replace("lower: 18, upper: 90, bins: 4", "bounds: private, bins: 4
 SECURE: Mapping[str, Any] = {"protocol": "secagg", "noise": "distributed", "dropout": 0.25, "corrupted": 0.0}
 CASES: dict[str, dict[str, Any]] = {
     "sketch_aim, malicious": {"mechanism": "sketch_aim", "aggregation": {**SECURE, "threat": "malicious"}},
-    "sketch_aim, a setup for each sum": {"mechanism": "sketch_aim", "aggregation": {**SECURE, "setup": "sum"}},
+    "sketch_aim": {"mechanism": "sketch_aim", "aggregation": SECURE},
     "augflaim, plain, private sizes": {
         "mechanism": "augflaim",
         "aggregation": {"protocol": "plain", "noise": "server"},
@@ -190,7 +190,7 @@ def arrays_in(value: Any) -> list[np.ndarray]:
 
 def test_noise_of_the_operating_system_is_paid_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a seed two runs choose differently; what each client has paid is what the server has entered."""
-    federation = Federation("sketch_aim, a setup for each sum", tmp_path, monkeypatch, seed=None)
+    federation = Federation("sketch_aim", tmp_path, monkeypatch, seed=None)
     for at in range(5, 85, 26):  # a run that finds nothing to measure in its last round is the shorter for it
         resumed, nodes, _ = federation.run(at)
         assert resumed["ledger"]["epsilon"] <= 4.0

@@ -23,8 +23,7 @@ from parties_bench import Bench, announced, mpc_config
 from pydantic import BaseModel
 
 import fedsyn.protocol.finding  # noqa: F401 - its records are requests, too
-from fedsyn.aggregation.committee import facts as committee
-from fedsyn.aggregation.secagg import session as secagg
+from fedsyn.aggregation import secagg
 from fedsyn.flower.fleet_messages import Messages
 from fedsyn.node.answering import Answering
 from fedsyn.parties import messages
@@ -233,21 +232,17 @@ def recorded(monkeypatch: pytest.MonkeyPatch, mechanism: str, clients: int, **no
     return seen
 
 
-def stages(setup: str) -> list[str]:
-    run = (committee.ENROL, committee.DEAL, committee.MASKED, committee.UNMASK, committee.RECOVER)
-    one = (secagg.KEYS, secagg.SHARES, secagg.MASKED, secagg.AGREE, secagg.UNMASK)
-    return [f"{stage} (setup: {setup})" for stage in (run if setup == "run" else one)]
+STAGES = (secagg.ENROL, secagg.DEAL, secagg.MASKED, secagg.UNMASK, secagg.RECOVER)
 
 
-@pytest.mark.parametrize("setup", ["run", "sum"])
-def test_every_array_of_a_secure_sum_has_a_line(setup: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_array_of_a_secure_sum_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the malicious model, whose messages have all that the others have, and signatures."""
-    aggregation = {"protocol": "secagg", "noise": "distributed", "threat": "malicious", "setup": setup}
-    seen = recorded(monkeypatch, "fed_naive_bayes", 8, aggregation={**aggregation, "dropout": 0.0})
-    found = {f"{e.stage.name} (setup: {setup})": count - e.stage.skip for e, count in seen if e.stage is not None}
-    assert set(found) >= set(stages(setup)) - {"recover (setup: run)"}
+    aggregation = {"protocol": "secagg", "noise": "distributed", "threat": "malicious", "dropout": 0.0}
+    seen = recorded(monkeypatch, "fed_naive_bayes", 8, aggregation=aggregation)
+    found = {e.stage.name: count - e.stage.skip for e, count in seen if e.stage is not None}
+    assert set(found) >= set(STAGES) - {secagg.RECOVER}
     for stage, count in found.items():
-        assert len(registered(stage)) == count, stage
+        assert len(registered(f"{stage} (secagg)")) == count, stage
 
 
 @pytest.mark.parametrize("mechanism", ["distaim"])
@@ -272,7 +267,7 @@ def test_orders_are_written_with_no_other_keys_than_their_types_have() -> None:
 
 def all_fields() -> dict[str, list[str]]:
     found = {**request_fields(), **dataclass_fields(), **envelope_fields(), **other_fields()}
-    found |= {stage: registered(stage) for setup in ("run", "sum") for stage in stages(setup)}  # counted above
+    found |= {f"{stage} (secagg)": registered(f"{stage} (secagg)") for stage in STAGES}  # counted above
     return found | {name: registered(name) for name in ("deal (mpc)", "deal (fhe)", "sum (fhe)")}
 
 
@@ -312,11 +307,8 @@ def test_a_line_says_what_its_kind_has_to_say() -> None:
 
 # An attack on every word ---------------------------------------------------------------------------------------------
 
-OWN, COMMITTEE, SECAGG = (
-    "unit/protocol/test_senders_word.py",
-    "unit/aggregation/test_committee_hostile.py",
-    "unit/aggregation/test_secagg_hostile.py",
-)
+OWN, COMMITTEE = "unit/protocol/test_senders_word.py", "unit/aggregation/test_committee_hostile.py"
+_MESSAGES = "unit/aggregation/test_secure_messages.py"
 _LABEL = f"{OWN}::test_the_round_of_an_order_is_a_label"
 _AUDIT = f"{OWN}::test_a_superlinks_number_of_a_run_and_hash_of_an_app_are_labels_of_the_audit_log"
 _DISTANCE = f"{OWN}::test_against_whatever_model_a_row_moves_a_distance_by_one"
@@ -329,7 +321,6 @@ _GROUPS = (
     "unit/selection/test_sketches.py::test_whatever_groups_a_server_names_an_interaction_moves_by_its_sensitivity"
 )
 _WEIGHED = "property/test_vector_sensitivity.py::test_weighed_marginals_move_as_far_as_their_layout_says"
-_ALIVE = f"{SECAGG}::test_too_small_a_set_of_survivors_is_refused"
 _CAP = f"{OWN}::test_made_up_counts_of_clients_decide_how_many_rows_take_part_as_a_configuration_does"
 _PIECES = "unit/protocol/test_opening.py::test_pieces_that_do_not_fit_the_schema_are_refused"
 _JUDGE = "unit/evaluation/test_federated_evaluation.py::test_a_row_moves_no_entry_farther_than_is_charged"
@@ -346,26 +337,17 @@ ATTACKS: dict[str, dict[str, str]] = {
     "Task": {"run": _AUDIT, "fab_hash": _AUDIT},
     "Envelope": {"round": f"{OWN}::test_a_round_that_stands_still_buys_requests_within_plan_and_budget_alone"},
     "SumSpec": {
-        "asked": "unit/aggregation/test_secure_run.py::test_a_server_cannot_claim_a_larger_cohort_than_it_names "
+        "asked": f"{_MESSAGES}::test_a_server_cannot_claim_a_larger_cohort_than_it_names "
         "unit/protocol/test_hostile_requests.py::test_shares_are_never_sized_for_more_clients_than_are_asked"
     },
     "Stage": {"run": f"{COMMITTEE}::test_keys_and_shares_of_another_run_of_the_same_name_are_of_no_use"},
-    "enrol (setup: run)": {"invited": f"{COMMITTEE}::test_every_fact_of_a_setup_enters_what_is_signed"},
-    "deal (setup: run)": {"enrolled": f"{COMMITTEE}::test_members_check_who_enrolled"},
-    "masked (setup: run)": {
-        "cohort": "unit/aggregation/test_secure_run.py::test_clients_that_do_not_exist_do_not_open_a_sum"
-    },
-    "unmask (setup: run)": {
+    "enrol (secagg)": {"invited": f"{COMMITTEE}::test_every_fact_of_a_setup_enters_what_is_signed"},
+    "deal (secagg)": {"enrolled": f"{COMMITTEE}::test_members_check_who_enrolled"},
+    "masked (secagg)": {"cohort": f"{_MESSAGES}::test_clients_that_do_not_exist_do_not_open_a_sum"},
+    "unmask (secagg)": {
         "contributors": f"{COMMITTEE}::test_two_stories_about_the_contributors_open_nothing "
         f"{COMMITTEE}::test_a_member_opens_no_sum_over_too_few_or_over_strangers"
     },
-    "keys (setup: sum)": {
-        "cohort": "unit/aggregation/test_secure_aggregation.py"
-        "::test_a_server_cannot_claim_a_larger_cohort_than_it_names"
-    },
-    "shares (setup: sum)": {"alive": _ALIVE},
-    "masked (setup: sum)": {"alive": f"{_ALIVE} {SECAGG}::test_clients_do_not_come_back"},
-    "agree (setup: sum)": {"alive": f"{SECAGG}::test_two_views_of_the_survivors_cannot_both_be_opened"},
     "Announcement": {"nonce": f"{OWN}::test_a_nonce_of_the_server_alone_makes_no_two_runs_the_same"},
     "ChooseOrder": {"round": _LABEL},
     "OpenOrder": {"round": _LABEL},

@@ -1,4 +1,4 @@
-"""Secure sums with one setup as mechanisms see them: messages, dropouts, latecomers, and what a client refuses."""
+"""The messages of secure sums: how many, dropouts, latecomers, and what a client refuses."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from recorded_client import Client, changed
 
-from fedsyn.aggregation import CommitteeAggregation, SecureAggregation, make_aggregation
-from fedsyn.aggregation.secure import write_cohort
-from fedsyn.aggregation.secure_run import STATE
+from fedsyn.aggregation import make_aggregation
+from fedsyn.aggregation.secure import STATE, write_cohort
 from fedsyn.errors import ConfigError, Lost
 from fedsyn.flower import Message
+from fedsyn.service.identities import simulated_identities
 from fedsyn.settings import AggregationNode
 from fedsyn.testing.harness import Exchange, Fault, Federation, Outcome, config_of, execute, finished, vanish
 from fedsyn.testing.schemas import awkward_table
 
 MECHANISM = "fed_naive_bayes"
-SECURE = {"protocol": "secagg", "noise": "distributed", "setup": "run"}
+SECURE = {"protocol": "secagg", "noise": "distributed"}
 GO_ON = {"on_loss": "go_on"}
 
 
@@ -49,15 +49,19 @@ def model(outcome: Outcome) -> dict[str, bytes]:
 # Configuration -------------------------------------------------------------------------------------------------------
 
 
-def test_one_setup_is_what_one_gets_unless_a_graph_is_named() -> None:
-    kinds = {type(make_aggregation(AggregationNode(protocol="secagg", **node))) for node in ({}, {"setup": "run"})}
-    assert kinds == {CommitteeAggregation}
-    for node in ({"graph": "full"}, {"graph": "sparse"}, {"setup": "sum"}, {"setup": "sum", "graph": "full"}):
-        assert type(make_aggregation(AggregationNode(protocol="secagg", **node))) is SecureAggregation
-    with pytest.raises(ValueError, match="graph belongs to 'setup: sum'"):
-        AggregationNode(protocol="secagg", setup="run", graph="full")
-    plain = config_of(MECHANISM, 6, {"rounds": 1})
-    assert "setup" not in plain.to_dict()["aggregation"], "a configuration from before keeps its hash"
+@pytest.mark.parametrize("node", [{"setup": "sum"}, {"graph": "full"}, {"setup": "run", "graph": "sparse"}])
+def test_a_sum_that_agrees_its_own_keys_is_refused_in_a_sentence(node: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="no longer an option: leave it out"):
+        config_of(MECHANISM, 6, {"rounds": 1}, aggregation={**SECURE, **node})
+
+
+def test_former_keys_that_say_what_is_always_so_are_left_out() -> None:
+    """As the configuration of each stored run has them; it keeps its hash."""
+    now = config_of(MECHANISM, 6, {"rounds": 1}, aggregation=SECURE)
+    for node in ({"graph": "auto"}, {"setup": "run"}, {"setup": None, "graph": "auto"}):
+        former = config_of(MECHANISM, 6, {"rounds": 1}, aggregation={**SECURE, **node})
+        assert former == now and former.sha256 == now.sha256
+    assert not {"setup", "graph"} & set(now.to_dict()["aggregation"])
 
 
 def test_configurations_that_protect_nobody_are_refused() -> None:
@@ -284,3 +288,34 @@ def test_a_node_without_an_identity_takes_no_part_in_the_malicious_model() -> No
     client.make = without
     answer = client.ask(first.envelope, first.arrays)
     assert answer["ok"] is False and "identity" in answer["message"]
+
+
+def test_masked_vectors_fill_the_ring(recorded: Outcome) -> None:
+    """Counts of a few rows are small; what leaves the client does not show it."""
+    for exchange in of(recorded, "masked"):
+        vector = exchange.reply_arrays[0]
+        assert len(vector) >= 4 and np.median(vector >> np.uint64(32)) > 2**20
+
+
+@pytest.mark.parametrize("part", ["stage", "sum"])
+@pytest.mark.parametrize("value", [..., "nonsense", [], 3, None])
+def test_a_message_without_facts_or_stage_is_refused(recorded: Outcome, part: str, value: Any) -> None:
+    (first,), client = of(recorded, "enrol"), Client(recorded)
+    without = {key: given for key, given in first.envelope.items() if key != part}
+    answer = client.ask(without if value is ... else {**without, part: value}, first.arrays)
+    assert (answer["ok"], answer["error"], answer["arrays"]) == (False, "protocol", [])
+    assert client.memory == {}
+
+
+def test_the_sums_of_two_runs_of_one_configuration_are_different(recorded: Outcome) -> None:
+    names = {e.envelope["stage"]["run"] for outcome in (recorded, run()) for e in sums(outcome)}
+    assert len(names) == 2
+
+
+def test_a_server_with_a_roster_names_who_signs_badly() -> None:
+    """Clients 5 and 6 sign with keys that are not those of the server's roster: it costs them only."""
+    roster = {k: key.hex() for k, key in simulated_identities(0, 7)[1].items()}
+    assert model(run(7, threat="malicious", roster=roster)) == model(run(7, protocol="plain"))
+    wrong = {**roster, 5: roster[6], 6: roster[5]}
+    outcome = run(7, threat="malicious", roster=wrong, dropout=0.3)
+    assert outcome.dropped == {5, 6}

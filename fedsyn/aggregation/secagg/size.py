@@ -25,11 +25,11 @@ All probabilities are exact fractions.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from fedsyn.aggregation.secagg.graph import hypergeometric_tail
 from fedsyn.errors import ConfigError
 
 FEWEST = 10  # members, or everybody: among few clients each one is then protected by its own layer too
@@ -61,6 +61,20 @@ class Size:
         return self.members - self.corrupted - (2 if malicious else 1) * self.lost >= 1
 
 
+def hypergeometric_tail(population: int, marked: int, draws: int, least: int) -> Fraction:
+    """P[at least `least` of `draws` drawn without replacement are among the `marked` of `population`], exactly."""
+    if least <= 0:
+        return Fraction(1)
+    first, last = max(least, draws - population + marked), min(marked, draws)
+    if first > last:
+        return Fraction(0)
+    ways = term = math.comb(marked, first) * math.comb(population - marked, draws - first)
+    for j in range(first, last):  # each term from the one before: the division leaves no rest
+        term = term * ((marked - j) * (draws - j)) // ((j + 1) * (population - marked - draws + j + 1))
+        ways += term
+    return Fraction(ways, math.comb(population, draws))
+
+
 @lru_cache(maxsize=64)
 def derive(n: int, corrupted: int, dropouts: int, failure_bits: int, malicious: bool) -> Size:
     """The smallest committee that keeps the promises of the module's docstring, of at least min(n, 10) members.
@@ -87,14 +101,13 @@ def derive(n: int, corrupted: int, dropouts: int, failure_bits: int, malicious: 
     if n > MOST:
         raise ConfigError(
             f"no committee of {MOST} out of {n} clients protects if {corrupted} of them may collude with the server "
-            f"and {dropouts} may drop out: lower aggregation.corrupted or aggregation.dropout, or set "
-            "aggregation.setup: sum"
+            f"and {dropouts} may drop out: lower aggregation.corrupted or aggregation.dropout"
         )
     everybody = Size(n, corrupted, dropouts)
     if not everybody.protects(malicious):
         times = "twice those that may drop out" if malicious else "those that may drop out"
         raise ConfigError(
-            f"a secure sum with one setup needs more clients than those that may collude with the server and {times}; "
+            f"a secure sum needs more clients than those that may collude with the server and {times}; "
             f"here {n} clients, {corrupted} and {dropouts}. Ask more clients, or lower aggregation.dropout or "
             "aggregation.corrupted"
         )

@@ -11,15 +11,19 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.committee.size import Size, derive
 from fedsyn.aggregation.secagg import wire
 from fedsyn.aggregation.secagg.primitives import key_stream
-from fedsyn.aggregation.secagg.session import MALICIOUS, SEMI_HONEST
+from fedsyn.aggregation.secagg.size import Size, derive
 from fedsyn.errors import ConfigError, ProtocolError
 
 EPOCHS = 16  # of a setup; each has keys of its own, and ends when one of them was revealed
 LONGEST = 2**26  # entries of a sum: half a gigabyte, before anybody makes room for it
 ENROL, DEAL, MASKED, UNMASK, RECOVER = "enrol", "deal", "masked", "unmask", "recover"
+SEMI_HONEST, MALICIOUS = "semi_honest", "malicious"
+
+
+class SecureSumAborted(ProtocolError):
+    """Too few clients or members are left: the secure sum ends and nothing is opened."""
 
 
 @dataclass(frozen=True)

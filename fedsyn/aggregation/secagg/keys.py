@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 
-from fedsyn.aggregation.committee.facts import SumFacts
+from fedsyn.aggregation.secagg.facts import SumFacts
 from fedsyn.aggregation.secagg.primitives import derive, seal, unseal
 
 NONCE = 16  # bytes, drawn anew for every answer
