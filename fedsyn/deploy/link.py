@@ -22,7 +22,7 @@ from fedsyn.deploy.supervised import SuperLink, authority_of
 from fedsyn.errors import ConfigError, FedsynError, RunError
 from fedsyn.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
 from fedsyn.service.certificates import days_left
-from fedsyn.service.health import PROMETHEUS, Metrics, Page, Pages, exposition
+from fedsyn.service.health import Health, Pages, pages_of
 
 _LOCK, _FACTS = "link.lock", "link.json"
 _AWAITED = 300.0  # seconds for which who is not online yet is looked for each second, and not each ten
@@ -97,45 +97,26 @@ class Link:
         by_key = {node.key: node.status == ONLINE for node in self.nodes}
         return {holder.name: by_key.get(holder.node, False) for holder in self.federation.present}
 
-    def metrics(self) -> Metrics:
-        """The figures for Prometheus."""
-        online = self.online()
-        facts: dict[str, tuple[str, str, dict[str, float]]] = {
-            "fedsyn_link_up": ("gauge", "Whether the SuperLink answers.", {"": float(self.superlink.healthy)}),
-            "fedsyn_link_restarts_total": (
-                "counter",
-                "How often the SuperLink was started again.",
-                {"": float(self.superlink.restarts)},
-            ),
-            "fedsyn_link_node_online": (
-                "gauge",
-                "Whether a holder's node is online.",
-                {f'{{node="{name}"}}': float(there) for name, there in online.items()},
-            ),
-            "fedsyn_link_nodes_online": ("gauge", "Nodes online.", {"": float(sum(online.values()))}),
-            "fedsyn_link_nodes_expected": ("gauge", "Holders that were not revoked.", {"": float(len(online))}),
+    def look(self) -> Health:
+        """Return how the SuperLink is, and who is online."""
+        online, fine = self.online(), self.superlink.healthy and self.agreed
+        problems = () if fine else ("the SuperLink does not answer, or does not know its nodes yet",)
+        there = {f'{{node="{name}"}}': float(there) for name, there in online.items()}
+        figures: dict[str, tuple[str, str, dict[str, float]]] = {
+            "up": ("gauge", "Whether the SuperLink answers.", {"": float(self.superlink.healthy)}),
+            "restarts_total": ("counter", "Starts of the SuperLink after its first.", {"": self.superlink.restarts}),
+            "node_online": ("gauge", "Whether a holder's node is online.", there),
+            "nodes_online": ("gauge", "Nodes online.", {"": float(sum(online.values()))}),
+            "nodes_expected": ("gauge", "Holders that were not revoked.", {"": float(len(online))}),
         }
         if not self.federation.superlink.insecure:
             left = days_left((self.place.operator / "link.crt").read_text(encoding="utf-8"))
-            facts["fedsyn_link_certificate_days_left"] = ("gauge", "Days until the certificate ends.", {"": left})
-        return facts
+            figures["certificate_days_left"] = ("gauge", "Days until the certificate ends.", {"": left})
+        return Health("link", self.federation.name, problems, facts={"online": online}, figures=figures)
 
     def _web(self) -> Pages | None:
         address = self.federation.superlink.metrics
-        if address is None:
-            return None
-
-        def ready() -> tuple[int, str, str]:
-            fine = self.superlink.healthy and self.agreed
-            why = "ready\n" if fine else "the SuperLink does not answer, or does not know its nodes yet\n"
-            return 200 if fine else 503, "text/plain", why
-
-        pages: dict[str, Page] = {
-            "/healthz": lambda: (200, "text/plain", "alive\n"),
-            "/readyz": ready,
-            "/metrics": lambda: (200, PROMETHEUS, exposition(self.metrics())),
-        }
-        return Pages(address, pages, "superlink.metrics")
+        return None if address is None else Pages(address, pages_of(self.look), "superlink.metrics")
 
     # Inside ----------------------------------------------------------------------------------------------------------
 

@@ -25,16 +25,17 @@ from fedsyn.flower.fleet_client import Contact, Place
 from fedsyn.flower.fleet_messages import Incoming, Outgoing
 from fedsyn.lifetime.node_ledger import NodeLedger
 from fedsyn.node.file import NodeFile, load_node_file
-from fedsyn.node.health import Budget, Figures, Health, metrics
 from fedsyn.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
 from fedsyn.node.task import FrameError, fits, read_frame, refused, write_frame
 from fedsyn.output import log_to_stderr, no_tracebacks, say
 from fedsyn.runs.orders import is_run_name
 from fedsyn.service.files import replace_synced
-from fedsyn.service.health import Pages, pages_of
+from fedsyn.service.health import Budget, Health, Metrics, Pages, Requests, pages_of
 from fedsyn.wire.envelope import ANSWER, BUSY, from_json
 
 _log = logging.getLogger("fedsyn.node")
+#: A failed request needed more than a task may use, or crashed.
+_OUTCOMES = (("answered",), ("refused",), ("failed",))
 _MOST_RUNS = 32  # that are kept in mind
 _GRACE = 30.0  # seconds that a worker has beyond those of its task
 
@@ -45,11 +46,13 @@ class WorkerProcess:
     Args:
         path: of the node's file.
         bounds: of a task.
-        figures: where starts are counted.
+
+    Attributes:
+        restarts: starts after the first one.
     """
 
-    def __init__(self, path: Path, bounds: Bounds, figures: Figures) -> None:
-        self._path, self._bounds, self._figures = path, bounds, figures
+    def __init__(self, path: Path, bounds: Bounds) -> None:
+        self._path, self._bounds, self.restarts = path, bounds, 0
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._started = 0.0
@@ -112,7 +115,7 @@ class WorkerProcess:
                 self._wait = 0.2
             time.sleep(self._wait)
             self._wait = min(2 * self._wait, 30.0)
-            self._figures.restarts += 1
+            self.restarts += 1
             self.start()
 
     def close(self) -> None:
@@ -189,10 +192,10 @@ class Link:
         self.book = NodeLedger(self.file.ledger_file, self.file.policy.limits)  # to look at
         self._looking = threading.Lock()
         self._seen: deque[int] = deque(maxlen=256)  # runs at whose first request it was asked which others are over
-        self.figures = Figures()
+        self.requests, self.seconds = Requests("requests", "outcome", known=_OUTCOMES), 0.0
         self.life = EarlierLife(self.file)
         self.contact = Contact(node=self.life.node)
-        self.worker = WorkerProcess(path, bounds, self.figures)
+        self.worker = WorkerProcess(path, bounds)
         root = None if self.file.root_certificates is None else Path(self.file.root_certificates)
         place = Place(self.file.superlink, Path(self.file.key), root, self.file.policy.apps is not None)
         self.fleet = Fleet(place, self.contact, self.life.is_node)
@@ -200,9 +203,9 @@ class Link:
     def serve(self) -> None:
         """Answers requests until it is told to end."""
         if self.file.listen is not None:
-            Pages(self.file.listen, pages_of(self.look, metrics))
+            Pages(self.file.listen, pages_of(self.look))
             if self.file.listen.rpartition(":")[0] not in ("127.0.0.1", "localhost", "[::1]"):
-                _log.warning("listen: whoever reaches %s can read how this node is", self.file.listen)
+                _log.warning("listen: everybody who reaches %s can read how this node is", self.file.listen)
         self.worker.start()
         self.fleet.serve(self.answer)
         self.worker.close()
@@ -256,28 +259,27 @@ class Link:
 
     def _count(self, reply: dict[str, Any], seconds: float) -> bool:
         """Counts a request by its outcome; whether it was answered."""
-        figures = self.figures
-        figures.seconds += seconds
+        self.seconds += seconds
         answered = from_json(reply["scalars"].get(ANSWER), "answer").get("ok") is True
-        if reply.get("failed"):
-            figures.failed += 1
-        elif answered:
-            figures.answered += 1
-        else:
-            figures.refused += 1
+        self.requests.count("failed" if reply.get("failed") else "answered" if answered else "refused")
         return answered
 
     def look(self) -> Health:
-        """How this node is."""
+        """Return how this node is."""
         problems = [] if self.worker.ready else ["the worker is not ready: it reads the table, or cannot"]
         if not self.contact.connected:
             problems.append(self.contact.problem)
-        return Health(
-            self.file.name, self.contact.node, tuple(problems), self.contact.last, self.figures, self._budget()
-        )
+        seconds, restarts, last = int(self.seconds), self.worker.restarts, self.contact.last
+        facts = {"node": self.contact.node, "last_contact": last, "seconds": seconds, "worker_restarts": restarts}
+        figures: Metrics = {  # whole seconds: how long one answer took depends on the rows
+            "answer_seconds_total": ("counter", "Wall time of all answers, whole seconds.", {"": seconds}),
+            "worker_restarts_total": ("counter", "Starts of the worker after its first.", {"": restarts}),
+            "last_contact_seconds": ("gauge", "When the SuperLink last answered; 0: never.", {"": last}),
+        }
+        return Health("node", self.file.name, tuple(problems), self.requests, self._budget(), facts, figures)
 
     def _budget(self) -> Budget | None:
-        """What the ledger says now; None while it cannot be read."""
+        """Return what the ledger says now; None while it cannot be read."""
         try:
             with self._looking:
                 self.book.refresh()

@@ -24,12 +24,11 @@ from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolErro
 from fedsyn.lifetime.party_ledger import PartyLedger, read_party_lines
 from fedsyn.mpc.network import PartyGone
 from fedsyn.parties import messages
-from fedsyn.parties.health import Figures, Health, metrics
 from fedsyn.parties.interface import PartyCost
 from fedsyn.parties.lines import FRAME, LINE, TAG, joined
 from fedsyn.parties.policy import PartyFile
 from fedsyn.service.certificates import expiry_of
-from fedsyn.service.health import Pages, pages_of
+from fedsyn.service.health import Budget, Health, Metrics, Pages, Requests, pages_of
 from fedsyn.service.tls import peer_of, server_credentials, server_options
 from fedsyn.settings import PartyCard
 
@@ -111,7 +110,7 @@ class Serving(ABC, Generic[P]):
         self._current: Current[P] | None = None
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self.most = 8 * max(limits.entries, limits.cells) + 1000 * limits.candidates + (64 << 20)
-        self.figures = Figures()
+        self.orders = Requests("orders", "order", "outcome")
         self._probes: Pages | None = None
         self.reading = threading.Lock()  # held while a request is in memory: there is one, of up to `most` bytes
         pool = futures.ThreadPoolExecutor(_THREADS, "party")
@@ -128,9 +127,9 @@ class Serving(ABC, Generic[P]):
             raise ConfigError(f"listen: cannot listen on {listen}")
 
     def start(self) -> None:
-        """Raises ConfigError if nobody can listen at `listen_health`; then nothing was started."""
+        """Start the service. Raises ConfigError, and starts nothing, if `listen_health` cannot be listened on."""
         if self.file.listen_health is not None:
-            self._probes = Pages(self.file.listen_health, pages_of(self.health, metrics), "listen_health")
+            self._probes = Pages(self.file.listen_health, pages_of(self.health), "listen_health")
         self._server.start()
         threading.Thread(target=self._watch_idle, daemon=True).start()
 
@@ -145,7 +144,7 @@ class Serving(ABC, Generic[P]):
         self.book.close()
 
     def health(self) -> Health:
-        """One look, for probes: also at the ledger's file, which somebody may have touched."""
+        """Return one look, for probes: also at the ledger's file, which somebody may have touched."""
         problems, runs = list[str](), 0
         try:
             runs = len(read_party_lines(Path(self.file.ledger)).runs)
@@ -156,10 +155,15 @@ class Serving(ABC, Generic[P]):
             problems.append("the certificate of this party's card has expired: fedsyn party rotate makes a new one")
         if self._stopped.is_set():
             problems.append("the party is stopping")
-        own, budget = self.cards[0], self.book.budget
-        spent = self.book.epsilon, budget.epsilon, budget.delta
-        busy = self._current is not None
-        return Health(own.name, self.file.role, tuple(problems), busy, self.figures, *spent, runs, expires)
+        allowed, busy, latest = self.book.budget, self._current is not None, self.orders.latest
+        budget = Budget(self.book.epsilon, allowed.epsilon, allowed.delta, runs)
+        facts = {"role": self.file.role, "busy": busy, "last_order": latest, "certificate_expires": expires}
+        figures: Metrics = {
+            "last_order_seconds": ("gauge", "When an order last came; 0: never.", {"": latest}),
+            "busy": ("gauge", "1 while it is in a run.", {"": float(busy)}),
+            "certificate_expires_seconds": ("gauge", "When the card's certificate ends.", {"": expires}),
+        }
+        return Health("party", self.cards[0].name, tuple(problems), self.orders, budget, facts, figures)
 
     # Who calls -------------------------------------------------------------------------------------------------------
 
@@ -315,7 +319,7 @@ class _Routes(grpc.GenericRpcHandler):
         service = self._service
 
         def call(frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            with _Sentences(context, partial(service.figures.count, name)):
+            with _Sentences(context, partial(service.orders.count, name)):
                 self._only(OPERATOR, context)
                 tag = _tag(context)
                 if method == service.begin:
@@ -324,7 +328,7 @@ class _Routes(grpc.GenericRpcHandler):
                     raise ProtocolError("an order came while another one is computed")
                 try:
                     answer = method(joined(frames, service.most), tag)
-                    service.figures.count(name, "answered")
+                    service.orders.count(name, "answered")
                     return answer
                 finally:
                     service.reading.release()

@@ -1,7 +1,8 @@
-"""A few pages over HTTP for whoever watches a process: /healthz, /readyz, /status, /metrics.
+"""Health pages of a node, a party and a SuperLink, over HTTP: /healthz, /readyz, /status and /metrics.
 
-Plain HTTP without a password: an address of the machine, or of the network in which it is watched. Who asks has ten
-seconds and one of a few connections, as the pages run in the process that answers for its holder.
+Plain HTTP without a password: an address of the machine, or of the network in which it is watched. All of it is public
+to the people who operate the service: no value of a row, no row count, no secret, no share. A caller has ten seconds
+and one of a few connections, as the pages run in the process that answers for its holder.
 """
 
 from __future__ import annotations
@@ -10,46 +11,129 @@ import contextlib
 import json
 import socket
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from fedsyn.errors import ConfigError
 
 #: What a page answers: status, media type and text.
 Page = Callable[[], tuple[int, str, str]]
-#: Of a metric: name -> kind, help, and labels in braces or nothing -> value.
+#: Name -> kind, help, and labels in braces or nothing -> value.
 Metrics = Mapping[str, tuple[str, str, Mapping[str, float]]]
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS, CONNECTIONS = 10.0, 16
 
 
-class Watched(Protocol):
-    """One look at a service."""
+class Requests:
+    """Counts of what a service was asked since its start; several threads may add to them.
+
+    Args:
+        what: they are called, in the plural.
+        labels: that they are counted by.
+        known: values of these labels that are told before the first one was counted.
+    """
+
+    def __init__(self, what: str, *labels: str, known: tuple[tuple[str, ...], ...] = ()) -> None:
+        self.what, self.labels, self.started, self.latest = what, labels, time.time(), 0.0
+        self._counts, self._lock = Counter(dict.fromkeys(known, 0)), threading.Lock()
+
+    def count(self, *values: str) -> None:
+        """Count one request, by the values of its labels."""
+        with self._lock:
+            self._counts[values] += 1
+            self.latest = time.time()
 
     @property
-    def problems(self) -> tuple[str, ...]:
-        """Sentences; empty where it would answer a request."""
+    def counts(self) -> dict[tuple[str, ...], int]:
+        """Values of the labels -> number of requests."""
+        with self._lock:
+            return dict(self._counts)
+
+    def metrics(self) -> Metrics:
+        """Return them, and the time of the start."""
+        told = {
+            "{" + ",".join(f'{label}="{value}"' for label, value in zip(self.labels, values, strict=True)) + "}": count
+            for values, count in self.counts.items()
+        }
+        return {
+            f"{self.what}_total": ("counter", f"{self.what.capitalize()} by {' and '.join(self.labels)}.", told),
+            "start_time_seconds": ("gauge", "Time of the start.", {"": self.started}),
+        }
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a ledger for life says."""
+
+    epsilon: float
+    limit: float
+    delta: float
+    runs: int
+
+    def metrics(self) -> Metrics:
+        """Return them for Prometheus."""
+        delta = f'{{delta="{self.delta:g}"}}'
+        return {
+            "epsilon_spent": ("gauge", "Epsilon of all runs, by the ledger.", {delta: self.epsilon}),
+            "epsilon_limit": ("gauge", "Epsilon that the policy allows for life.", {delta: self.limit}),
+            "runs_total": ("counter", "Runs in the ledger.", {"": self.runs}),
+        }
+
+
+@dataclass(frozen=True)
+class Health:
+    """One look at a service.
+
+    Attributes:
+        service: 'node', 'party' or 'link'.
+        name: of this one.
+        problems: sentences; empty where it would answer a request.
+        requests: since its start; None if it does not count them.
+        budget: None if there is no ledger, or it cannot be read.
+        facts: more for /readyz and /status.
+        figures: more for /metrics.
+    """
+
+    service: str
+    name: str
+    problems: tuple[str, ...]
+    requests: Requests | None = None
+    budget: Budget | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    figures: Metrics = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """For /readyz and /status."""
+        """Return what /readyz, /status and `fedsyn node status` tell."""
+        told: dict[str, Any] = {"name": self.name, "ready": not self.problems, "problems": list(self.problems)}
+        if self.requests is not None:
+            counts = {" ".join(values): count for values, count in self.requests.counts.items()}
+            told |= {"started": self.requests.started, self.requests.what: counts}
+        return told | {"budget": None if self.budget is None else vars(self.budget), **self.facts}
 
-
-Look = TypeVar("Look", bound=Watched)
+    def metrics(self) -> Metrics:
+        """Return the figures for Prometheus."""
+        told = {"ready": ("gauge", "1 if a request would be answered.", {"": float(not self.problems)}), **self.figures}
+        for part in (self.requests, self.budget):
+            told |= {} if part is None else part.metrics()
+        return {f"fedsyn_{self.service}_{name}": facts for name, facts in told.items()}
 
 
 class Pages:
     """Serves pages in threads until `close`.
 
     Args:
-        address: HOST:PORT; port 0: any free one.
+        address: HOST:PORT; port 0 takes a free one.
         pages: by their path.
-        key: of the file that names the address.
-        seconds: that one connection has, whatever it does.
+        key: of the file that names the address, for errors.
+        seconds: after which a connection is closed, whatever it does.
         connections: at a time; the next one is closed at once.
 
     Raises:
-        ConfigError: nobody can listen there.
+        ConfigError: if the address cannot be listened on.
     """
 
     def __init__(
@@ -102,7 +186,7 @@ class _Server(ThreadingHTTPServer):
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a connection that broke off is no news."""
+        """Say nothing of a connection that broke off."""
 
 
 def _handler(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:
@@ -121,13 +205,13 @@ def _handler(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: a probe every few seconds is no news."""
+            """Say nothing of a probe every few seconds."""
 
     return Handler
 
 
-def pages_of(look: Callable[[], Look], metrics: Callable[[Look], Metrics]) -> dict[str, Page]:
-    """/healthz (the process lives), /readyz and /status (JSON), and /metrics of a service."""
+def pages_of(look: Callable[[], Health]) -> dict[str, Page]:
+    """Return the pages of a service: /healthz (the process lives), /readyz and /status (JSON), and /metrics."""
 
     def told(unready: int) -> tuple[int, str, str]:
         found = look()
@@ -137,12 +221,12 @@ def pages_of(look: Callable[[], Look], metrics: Callable[[Look], Metrics]) -> di
         "/healthz": lambda: (200, "text/plain", "alive\n"),
         "/readyz": lambda: told(503),
         "/status": lambda: told(200),
-        "/metrics": lambda: (200, PROMETHEUS, exposition(metrics(look()))),
+        "/metrics": lambda: (200, PROMETHEUS, exposition(look().metrics())),
     }
 
 
 def exposition(metrics: Metrics) -> str:
-    """Metrics as Prometheus reads them.
+    """Return metrics in the format that Prometheus reads.
 
     >>> print(exposition({"up": ("gauge", "Whether it is up.", {"": 1})}), end="")
     # HELP up Whether it is up.

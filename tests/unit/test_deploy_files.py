@@ -28,12 +28,9 @@ from test_docs import parse
 from fedsyn.cli import app
 from fedsyn.flower.minors import KNOWN
 from fedsyn.node.file import NodeFile
-from fedsyn.node.health import Budget, Figures, Health
-from fedsyn.node.health import metrics as node_metrics
-from fedsyn.parties import health as party_health
 from fedsyn.parties.policy import PartyFile
 from fedsyn.schema import Schema
-from fedsyn.service.health import pages_of
+from fedsyn.service.health import Budget, Health, Metrics, Requests, pages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -316,13 +313,18 @@ def test_the_nodes_keys_can_rest_encrypted() -> None:
 
 def printed_metrics() -> set[str]:
     """Names of every metric that a node, a SuperLink and a party print."""
-    look = Health("north", 1, (), 0.0, Figures(), Budget(0.0, 1.0, 1e-6, 0))
-    figures = party_health.Figures()
-    figures.count("begin", "refused")
-    party = party_health.Health("alder", "compute", (), False, figures, 0.0, 1.0, 1e-6, 0, 0.0)
-    told = {*node_metrics(look), *party_health.metrics(party)}
-    sources = "".join(path.read_text("utf-8") for path in (ROOT / "fedsyn" / "deploy").glob("*.py"))
-    return {*told, *re.findall(r'"(fedsyn_link_\w+)"', sources)}
+    told, budget = set[str](), Budget(0.0, 1.0, 1e-6, 0)
+    for service, what, file in (("node", "requests", "node/link"), ("party", "orders", "parties/serving")):
+        told |= {*Health(service, "x", (), Requests(what, "outcome"), budget, figures=_figures(file)).metrics()}
+    return told | {*Health("link", "x", (), figures=_figures("deploy/link")).metrics()}
+
+
+def _figures(file: str) -> Metrics:
+    """What a service adds to the figures that all have, by its source."""
+    source = (ROOT / "fedsyn" / f"{file}.py").read_text("utf-8")
+    found = re.findall(r'"(\w+)"\]? ?[:=] \("(gauge|counter)"', source)
+    assert len(found) >= 3
+    return {name: (kind, "", {}) for name, kind in found}
 
 
 def test_alerts_speak_of_metrics_that_exist() -> None:
@@ -431,7 +433,7 @@ def test_a_chart_makes_one_pod_that_can_do_little(chart: Path) -> None:
         assert context["capabilities"] == {"drop": ["ALL"]}
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
     (main,) = (each for each in pod["containers"])
-    pages = pages_of(lambda: Health("north", 1, (), 0.0, Figures(), None), node_metrics)
+    pages = pages_of(lambda: Health("node", "north", ()))
     assert all(main[probe]["httpGet"]["path"] in pages for probe in ("livenessProbe", "readinessProbe"))
     assert main["readinessProbe"]["httpGet"]["path"] == "/readyz" and main["resources"]["limits"]
     ports = {port["name"]: port["containerPort"] for port in main["ports"]}

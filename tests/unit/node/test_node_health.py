@@ -15,18 +15,26 @@ import pytest
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.flower.fleet_messages import Incoming
 from fedsyn.node.file import load_node_file
-from fedsyn.node.health import Budget, Figures, Health, metrics
 from fedsyn.node.link import EarlierLife, Link, WorkerProcess, leaves_after
 from fedsyn.node.processes import Bounds
 from fedsyn.node.serve import is_served, serve
 from fedsyn.node.status import look, said
 from fedsyn.node.task import MOST_ARRAYS, MOST_HEADER, fits
-from fedsyn.service.health import Pages, exposition, pages_of
+from fedsyn.service.health import Budget, Health, Pages, Requests, exposition, pages_of
 from tests.node_folders import make_node
 
-FIGURES = Figures(answered=5, refused=2, failed=1, seconds=1.9, restarts=3, started=1000.0)
-WELL = Health("north", 42, (), 1001.5, FIGURES, Budget(0.5, 4.0, 1e-6, 2))
-LOST = Health("north", None, ("the SuperLink cannot be reached",), 0.0, FIGURES, None)
+FACTS = {"node": 42, "last_contact": 1001.5, "seconds": 1, "worker_restarts": 3}
+
+
+def link_of(tmp_path: Path) -> Link:
+    """A link that has answered, and is in contact."""
+    link = Link(make_node(tmp_path / "node"), Bounds())
+    for outcome, count in (("answered", 5), ("refused", 2), ("failed", 1)):
+        for _ in range(count):
+            link.requests.count(outcome)
+    link.seconds, link.worker.restarts, link.worker.ready = 1.9, 3, True
+    link.contact.node, link.contact.last, link.contact.connected = 42, 1001.5, True
+    return link
 
 
 def get(port: int, path: str) -> tuple[int, str]:
@@ -37,33 +45,34 @@ def get(port: int, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_pages_of_a_node() -> None:
-    state = [WELL]
-    server = Pages("127.0.0.1:0", pages_of(lambda: state[0], metrics))
+def test_pages_of_a_node(tmp_path: Path) -> None:
+    link = link_of(tmp_path)
+    server = Pages("127.0.0.1:0", pages_of(link.look))
     port = server.port
     try:
         assert get(port, "/healthz") == (200, "alive\n")
         status, text = get(port, "/readyz")
-        assert status == 200 and json.loads(text)["budget"]["limit"] == 4.0
-        state[0] = LOST
+        assert status == 200 and json.loads(text)["budget"]["limit"] == 10.0
+        link.contact.connected, link.contact.problem = False, "the SuperLink cannot be reached"
         status, text = get(port, "/readyz")
         assert status == 503 and json.loads(text)["problems"] == ["the SuperLink cannot be reached"]
         assert get(port, "/healthz")[0] == 200 and get(port, "/status")[0] == 200
         assert get(port, "/etc/passwd")[0] == 404
         with pytest.raises(ConfigError, match=r"^listen: cannot listen on"):
-            Pages(f"127.0.0.1:{port}", pages_of(lambda: WELL, metrics))
+            Pages(f"127.0.0.1:{port}", pages_of(link.look))
     finally:
         server.close()
 
 
-def test_figures_in_prometheus_own_format() -> None:
-    lines = exposition(metrics(WELL)).splitlines()
+def test_figures_in_prometheus_own_format(tmp_path: Path) -> None:
+    link = link_of(tmp_path)
+    lines = exposition(link.look().metrics()).splitlines()
     for line in (
         'fedsyn_node_requests_total{outcome="refused"} 2',
         "fedsyn_node_worker_restarts_total 3",
         "fedsyn_node_last_contact_seconds 1001.5",
-        'fedsyn_node_epsilon_spent{delta="1e-06"} 0.5',
-        'fedsyn_node_epsilon_limit{delta="1e-06"} 4',
+        'fedsyn_node_epsilon_spent{delta="1e-05"} 0',
+        'fedsyn_node_epsilon_limit{delta="1e-05"} 10',
         "fedsyn_node_ready 1",
         "fedsyn_node_answer_seconds_total 1",  # whole seconds: one answer's time depends on the rows
     ):
@@ -71,8 +80,12 @@ def test_figures_in_prometheus_own_format() -> None:
     named = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(named) == len(set(named))
     assert all(line.startswith("#") or line.split("{")[0].split()[0] in named for line in lines)
-    lost = exposition(metrics(LOST))
+    link.contact.connected = False
+    link.file.ledger_file.unlink()  # nobody knows what is spent
+    lost = exposition(link.look().metrics())
     assert "fedsyn_node_ready 0" in lost and "epsilon" not in lost
+    fresh = exposition(Health("node", "x", (), Requests("requests", "outcome", known=(("refused",),))).metrics())
+    assert 'fedsyn_node_requests_total{outcome="refused"} 0' in fresh
 
 
 def test_a_reply_leaves_at_one_of_few_times() -> None:
@@ -86,7 +99,8 @@ def test_status_of_a_node_that_does_not_run(tmp_path: Path) -> None:
     assert not is_served(file)
     facts = look(file)
     assert facts["ready"] is False and "not running" in said(facts)
-    assert "spent: epsilon 0.5 of 4" in said(WELL.to_dict())
+    well = Health("node", "north", (), Requests("requests", "outcome"), Budget(0.5, 4.0, 1e-6, 2), FACTS)
+    assert "spent: epsilon 0.5 of 4" in said(well.to_dict())
 
 
 def test_a_node_without_its_files_does_not_start(tmp_path: Path) -> None:
@@ -132,7 +146,7 @@ def test_what_the_worker_would_not_read_is_not_sent_to_it(tmp_path: Path) -> Non
     assert fits({"a": 1}, [b"x"])
     assert not fits({"a": "x" * MOST_HEADER})
     assert not fits({}, [b""] * (MOST_ARRAYS + 1))
-    worker = WorkerProcess(tmp_path / "none.yaml", Bounds(), Figures())
+    worker = WorkerProcess(tmp_path / "none.yaml", Bounds())
     told = worker.ask({"scalars": {"envelope": "x" * MOST_HEADER}}, [])[0]
     assert told["failed"] is True and "larger than this node reads" in told["scalars"]["answer"]
     assert worker._process is None  # nothing was started for it
