@@ -183,7 +183,7 @@ def answering(folder: Path, disk: Disk | None, start: int) -> Callable[[Callable
             if disk is not None and disk.when.startswith("power"):
                 raw = disk.bytes[(folder / "ledger.jsonl").stat().st_ino]
             on_disk = NodeLines()
-            on_disk.read(raw, folder, "")
+            on_disk.read(raw, folder)
             charged = [charge.release for charge in on_disk.runs["run"].charges if charge.request == request]
             assert charged == releases_of(request)
             tell(f"drawn {request} {token}".encode())
