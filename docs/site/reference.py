@@ -1,4 +1,4 @@
-"""Writes the references in docs/reference from the models: configuration, options, schema, commands, fields.
+"""Writes the references in docs/reference from the models: configuration, options, services, schema, commands, fields.
 
 Names, types, defaults and limits are those of the pydantic models, the texts those of their docstrings ("Attributes:"),
 so nothing of it is written twice. `python docs/site/reference.py` writes the pages, `--check` says which are not
@@ -143,7 +143,7 @@ def table(model: type[BaseModel], skip: tuple[str, ...] = (), prefix: str = "") 
             continue
         if model is AggregationNode and name in SAFE:
             field = FieldInfo.from_annotated_attribute(field.annotation, SAFE[name])
-        cells = (f"`{prefix}{shown}`", allowed(field), default(field), texts.get(name, ""))
+        cells = (f"`{prefix}{shown}`", allowed(field), default(field), texts.get(name, texts.get(shown, "")))
         rows.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     return ["| key | allowed | default | what |", "|---|---|---|---|", *rows, ""] if rows else []
 
@@ -247,6 +247,25 @@ def options() -> str:
         kind = load(path, "partitioner")
         lines += [f"### {name}", "", first_paragraph(kind), ""]
         lines += table(kind) or ["No options.", ""]
+    return "\n".join(lines)
+
+
+def services() -> str:
+    """The files of a node and of a party, with their policies."""
+    from fedsyn.node.file import NodeFile
+    from fedsyn.parties.policy import PartyFile
+
+    lines = [
+        "# Every key of node.yaml and party.yaml",
+        "",
+        "What a [node](../node.md) and a [party](../parties.md) agree to; no server can loosen any of it. An unknown key",
+        "is an error that names the nearest valid one.",
+        "",
+    ]
+    for file, model in (("node.yaml", NodeFile), ("party.yaml", PartyFile)):
+        lines += [f"## {file}", "", first_paragraph(model), "", *table(model), ""]
+        for name, node in _nodes(model):
+            lines += [f"## {file}: {name}", "", first_paragraph(node), "", *table(node), ""]
     return "\n".join(lines)
 
 
@@ -434,6 +453,7 @@ def _option(parameter: Any) -> str:
 PAGES = {
     "configuration.md": configuration,
     "options.md": options,
+    "services.md": services,
     "schema.md": schema,
     "commands.md": commands,
     "fields.md": fields,
