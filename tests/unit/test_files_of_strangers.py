@@ -303,6 +303,7 @@ def _named(folder: Path, **nodes: Any) -> None:
     (folder / "config.yaml").write_text(yamlio.dumps(config), encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_no_reading_command_imports_what_a_file_names(run_directory: Path, saved: Path, tmp_path: Path) -> None:
     """A module that leaves a file when it is imported, named by a copied run directory and by a saved model."""

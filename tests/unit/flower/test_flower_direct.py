@@ -358,9 +358,14 @@ FHE = pytest.mark.skipif(
 )
 RUNS = [
     ("augflaim", {"protocol": "plain", "noise": "server"}, {}),
-    ("augflaim", {"protocol": "plain", "noise": "local"}, {"privacy": {"client_sizes": "private"}}),
+    pytest.param(
+        "augflaim",
+        {"protocol": "plain", "noise": "local"},
+        {"privacy": {"client_sizes": "private"}},
+        marks=pytest.mark.slow,
+    ),
     ("augflaim", {"protocol": "plain", "noise": "distributed"}, {"runtime": {"workers": 2}}),
-    ("sketch_aim", {"protocol": "secagg", "noise": "distributed"}, {}),
+    pytest.param("sketch_aim", {"protocol": "secagg", "noise": "distributed"}, {}, marks=pytest.mark.slow),
     ("sketch_aim", {"protocol": "secagg", "noise": "distributed", "threat": "malicious"}, {}),
     ("distaim", {"protocol": "plain", "noise": "server"}, {}),
     ("distaim", {"protocol": "mpc", "noise": "distributed"}, {}),
