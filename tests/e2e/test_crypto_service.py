@@ -940,6 +940,7 @@ def _broken(run: Driven) -> list[bytes]:
 # A party that is gone ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_party_that_was_killed_between_orders(services: CryptoServices) -> None:
     run = Driven(services)
     run.party.choose(*run.choice())

@@ -96,6 +96,7 @@ def test_a_process_pool_gives_the_serial_result(config: Path, serial: Path) -> N
     assert_same_result(out, serial)
 
 
+@pytest.mark.slow
 def test_ray_gives_the_serial_result(config: Path, serial: Path) -> None:
     out = config.parent / "ray"
     fedsyn_run(config, out, "runtime.engine=ray")

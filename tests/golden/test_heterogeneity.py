@@ -66,6 +66,7 @@ def test_iid(name: str) -> None:
     assert total_variation(table(name), "iid") == pytest.approx(TABLE_5[name]["iid"], abs=0.003)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("beta", "tolerance"), [(0.1, 0.07), pytest.param(0.8, 0.025, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sorted(TABLE_5))
 def test_label_skew(name: str, beta: float, tolerance: float) -> None:

@@ -62,6 +62,7 @@ def test_without_noise_and_projection_scores_are_the_true_distances(table):
     assert np.allclose(scores(table, Projection("none")), true, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table", "bound"), [("adult", 0.9), ("shoppers", 0.9), ("insurance", 0.75)])
 @pytest.mark.parametrize("kind", ["signs", "gaussian"])
 def test_ten_projected_numbers_rank_the_pairs(table, bound, kind):
@@ -116,6 +117,7 @@ def test_range_queries_of_five_seeds(tmp_path, table, epsilon, noise, fed, ada):
     assert query_error(tmp_path, "ada_fed_privsyn", table, epsilon, noise, 5) <= ada
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "noise", "bound"),
     [("shoppers", "distributed", 0.0035), ("shoppers", "local", 0.0045), ("insurance", "local", 0.04)],

@@ -19,7 +19,9 @@ from fedsyn.registry import MECHANISMS
 from fedsyn.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted(page for name in ("*.md", "docs/**/*.md", "experiments/**/*.md", "benchmarks/*.md") for page in ROOT.glob(name))
+PAGES = sorted(
+    page for name in ("*.md", "docs/**/*.md", "experiments/**/*.md", "benchmarks/*.md") for page in ROOT.glob(name)
+)
 PRINTED = sorted((ROOT / "configs" / "printed").glob("*.yaml"))
 FILES = sorted([*(ROOT / "configs").glob("*.yaml"), *PRINTED])
 SCHEMAS = [path for path in FILES if "columns" in yaml.safe_load(path.read_text(encoding="utf-8"))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,6 +53,8 @@ def test_a_table_that_copies_its_rows_is_found_out() -> None:
     copied = membership(wide, real, held, real, rng())
     assert copied is not None and copied.lower > 0.9 and copied.copies == 1.0 and copied.copies_held_out < 0.2
     assert verdicts.of_attack(copied)[1] == "bad"
+    for lower, auc, mood in ((0.5, 0.55, "good"), (0.51, 0.59, "mid"), (0.51, 0.6, "bad")):
+        assert verdicts.of_attack(replace(copied, lower=lower, auc=auc))[1] == mood
     honest = membership(wide, real, held, other, rng())
     assert honest is not None and honest.lower < 0.5 < honest.upper
     assert membership(wide, real, held[:1], other, rng()) is None

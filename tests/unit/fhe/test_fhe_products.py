@@ -172,7 +172,7 @@ def test_an_attribute_of_one_value_needs_no_column_even_if_it_is_alone(key: Key)
     check_counts(key, made, layout, np.zeros((9, 2), np.int64))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "holders"), [(5, (("b",), ("a", "c"))), (16_390, ())])
 def test_counts_as_the_paper_computes_them(rotating: Key, rows: int, holders: tuple[tuple[str, ...], ...]) -> None:
     """Protocols 1 and 4: a product, a sum by rotations, a move for every cell, also behind the first row of slots."""

@@ -364,7 +364,12 @@ RUNS = [
         {"privacy": {"client_sizes": "private"}},
         marks=pytest.mark.slow,
     ),
-    ("augflaim", {"protocol": "plain", "noise": "distributed"}, {"runtime": {"workers": 2}}),
+    pytest.param(
+        "augflaim",
+        {"protocol": "plain", "noise": "distributed"},
+        {"runtime": {"workers": 2}},
+        marks=pytest.mark.slow,
+    ),
     pytest.param("sketch_aim", {"protocol": "secagg", "noise": "distributed"}, {}, marks=pytest.mark.slow),
     ("sketch_aim", {"protocol": "secagg", "noise": "distributed", "threat": "malicious"}, {}),
     ("distaim", {"protocol": "plain", "noise": "server"}, {}),

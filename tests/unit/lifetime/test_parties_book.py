@@ -285,6 +285,7 @@ for _ in itertools.count():
 """
 
 
+@pytest.mark.thorough
 def test_kill_9_in_the_middle_of_a_run_loses_no_release(tmp_path: Path) -> None:
     """Whatever came out has its line in all three ledgers; the next start finds an honest total and goes on."""
     imports = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

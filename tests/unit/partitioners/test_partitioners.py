@@ -101,7 +101,7 @@ def test_iid_clients_are_equal_in_size_and_label() -> None:
     assert stats.chi2_contingency(counts).pvalue > ALARM
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "option"), [("quantity", "alpha"), ("dirichlet", "beta")])
 @pytest.mark.parametrize("concentration", [0.3, 2.0])
 def test_shares_follow_the_dirichlet_distribution(name: str, option: str, concentration: float) -> None:

@@ -156,6 +156,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(name, *kind, marks=[] if default else [pytest.mark.slow])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "sizes", "noise", "step"), cases())
 def test_no_exchange_of_a_row_moves_a_release_farther_than_its_ledger_says(
     name: str, sizes: str, noise: str, step: int

@@ -198,6 +198,7 @@ def test_made_rows_are_clipped_as_jax_privacy_clips() -> None:
 # Runs ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @deep
 def test_a_run_ends_with_a_mixture_and_full_ledgers() -> None:
     outcome = finished(run({}))

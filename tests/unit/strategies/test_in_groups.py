@@ -167,8 +167,8 @@ def measured() -> list[Measurement]:
     [
         ("accelerated", 0.0),
         ("accelerated", 20.0),
-        pytest.param("mirror_descent", 0.0, marks=pytest.mark.thorough),
-        pytest.param("mirror_descent", 20.0, marks=pytest.mark.thorough),
+        pytest.param("mirror_descent", 0.0, marks=pytest.mark.slow),
+        pytest.param("mirror_descent", 20.0, marks=pytest.mark.slow),
     ],
 )
 def test_a_fit_to_groups_is_the_minimum_over_all_tables(solver: str, kappa: float) -> None:
