@@ -105,13 +105,13 @@ FAULTS = {
         "fedsyn/inference/measurements.py",
         "order = sorted(range(len(clique)), key=lambda axis: axes.rank[clique[axis]])",
         "order = list(range(len(clique)))",
-        "golden/test_inference_brute_force.py",
+        "unit/inference",
     ),
     "measurements weighed by sigma": Fault(
         "fedsyn/inference/measurements.py",
         "weights = [(smallest / sigma) ** 2 for",
         "weights = [(smallest / sigma) for",
-        "golden/test_inference_brute_force.py",
+        "unit/inference",
     ),
     "a holder's limit that nobody looks at": Fault(
         "fedsyn/lifetime/node_ledger.py",

@@ -68,7 +68,7 @@ def draws(number: int, projection: str, clients: int, printed: bool, fixed: bool
 
 
 @pytest.mark.parametrize("printed", [False, True])
-@pytest.mark.parametrize("clients", [1, 5])
+@pytest.mark.parametrize("clients", [pytest.param(1, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("projection", ["signs", "gaussian", "none"])
 def test_the_estimate_is_unbiased_over_noise_and_matrices(projection, clients, printed):
     """5,000 draws. One noise on a secure sum is one client with a larger noise; five clients have one each.
@@ -129,8 +129,8 @@ def ordered_table() -> AwkwardTable:
 @pytest.mark.parametrize(
     ("made", "noise"),
     [
-        (lambda: awkward_table("missing_values"), "server"),
-        (lambda: awkward_table("missing_values"), "local"),
+        pytest.param(lambda: awkward_table("missing_values"), "server", marks=pytest.mark.slow),
+        pytest.param(lambda: awkward_table("missing_values"), "local", marks=pytest.mark.slow),
         pytest.param(lambda: awkward_table("missing_values"), "distributed", marks=pytest.mark.slow),
         (ordered_table, "server"),
     ],

@@ -4,6 +4,7 @@ import importlib.util
 import pickle
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +18,7 @@ from fedsyn.evaluation import METRICS
 from fedsyn.loading import parse_config
 from fedsyn.registry import partitioner as make_partitioner
 from fedsyn.sweep import load_sweep
+from fedsyn.sweep.spec import Sweep
 
 pytestmark = pytest.mark.thorough
 
@@ -45,6 +47,12 @@ def timed() -> ModuleType:
     return module_of(EXPERIMENTS / "timed.py", "experiments_timed")
 
 
+@cache
+def sweep_of(folder: Path) -> Sweep:
+    """An experiment's sweep: parsed, and the configuration of every cell checked."""
+    return load_sweep(folder / "sweep.yaml")
+
+
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
@@ -70,7 +78,7 @@ def test_readme_names_the_command(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", SWEEPS, ids=by_name)
 def test_expected_values_are_of_the_sweep(folder: Path, check: ModuleType) -> None:
-    sweep = load_sweep(folder / "sweep.yaml")  # parses, and validates the configuration of every cell
+    sweep = sweep_of(folder)
     lookup, expected = check.Lookup(sweep), check.Expected.load(folder / "expected.yaml")
     known = COSTS | {metric for cell in sweep.cells for metric in cell.config.evaluation.metrics}
     assert known <= COSTS | set(METRICS)
@@ -97,7 +105,7 @@ def test_expected_values_are_of_the_sweep(folder: Path, check: ModuleType) -> No
 @pytest.mark.parametrize("folder", SWEEPS, ids=by_name)
 def test_every_combination_has_several_seeds(folder: Path) -> None:
     seeds: dict[str, set[int | None]] = {}
-    for cell in load_sweep(folder / "sweep.yaml").cells:
+    for cell in sweep_of(folder).cells:
         seeds.setdefault(repr(cell.axes), set()).add(cell.seed)
     assert all(len(found) >= 3 and None not in found for found in seeds.values())
 

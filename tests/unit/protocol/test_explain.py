@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typed_commands import entry_point
 
 from fedsyn.loading import load_config
 from fedsyn.privacy import PrivacyBudget
@@ -57,15 +56,18 @@ def test_the_smallest_noise_is_that_of_the_whole_budget() -> None:
     assert meaning.smallest_sigma == pytest.approx(1.0 / PrivacyBudget(1.0, 1e-6).mu, rel=1e-9)
 
 
-def test_the_command_prints_it_without_reading_a_row() -> None:
+@pytest.mark.parametrize("name", ["secure.yaml", "deployment.yaml"])
+def test_the_command_prints_it_without_reading_a_row(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where the table is far away: the configuration of a deployment names a table that only its holders have."""
-    for name in ("secure.yaml", "deployment.yaml"):
-        command = [sys.executable, "-m", "fedsyn.cli", "explain", str(ROOT / "configs" / name)]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        config = load_config(ROOT / "configs" / name)
-        assert config.sha256 in text and max(map(len, text.splitlines())) <= 80
-        facts = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
-        assert facts["sha256"] == config.sha256 and "join" in [one["name"] for one in facts["requests"]]
+    fedsyn = entry_point(capsys, monkeypatch)
+    path = str(ROOT / "configs" / name)
+    text = fedsyn("explain", path).out
+    config = load_config(path)
+    assert config.sha256 in text and max(map(len, text.splitlines())) <= 80
+    facts = json.loads(fedsyn("explain", path, "--json").out)
+    assert facts["sha256"] == config.sha256 and "join" in [one["name"] for one in facts["requests"]]
 
 
 def test_the_statements_in_the_docs_are_the_contracts_own() -> None:
