@@ -34,6 +34,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "conformance": ("unit/testing",),
     "figures": ("audit", "golden", "property", "statistical"),
     "runs": (
+        "e2e/test_constrained_runs.py",
         "e2e/test_crypto_service.py",
         "e2e/test_engines.py",
         "e2e/test_fhaim.py",
@@ -41,8 +42,11 @@ SLOW: dict[str, tuple[str, ...]] = {
         "e2e/test_growth.py",
         "e2e/test_parties_services.py",
         "e2e/test_ray.py",
+        "e2e/test_same_bits.py",
         "e2e/test_secure_sums.py",
         "e2e/test_stores.py",
+        "e2e/test_tutorials.py",
+        "e2e/test_wheel.py",
     ),
     "deployed": (
         "e2e/test_crypto_deployment.py",

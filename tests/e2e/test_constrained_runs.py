@@ -83,7 +83,15 @@ def finished(folder: Path, name: str, schema: Schema, seed: int = 1, **more: Any
     return run(parse_config(document), folder / "out", table=obeying_table())
 
 
-@pytest.mark.parametrize("name", sorted(registry.MECHANISMS.keys() - {"fed_dp_ctgan"}))  # 500 rounds
+#: The default tests have one mechanism of each kind of fit.
+ONE_OF_EACH = ("aim", "fed_privsyn", "sketch_aim")
+CASES = [
+    pytest.param(name, marks=[] if name in ONE_OF_EACH else [pytest.mark.slow])
+    for name in sorted(registry.MECHANISMS.keys() - {"fed_dp_ctgan"})  # of 500 rounds
+]
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_constraints_hold_and_cost_nothing(name: str, tmp_path: Path) -> None:
     columns = {**COLUMNS, "total": TOTAL}
     constrained = Schema.from_dict({"columns": columns, "constraints": CONSTRAINTS, "approved": True})

@@ -217,6 +217,7 @@ def flwr(arguments: list[str], folder: Path, env: dict[str, str]) -> dict:
     return json.JSONDecoder().raw_decode(done.stdout[done.stdout.index("{") :])[0]
 
 
+@pytest.mark.slow
 def test_flwr_run_typed_by_hand_in_a_fresh_clone(clone: Path, own_flower: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     sized = ["--federation-config", "num-supernodes=5"]  # without it, Flower simulates two

@@ -76,7 +76,7 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 # Equal to AIM --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("clients", [1, 3])
+@pytest.mark.parametrize("clients", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("compute", "rounds"), [("client", None), ("client", 4), ("packed", 3)])
 def test_without_noise_it_is_aim_with_the_squared_score(
     quiet: None, clients: int, compute: str, rounds: int | None
@@ -92,7 +92,7 @@ def test_without_noise_it_is_aim_with_the_squared_score(
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "table",
-    ["compas", pytest.param("breast_cancer", marks=pytest.mark.slow), pytest.param("diabetes", marks=pytest.mark.slow)],
+    ["compas", "breast_cancer", "diabetes"],
 )
 def test_without_noise_on_the_papers_tables(
     quiet: None, stored: list[Any], fedsyn_data: Path, tmp_path: Path, table: str

@@ -178,6 +178,7 @@ def test_it_runs_in_a_sweep(folder: Path) -> None:
     assert fedsyn(folder, "report", "swept").returncode == 0
 
 
+@pytest.mark.slow
 def test_it_passes_the_conformance_suite(folder: Path) -> None:
     code = "from fedsyn.testing import check_mechanism; check_mechanism('pairs', tables=['two_rows', 'odd_names'])"
     paths = os.pathsep.join([str(folder / "site"), os.environ.get("PYTHONPATH", "")])

@@ -123,6 +123,7 @@ def child(setting: tuple[str, str]) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_neither_threads_nor_kernels_change_a_bit_of_a_run() -> None:
     kernels = KERNELS.get(platform.machine())
     if kernels is None:

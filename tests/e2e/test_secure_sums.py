@@ -58,6 +58,7 @@ def serial(config: Path) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_a_process_pool_gives_the_serial_result(config: Path, serial: Path) -> None:
     out = config.parent / "pool"
     fedsyn_run(config, out, "runtime.workers=2")
@@ -154,8 +155,14 @@ def test_clients_may_vanish_in_different_stages() -> None:
     assert_same_model(secure, plain)
 
 
-@pytest.mark.parametrize("kind", range(6))
-@pytest.mark.parametrize("stage", range(4), ids=STAGES)
+NONSENSE = [
+    pytest.param(stage, kind, marks=[] if kind % 4 == stage else [pytest.mark.slow])
+    for stage in range(4)
+    for kind in range(6)
+]
+
+
+@pytest.mark.parametrize(("stage", "kind"), NONSENSE)
 def test_a_client_that_answers_nonsense_costs_itself_only(stage: int, kind: int) -> None:
     secure = run_with(MODE, {5: garble(1 + stage, kind)})
     sent = 1 if STAGES[stage] == "unmask" else 0

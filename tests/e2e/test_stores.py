@@ -67,7 +67,10 @@ def same_result(one: Path, two: Path) -> None:
     assert (one / "rounds.jsonl").read_bytes() == (two / "rounds.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize(("score", "sizes"), [("l1", "private"), ("l1", "public"), ("squared_l2", "public")])
+@pytest.mark.parametrize(
+    ("score", "sizes"),
+    [("l1", "private"), pytest.param("l1", "public", marks=pytest.mark.slow), ("squared_l2", "public")],
+)
 def test_who_keeps_the_store_does_not_change_its_bits(config: Path, score: str, sizes: str) -> None:
     """Shares add up exactly, scores are integers, and each party draws the noise that the simulation draws for it."""
     sets = [f"mechanism.score={score}", f"privacy.client_sizes={sizes}"]
@@ -87,6 +90,7 @@ def test_a_malicious_threat_model_opens_the_same(config: Path, parties: Path) ->
     same_result(out, parties)
 
 
+@pytest.mark.slow
 def test_a_process_pool_gives_the_serial_result(config: Path, parties: Path) -> None:
     out = config.parent / "pool"
     fedsyn_run(config, out, "runtime.workers=2")

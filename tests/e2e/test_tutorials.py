@@ -52,6 +52,7 @@ def _call(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_from_a_csv_to_a_release(tmp_path: Path) -> None:
     printed = follow("csv_to_release.md", tmp_path, ["schema.yaml"])
@@ -70,6 +71,7 @@ def test_from_a_csv_to_a_release(tmp_path: Path) -> None:
     assert len(children) == 500 and set(children["ward"]) == {"children"}
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_consortium_of_three(tmp_path: Path) -> None:
     printed = follow("consortium.md", tmp_path, ["schema.yaml", "run.yaml"])
@@ -80,6 +82,7 @@ def test_a_consortium_of_three(tmp_path: Path) -> None:
     assert len(pd.read_csv(tmp_path / "simulated" / "synthetic.csv")) > 3000
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_the_notebook_runs() -> None:
     """Every cell, in a kernel of its own; the outputs that are committed are those of the same cells."""

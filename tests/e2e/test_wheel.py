@@ -53,6 +53,7 @@ def test_it_holds_what_an_empty_folder_needs(wheel: Path) -> None:
     assert not [name for name in names if "test" in name.split("/")[-1] and name.startswith("tests")]
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_it_runs_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
     """The wheel alone on the path, not this checkout: the demo, and a page."""

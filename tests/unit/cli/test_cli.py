@@ -224,6 +224,7 @@ RUN_FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_from_a_csv_to_a_synthetic_table_in_an_empty_folder(tmp_path: Path) -> None:
     """The installed command, as its user types it: draft a schema, look at it, approve it, run."""
