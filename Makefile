@@ -10,7 +10,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: setup demo check test test-all test-flower faults lint format docs bench clean
+.PHONY: setup demo check test test-all faults lint format docs bench clean
 
 setup: $(STAMP)
 
@@ -37,10 +37,6 @@ test: setup
 # Every test, in the shards of tests/shards.py; SHARD=deployed: that one alone.
 test-all: setup
 	$(BIN)/python tests/shards.py $(SHARD)
-
-# The tests that touch Flower, on each minor of it that is allowed. FLOWER_WHEELS=DIR: a folder of wheels, without an index.
-test-flower: setup
-	$(BIN)/python tests/flower_minors.py $(if $(FLOWER_WHEELS),--find-links $(FLOWER_WHEELS)) -n 2 --dist loadgroup
 
 # Seventeen faults, each planted in a copy of the tree: the default tests find all of them.
 faults: setup

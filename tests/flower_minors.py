@@ -1,4 +1,4 @@
-"""Runs the tests that touch Flower on each minor version that fedsyn allows: `make test-flower`.
+"""Runs the tests that touch Flower on each minor that fedsyn allows: `make test-all SHARD=flower`.
 
     python tests/flower_minors.py [--slow] [--find-links DIR] [--only MINOR] [pytest options or files ...]
 

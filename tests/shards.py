@@ -3,13 +3,14 @@
     python tests/shards.py [SHARD ...] [-- PYTEST OPTIONS ...]
 
 Without a name all but `check` run one after the other, each to its end; a line for each says how it went. `default` is
-what `make test` runs, `flower` the tests that touch Flower on each of its minors; the others are the tests marked slow
-below the paths that they name, and `rooms` those below no path that is named here.
+what `make test` runs. `flower` is what touches Flower, on each of its minors (FLOWER_WHEELS: a folder of wheels, without
+an index). The others are the tests marked slow below the paths that they name; `rooms` those below no path named here.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -74,7 +75,9 @@ ALL = ("default", *SLOW, "flower")
 def command(shard: str) -> list[str]:
     """The command of a shard, without this Python."""
     if shard == "flower":
-        return ["tests/flower_minors.py", "-n", "2", "--dist", "loadgroup"]
+        wheels = os.environ.get("FLOWER_WHEELS")
+        given = ["--find-links", wheels] if wheels else []
+        return ["tests/flower_minors.py", *given, "-n", "2", "--dist", "loadgroup"]
     if shard == "default":
         chosen = ["tests"]
     elif shard == "check":

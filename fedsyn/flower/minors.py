@@ -1,7 +1,7 @@
 """Which minor versions of Flower this room knows; any other is refused in one sentence when the room is first entered.
 
 A minor of Flower moves modules and renames records, so that another one would fail somewhere inside a run. What is
-allowed here is what `make test-flower` runs the tests on, and what pyproject.toml asks for.
+allowed here is what `make test-all SHARD=flower` runs the tests on, and what pyproject.toml asks for.
 """
 
 from __future__ import annotations
