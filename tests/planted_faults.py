@@ -96,7 +96,7 @@ FAULTS = {
         "unit/runs/test_resume.py",
     ),
     "a mask that is subtracted": Fault(
-        "fedsyn/aggregation/committee/client.py",
+        "fedsyn/aggregation/secagg/client.py",
         "[mask_key(facts, layer, nonce) for layer in layers], ())",
         "(), [mask_key(facts, layer, nonce) for layer in layers])",
         "unit/aggregation/test_committee_protocol.py",
