@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import sqrt
+from math import fsum, prod, sqrt
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -19,22 +19,23 @@ from pydantic import Field, model_validator
 from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
 from fedsyn.counting.marginals import count
+from fedsyn.counting.residues import cost, dimensions, times_cells
 from fedsyn.domain import Clique
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference.capacity import Capacity
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, SUMS_OF_COHORTS, CohortBudget, MeasureAll
-from fedsyn.plugins.clients.sketch_aim_rounds import LARGEST_MULTIPLE, FirstLook, Residues, first_factors
 from fedsyn.privacy import PrivacyStatement, gaussian_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, largest_measured, most_cells
+from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, pack_grouping
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.wire.envelope import Arrays
 from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
+from fedsyn.wire.requests import AnyCandidates, Layout, Request, SomeCandidates, SumRequest
 
 #: What is summed, for the statement.
 SUMS = (
@@ -47,6 +48,8 @@ SUMS = (
 _HIDDEN = 0.1
 # What a round is taken to spend at least, of an even part of the rounds' budget; its noise is the root of it larger.
 _SMALLEST_ROUND = 1e-4
+#: Largest multiple that one row adds to one entry: the entries of 2^31 rows stay within 64 bits.
+LARGEST_MULTIPLE = 1 << 31
 
 
 class SketchAimOptions(Node):
@@ -119,7 +122,7 @@ def width_of(mu2: float, sketched: Mapping[int, float], rows: float, most: int) 
     """
     fewest = min(most, 1 << min(sketched, default=2))
     for k in range(most, fewest, -1):
-        squared = math.fsum(c2 * (1.0 - k ** (-1.0 / size)) ** size for size, c2 in sketched.items())
+        squared = fsum(c2 * (1.0 - k ** (-1.0 / size)) ** size for size, c2 in sketched.items())
         if _HIDDEN * rows * rows / k >= sqrt(2.0) * (sqrt(k) - 1.0) * squared / mu2:
             return k
     return fewest
@@ -147,6 +150,40 @@ def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
     always go together have 1, and so have j halves the last of which is the parity of the others.
     """
     return rows * rows < sqrt(2.0) * sketches / mu2
+
+
+def first_factors(shape: Sequence[int]) -> tuple[int, ...] | None:
+    """f of each attribute: the multiple of its values nearest to `FINEST` times the largest; None: nothing to tell.
+
+    So all marginals have about the same noise in records.
+    """
+    most = max(shape, default=1)
+    return tuple(max(1, round(FINEST * most / g)) * g for g in shape) if most > 1 else None
+
+
+def residue_weights(
+    budgets: Sequence[float], shapes: Sequence[tuple[int, ...]], finest: int
+) -> tuple[list[int], float]:
+    """Integers c that divide a budget, up to rounding, and the noise on the vector that spends it.
+
+    Noise of sigma on c G R M is noise of sigma / (c G) on R M, at a price of (c G)^2 t / sigma^2 for the share t of the
+    dimensions: c G is in proportion to the root of budget / t. The largest is `finest` times the most cells, so that
+    rounding moves the smallest by little.
+
+    Args:
+        budgets: mu^2 of each, positive.
+        shapes: of the marginals, each with a residue.
+        finest: levels of a weight.
+
+    Returns:
+        c of each; sigma, a hair larger than the budget's, so that no rounding of sums goes beyond it.
+    """
+    cells = [prod(shape) for shape in shapes]
+    roots = [sqrt(b * g / dimensions(shape)) for b, g, shape in zip(budgets, cells, shapes, strict=True)]
+    unit = finest * max(cells) / max(roots)
+    weights = [max(1, round(unit * root / g)) for root, g in zip(roots, cells, strict=True)]
+    squared = sum(c * c * g * dimensions(shape) for c, g, shape in zip(weights, cells, shapes, strict=True))
+    return weights, sqrt(squared / sum(budgets)) * (1.0 + 1e-13)
 
 
 class SketchAimContract(Contract):
@@ -320,6 +357,32 @@ class SketchAimContract(Contract):
         return [pack_grouping(grouping_of(self.domain, cliques, width, mass))]
 
 
+class FirstLook(OneWay):
+    """All one-way marginals, at their share of the budget; or alone, with nothing asked after them."""
+
+    costs = "one vector of L2 sensitivity S: mu^2 = S^2/sigma^2; with cohorts one array each, mu^2 = 1/sigma^2"
+
+    alone: Annotated[bool, Field(strict=True, description="they may have all of the budget")]
+
+    def layout(self, contract: Any, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """ONE vector of what each marginal has beyond the total, or the marginals as they are.
+
+        Of g values and a multiple f of g, one row adds f times a column of the projection of `residues`: f^2 (1 - 1/g)
+        in squared L2 norm, whatever its value, and no more than f to one entry.
+        """
+        factors: tuple[int, ...] | None = contract.factors
+        if factors is None:
+            return super().layout(contract, arrays)
+        squared = fsum(f * f * cost((g,)) for f, g in zip(factors, contract.domain.shape, strict=True))
+        cells = sum(contract.domain.shape)
+        return Layout.of_vector(cells, sqrt(squared), signed=True, magnitude=float(max(factors)))
+
+    def of_counts(self, factors: Sequence[int], counts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+        """The vector of a table with these one-way marginals."""
+        parts = [f // len(own) * times_cells(own) for f, own in zip(factors, counts, strict=True)]
+        return np.concatenate(parts).astype(np.int64, copy=False)
+
+
 class Sketches(SumRequest):
     """The sketches of some candidates, one after the other, as ONE vector."""
 
@@ -346,6 +409,67 @@ class Sketches(SumRequest):
             magnitude=sketcher.magnitude,
             replaced=TWICE if sketcher.signed else COUNTS,
         )
+
+
+class Residues(SumRequest):
+    """What some candidates' marginals have beyond their one-way marginals and total, as ONE vector."""
+
+    name = "measure"
+    leaves = "what chosen marginals have beyond their one-way marginals and total, each times an integer, in a sum"
+    costs = (
+        "one vector of L2 sensitivity S = sqrt(sum of c_q^2 G_q D_q), G_q the cells of a marginal and D_q the "
+        "dimensions beyond its parts: mu^2 = S^2/sigma^2; all rounds share what is left"
+    )
+
+    shapes: Annotated[
+        list[list[Annotated[int, Field(strict=True, ge=1)]]],
+        Field(description="groups of each attribute of each clique, which come along; none: every value is its own"),
+    ]
+    cliques: AnyCandidates
+    weights: Annotated[
+        list[Annotated[int, Field(strict=True, ge=1, le=LARGEST_MULTIPLE)]],
+        Field(min_length=1, description="c of each; the residue, a fraction of cells, is multiplied by them too"),
+    ]
+
+    def chosen(self, contract: Contract) -> list[Clique]:
+        return [contract.candidates.cliques[i] for i in self.cliques]
+
+    def coarse(self, contract: Contract, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Coarse | None:
+        """The cliques in groups of values; None: in all their cells."""
+        if len(arrays) != bool(self.shapes):
+            raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
+        return Coarse.unpack(contract.domain, self.chosen(contract), self.shapes, arrays[0]) if self.shapes else None
+
+    def made(self, contract: Contract, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Coarse:
+        """The cliques in groups of values; where none came along, each value is its own."""
+        domain, cliques = contract.domain, self.chosen(contract)
+        own = [tuple(np.arange(size) for size in domain.shape_of(q)) for q in cliques]
+        return self.coarse(contract, arrays) or Coarse.in_groups(domain, cliques, own)
+
+    def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """The vector moves by exactly S in L2, for every row and whatever the groups.
+
+        A row is in one cell of each marginal, and adds c G R e to the vector there: e the unit table of that cell, R
+        the projection of `fedsyn.counting.residues`, whose columns all have the squared norm dimensions / G. So
+        S^2 = sum of (c G)^2 dimensions / G = sum of c^2 G dimensions. No entry moves by more than c G.
+        """
+        if len(self.weights) != len(self.cliques):
+            raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
+        shapes = self.made(contract, arrays).shapes
+        if max(c * prod(shape) for c, shape in zip(self.weights, shapes, strict=True)) > LARGEST_MULTIPLE:
+            raise ProtocolError(f"parameter 'weights' times the marginal's cells must be at most {LARGEST_MULTIPLE}")
+        return Layout.of_vector(
+            sum(map(prod, shapes)),
+            sqrt(sum(c * c * prod(shape) * dimensions(shape) for c, shape in zip(self.weights, shapes, strict=True))),
+            signed=True,
+            magnitude=float(max(c * prod(shape) for c, shape in zip(self.weights, shapes, strict=True))),
+        )
+
+    def of_rows(self, contract: Contract, arrays: Arrays, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """The vector of a table, (n, d) codes: exact integers."""
+        counts = self.made(contract, arrays).of_rows(codes)
+        parts = [c * times_cells(table).ravel() for c, table in zip(self.weights, counts, strict=True)]
+        return np.concatenate(parts).astype(np.int64, copy=False)
 
 
 class SketchAimClient(TableClient):

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement
+from fedsyn.plugins.clients.sketch_aim import FirstLook
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, CohortBudget, MeasureAll
-from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook
 from fedsyn.protocol.cohorts import cohort_size
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.wire.requests import Sum, Summed

@@ -18,11 +18,9 @@ from pydantic import Field
 
 from fedsyn.aggregation import Contribution
 from fedsyn.inference import Hierarchy, Measurement
-from fedsyn.plugins.clients.sketch_aim import SketchAimClient, SketchAimContract, SketchAimOptions
+from fedsyn.plugins.clients.sketch_aim import Residues, SketchAimClient, SketchAimContract, SketchAimOptions
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, Weight
-from fedsyn.plugins.clients.sketch_aim_rounds import Residues
-from fedsyn.plugins.strategies.sketch_aim import SketchAim
-from fedsyn.plugins.strategies.sketch_aim_coarse import Look
+from fedsyn.plugins.strategies.sketch_aim import Look, SketchAim
 from fedsyn.plugins.strategies.sketch_aim_cohorts import expanded, integer_weights
 from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
 from fedsyn.privacy.release import COUNTS

@@ -13,18 +13,20 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.aggregation import ClientSum, Contribution, make_aggregation
 from fedsyn.config import RunConfig
-from fedsyn.domain import Domain
+from fedsyn.counting.marginals import count_one_way, count_sparse_many
+from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError, Unable
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, Release, gaussian_rho
-from fedsyn.protocol.apart import set_apart
 from fedsyn.protocol.cohorts import take_part_of
 from fedsyn.protocol.common import Cap, Evaluate, RowCounts, told
 from fedsyn.protocol.common import Join as Join
@@ -33,12 +35,11 @@ from fedsyn.protocol.common import OneWay as OneWay
 from fedsyn.protocol.common import Rows as Rows
 from fedsyn.protocol.common import Sizes as Sizes
 from fedsyn.protocol.contract import Contract as BaseContract
-from fedsyn.protocol.counted import layout_counts
+from fedsyn.protocol.held_rows import rows_that_count, set_apart
 from fedsyn.protocol.joining import LARGEST_SIZE, usable_size
 from fedsyn.protocol.plan import Planned, require_planned
 from fedsyn.protocol.sizing import CAP, require_cap
 from fedsyn.protocol.stored import Answers, unused_requests
-from fedsyn.protocol.whole_clients import rows_that_count
 from fedsyn.selection.views import ModelView
 from fedsyn.store import ClientDeal, make_store
 from fedsyn.store.crypto import CryptoKey
@@ -403,3 +404,36 @@ def shared_contract(
         while len(_contracts) > 4:
             _contracts.popitem(last=False)
     return contract
+
+
+@lru_cache(maxsize=8)
+def _one_way_first(domain: Domain, cliques: tuple[Clique, ...]) -> bool:
+    return cliques[: len(domain)] == tuple((name,) for name in domain)
+
+
+def layout_counts(
+    codes: npt.NDArray[np.integer], domain: Domain, layout: Layout, active: Sequence[int]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Non-empty cells and counts of some marginals, laid out one after the other.
+
+    Args:
+        codes: (n, d) the client's rows.
+        domain: its domain.
+        layout: of the sum, of marginals.
+        active: indices of the cliques to count, ascending.
+    """
+    cliques, offsets = layout.cliques, layout.offsets
+    cells, counts = [], []
+    rest = list(active)
+    d = len(domain)
+    if rest[:d] == list(range(d)) and _one_way_first(domain, cliques):
+        # All one-way marginals come first, as in most sums: one histogram counts them together.
+        one_way = count_one_way(codes, domain)
+        cells.append(np.flatnonzero(one_way))
+        counts.append(one_way[cells[0]])
+        rest = rest[d:]
+    for i, marginal in zip(rest, count_sparse_many(codes, domain, [cliques[i] for i in rest]), strict=True):
+        cells.append(offsets[i] + marginal.cells)
+        counts.append(marginal.counts)
+    empty = np.zeros(0, np.int64)
+    return np.concatenate([empty, *cells]), np.concatenate([empty, *counts])

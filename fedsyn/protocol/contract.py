@@ -31,10 +31,9 @@ from fedsyn.privacy import (
     accountant_for,
 )
 from fedsyn.protocol.capping import cap_of
+from fedsyn.protocol.checks import check_columns, check_federated_evaluation, check_open, check_unit
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
-from fedsyn.protocol.columns import check_columns, check_federated_evaluation, check_open
 from fedsyn.protocol.plan import Foreseen, Planned
-from fedsyn.protocol.whole_clients import check_unit
 from fedsyn.protocol.wording import GENERAL, General, of_clients, public_facts
 from fedsyn.randomness import Randomness
 from fedsyn.schema import Schema

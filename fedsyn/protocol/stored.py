@@ -196,7 +196,7 @@ def unused_requests(requests: dict[str, type[Request]], contract: type[Any]) -> 
     kind = "sum" if contract.store else "deal"
     rows = {Rows.name} if contract.own_sizes or contract.central else set()
     if contract.store or contract.central or contract.not_private or contract.accountant not in ("zcdp", "gaussian"):
-        rows |= {RowCounts.name, Cap.name}  # no whole client is protected (`fedsyn.protocol.whole_clients.check_unit`)
+        rows |= {RowCounts.name, Cap.name}  # no whole client is protected (`fedsyn.protocol.checks.check_unit`)
     return {
         name for name, request in requests.items() if (request.kind == kind and name != Evaluate.name) or name in rows
     }

@@ -20,7 +20,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, SchemaError
 from fedsyn.finding.facts import Finding
 from fedsyn.inference.capacity import require_room
-from fedsyn.protocol.columns import check_open
+from fedsyn.protocol.checks import check_open
 from fedsyn.protocol.room import require_feasible
 from fedsyn.registry import contract_class
 from fedsyn.schema import Schema

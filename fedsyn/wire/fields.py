@@ -326,12 +326,12 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
         bounded("eligible", _PRICED),
         word("arrays", _MODEL, "distances from another model: " + _QUESTION),
     ),
-    "sketch_aim_rounds.FirstLook": (bounded("alone", "the plan: whoever asks so has nothing left to ask with"),),
+    "sketch_aim.FirstLook": (bounded("alone", "the plan: whoever asks so has nothing left to ask with"),),
     "sketch_aim.Sketches": (
         bounded("cliques width", _PRICED + "; up to the option `width`"),
         word("arrays", "groups on the domain, as many as the sketches have", "other groups: " + _QUESTION),
     ),
-    "sketch_aim_rounds.Residues": (
+    "sketch_aim.Residues": (
         bounded("cliques weights shapes", _LAYOUT + "; candidates, weights times cells up to 2^31"),
         word("arrays", "groups on the domain, of these shapes", "other groups: " + _QUESTION),
     ),

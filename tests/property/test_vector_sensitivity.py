@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from experiments.sketch_aim_ablation.variant import VariantClient, VariantContract, Weighed
 from fedsyn.counting.residues import cost
 from fedsyn.domain import Domain
-from fedsyn.plugins.clients.sketch_aim import Sketches
+from fedsyn.plugins.clients.sketch_aim import FirstLook, Residues, Sketches
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, MeasureAll
-from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues
 from fedsyn.selection.groups import grouping_keys
 from fedsyn.testing.harness import config_of
 from fedsyn.testing.schemas import awkward_names, awkward_table

@@ -13,7 +13,7 @@ from fedsyn.loading import parse_config
 from fedsyn.node.answering import Answering
 from fedsyn.node.file import load_node_file
 from fedsyn.node.task import Task
-from fedsyn.protocol.apart import APART
+from fedsyn.protocol.held_rows import APART
 from fedsyn.wire.envelope import ANSWER
 from tests.node_folders import POLICY, RUN, header_of, make_node
 

@@ -19,7 +19,7 @@ from fedsyn import registry
 from fedsyn.domain import Domain
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import TableClient
-from fedsyn.protocol.whole_clients import KEPT
+from fedsyn.protocol.held_rows import KEPT
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
 from fedsyn.schema import CategoricalColumn, Column, NumericColumn, Schema

@@ -27,7 +27,7 @@ from fedsyn.inference.seen import Seen
 from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.inference.solvers import Problem
 from fedsyn.inference.triangulation import axes_of
-from fedsyn.plugins.clients.sketch_aim_rounds import Residues
+from fedsyn.plugins.clients.sketch_aim import Residues
 from fedsyn.plugins.strategies.sketch_aim import SketchAim
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.joining import Participant

@@ -17,6 +17,8 @@ from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.junction_tree import model_size
 from fedsyn.plugins.clients.sketch_aim import (
+    FirstLook,
+    Residues,
     Scales,
     SketchAimClient,
     Sketches,
@@ -25,7 +27,6 @@ from fedsyn.plugins.clients.sketch_aim import (
     width_of,
 )
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
-from fedsyn.plugins.clients.sketch_aim_rounds import FirstLook, Residues
 from fedsyn.plugins.strategies.sketch_aim import SketchAim, precision
 from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon

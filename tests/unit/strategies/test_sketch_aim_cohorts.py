@@ -9,9 +9,8 @@ import pytest
 
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError
-from fedsyn.plugins.clients.sketch_aim import SketchAimClient, Sketches
+from fedsyn.plugins.clients.sketch_aim import Residues, SketchAimClient, Sketches
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget, MeasureAll
-from fedsyn.plugins.clients.sketch_aim_rounds import Residues
 from fedsyn.plugins.strategies.sketch_aim_cohorts import Pool
 from fedsyn.privacy import gaussian_rho
 from fedsyn.protocol.client import OneWay

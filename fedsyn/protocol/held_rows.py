@@ -1,4 +1,4 @@
-"""Rows that a holder keeps out of a run, to test on: `evaluation.held_out`."""
+"""Which of a holder's rows take part in a run: with a cap on rows, and with rows kept out to test on."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ import os
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.privacy import Unit, kept_rows
 from fedsyn.wire.holder import Holder
 
-#: Where a holder keeps the secret of its coins.
-APART = "rows apart"
+#: Where a holder's state keeps the secrets that its coins are keyed by: of rows kept out, and of a cap on rows.
+APART, KEPT = "rows apart", "kept_rows"
 
 Codes = npt.NDArray[np.integer]
+
+
+def rows_that_count(holder: Holder, unit: Unit) -> npt.NDArray[np.int64] | None:
+    """Positions of the holder's rows that take part in the run, ascending; None: all of them do.
+
+    Where a whole client is protected they are the same in every message of a run (`fedsyn.privacy.unit.kept_rows`): the
+    coins are keyed by a secret that the holder draws in its first message. Nothing about privacy rests on it.
+    """
+    if not unit.caps:
+        return None
+    secret = bytes.fromhex(holder.state.setdefault(KEPT, os.urandom(16).hex()))
+    place = -1 if holder.partition is None else holder.partition
+    coins = holder.randomness.keyed(secret).ordinary("kept rows", place)
+    return None if len(holder.codes) <= unit.rows else kept_rows(len(holder.codes), unit.rows, coins)
 
 
 def set_apart(codes: Codes, holder: Holder, share: float) -> tuple[Codes, Codes]:

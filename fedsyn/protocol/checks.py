@@ -1,4 +1,4 @@
-"""What a configuration cannot work with: columns split over holders or with private values, evaluation without sums."""
+"""What a configuration cannot ask of a mechanism: split or private columns, evaluation without sums, units."""
 
 from __future__ import annotations
 
@@ -63,3 +63,28 @@ def check_federated_evaluation(config: RunConfig, store: bool) -> None:
         )
     if config.federation.columns is not None:
         raise ConfigError("evaluation.federated: needs whole rows at each holder; leave out federation.columns")
+
+
+def check_unit(config: RunConfig, store: bool, central: bool, not_private: str, accountant: str) -> None:
+    """Refuses a whole client as the unit where what is released of it is not derived; ConfigError says why.
+
+    Args:
+        config: of the run.
+        store: whether the mechanism keeps a store.
+        central: whether there is one holder.
+        not_private: why it is not private at all; else empty.
+        accountant: the name of its contract's.
+    """
+    if config.privacy.unit == "row":
+        return
+    reasons = {
+        "keeps a store of exact answers, whose parties account for single rows": store,
+        "has one holder of all rows: there is no client to hide among others": central,
+        f"protects nobody: {not_private}": bool(not_private),
+        "has an accountant whose costs are those of single rows": accountant not in ("zcdp", "gaussian"),
+        "can form its sums under aggregation.protocol: plain or secagg; the crypto party of fhe accounts for single "
+        "rows": config.aggregation.protocol not in ("plain", "secagg"),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ConfigError(f"privacy.unit: client: mechanism '{config.mechanism.name}' {reason}")
