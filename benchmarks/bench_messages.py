@@ -1,11 +1,11 @@
-"""Messages that a client gets in a run, by mechanism, protocol and number of rounds; docs/messages.md is its output.
+"""Messages that a client gets in a run, by mechanism, protocol and number of rounds, for benchmarks/README.md.
 
 They are counted, not looked up: each run is a whole one over the in-process Grid, which counts what it hands to each
 client. Runs of 2, 3 and 4 rounds give a + b T; where the third does not lie on the line of the first two, all three
 counts are printed. Row counts are private, which is one message (`sizes`) more than public ones; *: of a mechanism that
 needs public ones by this protocol. Nobody drops out.
 
-    python benchmarks/bench_messages.py [--clients 4] [--only sketch_aim ...] [--page docs/messages.md]
+    python benchmarks/bench_messages.py [--clients 4] [--only sketch_aim ...] [--page benchmarks/README.md]
 """
 
 from __future__ import annotations

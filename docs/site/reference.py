@@ -258,14 +258,43 @@ def services() -> str:
     lines = [
         "# Every key of node.yaml and party.yaml",
         "",
-        "What a [node](../node.md) and a [party](../parties.md) agree to; no server can loosen any of it. An unknown key",
-        "is an error that names the nearest valid one.",
+        "What a [node](../node.md) and a [party](../parties.md) agree to; no server can loosen any of it. An unknown",
+        "key is an error that names the nearest valid one.",
         "",
     ]
     for file, model in (("node.yaml", NodeFile), ("party.yaml", PartyFile)):
         lines += [f"## {file}", "", first_paragraph(model), "", *table(model), ""]
         for name, node in _nodes(model):
             lines += [f"## {file}: {name}", "", first_paragraph(node), "", *table(node), ""]
+    return "\n".join(lines)
+
+
+def metrics() -> str:
+    """The metrics that a configuration may name."""
+    from fedsyn.evaluation.real.metrics import _PROJECTS, METRICS
+
+    needs = {
+        "test": "held-out rows",
+        "label": "label",
+        "model": "model",
+        "partition": "clients",
+        "two_attributes": "2 attributes",
+        "three_attributes": "3 attributes",
+        "two_numeric": "2 numeric attributes",
+        "label_values": "numeric label",
+    }
+    lines = [
+        "# Metrics",
+        "",
+        "Names for `evaluation: [NAME, ...]`. How they are computed: [quality and metrics](../metrics.md#metrics).",
+        "",
+        "| name | what | better | needs |",
+        "|---|---|---|---|",
+    ]
+    for name, metric in METRICS.items():
+        words = [needs[part] for part in needs if part in metric.needs] + [_PROJECTS[item] for item in metric.packages]
+        better = "-" if "partition" in metric.needs else "lower" if metric.lower_is_better else "higher"
+        lines.append(f"| `{name}` | {metric.summary} | {better} | {', '.join(words) or '-'} |")
     return "\n".join(lines)
 
 
@@ -454,6 +483,7 @@ PAGES = {
     "configuration.md": configuration,
     "options.md": options,
     "services.md": services,
+    "metrics.md": metrics,
     "schema.md": schema,
     "commands.md": commands,
     "fields.md": fields,
