@@ -995,6 +995,7 @@ def test_a_party_started_anew_has_lost_its_run_and_its_key(services: CryptoServi
     Driven(services).party.end()
 
 
+@pytest.mark.slow
 def test_a_partys_total_budget_holds_over_runs_and_restarts(fresh: Callable[..., CryptoServices]) -> None:
     services, annealed = fresh(policy={"epsilon_total": 1.2}, idle=1.0), {"options": {"rounds": None}}
     run = Driven(services, **annealed)

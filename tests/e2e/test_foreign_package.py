@@ -155,6 +155,7 @@ def test_it_runs_in_process_by_the_name_of_its_entry_point(in_process: Path) -> 
     assert ledger["epsilon"] <= 1.0 and "marginals at mu^2" in ledger["statement"]["cost"]
 
 
+@pytest.mark.slow
 def test_it_runs_by_the_path_of_its_server_half(folder: Path, in_process: Path) -> None:
     done = fedsyn(folder, "run", "run.yaml", "--set", "mechanism.name=halves.server:Pairs", "--out", "two")
     assert done.returncode == 0, done.stderr

@@ -10,19 +10,10 @@ import pytest
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_growth.py"
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "axis",
-    [
-        "clients",
-        pytest.param("rows", marks=pytest.mark.slow),
-        pytest.param("columns", marks=pytest.mark.slow),
-        pytest.param("values", marks=pytest.mark.slow),
-        pytest.param("rounds", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("axis", ["clients", "rows", "columns", "values", "rounds"])
 def test_time_grows_no_faster_than_its_law(axis: str) -> None:
     """Three sizes over a factor of four, a process each; the law and its tolerance stand in the benchmark."""
     command = [sys.executable, str(BENCHMARK), "--check", "--sizes", "3", "--axes", axis]

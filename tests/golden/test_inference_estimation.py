@@ -120,6 +120,7 @@ def test_nothing_measured_is_uniform() -> None:
     np.testing.assert_allclose(only_total.project(("b",)), 30.0)
 
 
+@pytest.mark.slow
 @needs_mbi
 def test_mbi_computes_the_same_marginals_from_our_potentials() -> None:
     from fedsyn.inference.mbi_engine import mbi_marginals

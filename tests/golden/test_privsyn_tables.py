@@ -128,7 +128,7 @@ def test_range_queries_of_small_tables(tmp_path, name, table, noise, bound):
 
 
 @pytest.mark.parametrize(
-    "name", ["fed_privsyn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("privsyn", "ada_fed_privsyn"))]
+    "name", ["privsyn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fed_privsyn", "ada_fed_privsyn"))]
 )
 def test_range_queries_of_adult(tmp_path, name):
     assert query_error(tmp_path, name, "adult", 1.0, "distributed", 1) <= 0.0025

@@ -126,6 +126,7 @@ def ordered_table() -> AwkwardTable:
     return AwkwardTable("ordered", Schema(columns=columns), frame)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "noise"),
     [

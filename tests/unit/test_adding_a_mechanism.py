@@ -60,6 +60,7 @@ def test_the_mechanism_of_the_page_conforms(folder: Path) -> None:
     assert max(map(len, printed.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_the_mechanism_of_the_page_runs(folder: Path) -> None:
     (run,) = (line for line in COMMANDS if line.startswith("fedsyn run"))
     typed(run, folder)

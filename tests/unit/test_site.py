@@ -97,6 +97,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_the_site_fetches_nothing(site: Path) -> None:
     pages = list(site.glob("**/*.html"))
@@ -108,6 +109,7 @@ def test_the_site_fetches_nothing(site: Path) -> None:
         assert not fetched, f"{page.name}: {fetched[0]}"
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_links_of_the_site_lead_somewhere(site: Path) -> None:
     """Also those that mkdocs does not check, into the files of the repository."""
@@ -122,6 +124,7 @@ def test_links_of_the_site_lead_somewhere(site: Path) -> None:
             assert (page.parent / target).resolve().exists(), f"{page.relative_to(site)}: {link}"
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_docstrings_stand_on_the_python_page(site: Path) -> None:
     text = re.sub(r"<[^>]+>", "", (site / "reference" / "api.html").read_text(encoding="utf-8"))

@@ -222,6 +222,7 @@ def started(folder: Path, out: Path, moment: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_run_leaves_no_folder_or_its_successor_removes_it(tmp_path: Path, kind: signal.Signals) -> None:
     out = tmp_path / "out"

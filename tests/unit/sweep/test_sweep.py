@@ -258,7 +258,7 @@ def test_a_folder_in_use_needs_resume(tmp_path: Path) -> None:
         run_sweep(sweep, other, resume=True)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_sweep_resumes_without_running_a_finished_cell_again(workers: int, tmp_path: Path) -> None:
     file = write(tmp_path, grid={"privacy.epsilon": [1.0, 2.0]}, seeds=[0, 1, 2], set={"mechanism.rounds": 3})
@@ -470,6 +470,7 @@ def test_keep_metrics_leaves_no_table_and_no_model(tmp_path: Path) -> None:
         load_sweep(write(tmp_path, keep="everything"))
 
 
+@pytest.mark.slow
 def test_the_terminal_shows_a_wide_table_in_eighty_columns_and_how_far_it_is(tmp_path: Path) -> None:
     """Piped, as into a log: no cell is cut, no row is broken over lines, errors that cells share are one line."""
     grid = {
