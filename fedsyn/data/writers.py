@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.schema.binned import NumericColumn
 from fedsyn.schema.columns import CategoricalColumn
 from fedsyn.schema.conditions import Rows
 from fedsyn.schema.model import Schema
@@ -120,22 +119,12 @@ class CsvTable(TableWriter):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if not isinstance(column, NumericColumn):  # each kind writes its own
-            distinct = column.cells(values, absent).dictionary_encode()
-            texts = pa.array([self._cell(text or None) for text in distinct.dictionary.to_pylist()], pa.string())
-            return texts.take(distinct.indices)
-        cells = pc.cast(pa.array(values), pa.string())
-        if values.dtype.kind == "f":
-            # Like Python, Arrow writes the shortest text that reads back as the number; but "2" where Python writes
-            # "2.0", and exponents elsewhere.
-            size = np.abs(values)
-            plain = (size >= 1e-4) & (size < 1e10) & (np.floor(values) != values)
-            if not plain.all():
-                odd = pa.array([repr(value) for value in values[~plain].tolist()], pa.string())
-                cells = pc.replace_with_mask(cells, pa.array(~plain), odd)
-        if absent.any():
-            cells = pc.if_else(pa.array(absent), self._cell(None), cells)
-        return cells
+        cells = column.cells(values, absent)
+        if column.reads_numbers:  # nothing to quote, unless an empty cell is alone in its line
+            return pc.if_else(pa.array(absent), self._cell(None), cells) if self._alone and absent.any() else cells
+        distinct = cells.dictionary_encode()
+        texts = pa.array([self._cell(text or None) for text in distinct.dictionary.to_pylist()], pa.string())
+        return texts.take(distinct.indices)
 
     def _cell(self, value: Any) -> str:
         """How pandas writes a value of a category."""
@@ -191,21 +180,14 @@ class ParquetTable(TableWriter):
         arrays = []
         for name, field in zip(self.schema.order, self._fields, strict=True):
             if name in drawn.drawn:
-                arrays.append(self._ordered(self.schema.every_column[name], *drawn.drawn[name], field.type))
+                column: Any = self.schema.every_column[name]
+                values = column.restored(*drawn.drawn[name])
+                arrays.append(pa.array(values, type=field.type, from_pandas=True))
             elif name in fresh:
                 arrays.append(pa.array(fresh[name], type=field.type, from_pandas=True))
             else:
                 arrays.append(self._categories(name, drawn.codes[name].astype(np.int32), field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._fields)
-
-    def _ordered(
-        self, column: Any, values: npt.NDArray[Any], absent: npt.NDArray[np.bool_], kind: pa.DataType
-    ) -> pa.Array:
-        import pyarrow as pa
-
-        if isinstance(column, NumericColumn) and column.stored is None:
-            return pa.array(values, mask=absent if absent.any() else None)
-        return pa.array(column.restored(values, absent), type=kind, from_pandas=True)
 
     def _categories(self, name: str, index: npt.NDArray[np.int32], kind: pa.DataType) -> pa.Array:
         import pyarrow as pa

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from pydantic import BaseModel, ConfigDict, StrictBool, StrictFloat, StrictInt, StrictStr
+
+if TYPE_CHECKING:
+    from fedsyn.schema.profile import Profile
 
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
 
 #: Keys that describe a column without deciding how it is encoded: they are not part of a schema's hash.
 REMARKS = ("drafted", "approved", "public", "stored")
+
+
+class Reading(NamedTuple):
+    """How a kind of column reads every text of a column.
+
+    Attributes:
+        keys: of the kind, bounds included, as a schema has them.
+        why: the kind is proposed, in words, without a value of a row.
+    """
+
+    keys: dict[str, Any]
+    why: str
 
 
 class ColumnBase(BaseModel):
@@ -31,6 +48,11 @@ class ColumnBase(BaseModel):
     approved: bool = False
     public: str | None = None
     stored: str | None = None
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        """Return how a column of this kind reads every text of a column (at least one); None if it does not."""
+        return None
 
     def __eq__(self, other: object) -> bool:
         # By fields: pydantic compares what properties have cached as well, and arrays have no one truth.

@@ -11,8 +11,9 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 # float64 numbers every integer up to here exactly, which keeps bins of whole numbers unambiguous.
 LARGEST_INTEGER = 2**53
 MOST_BINS = 1_000_000
+#: Families of ordered values; only columns of one family compare.
+NUMBERS, MOMENTS, SPANS = "numbers", "moments", "spans of time"
 
 
 class BinnedColumn(ColumnBase):
@@ -42,6 +45,9 @@ class BinnedColumn(ColumnBase):
             alone: [0, 5, 5]); or "values": one bin a number, kept also
             where a run sets its own number of bins.
     """
+
+    #: A value of the kind, which stands where a private bound is not found yet.
+    origin: ClassVar[Any] = 0
 
     lower: Any = None
     upper: Any = None
@@ -57,8 +63,13 @@ class BinnedColumn(ColumnBase):
 
     @property
     def reads_numbers(self) -> bool:
-        """Whether the cells of a CSV file may be read as plain numbers."""
+        """Whether the cells of a CSV file are plain numbers, read and written without quotes."""
         return False
+
+    @property
+    @abstractmethod
+    def scale(self) -> tuple[str, Fraction]:
+        """The family of the values, and what one step is worth in the family's unit (1, or a microsecond)."""
 
     @abstractmethod
     def number(self, bound: Any) -> float:
@@ -330,6 +341,10 @@ class NumericColumn(BinnedColumn):
     def reads_numbers(self) -> bool:
         return True
 
+    @property
+    def scale(self) -> tuple[str, Fraction]:
+        return NUMBERS, Fraction(1)
+
     def number(self, bound: Any) -> float:
         return float(bound)
 
@@ -347,6 +362,21 @@ class NumericColumn(BinnedColumn):
 
     def texts(self, numbers: np.ndarray) -> list[str]:
         return [f"{number:.4g}" if not self.whole else str(int(number)) for number in numbers.tolist()]
+
+    def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pa.Array:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        cells = pc.cast(pa.array(numbers), pa.string())
+        if numbers.dtype.kind == "f":
+            # Like Python, Arrow writes the shortest text that reads back as the number; but "2" where Python writes
+            # "2.0", and exponents elsewhere.
+            size = np.abs(numbers)
+            plain = (size >= 1e-4) & (size < 1e10) & (np.floor(numbers) != numbers)
+            if not plain.all():
+                odd = pa.array([repr(number) for number in numbers[~plain].tolist()], pa.string())
+                cells = pc.replace_with_mask(cells, pa.array(~plain), odd)
+        return pc.if_else(pa.array(absent), "", cells) if absent.any() else cells
 
 
 def numbers_of(parsed: Iterable[float | None]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
@@ -386,7 +416,10 @@ def as_stored(series: pd.Series, stored: str | None) -> pd.Series:
 
 __all__ = [
     "LARGEST_INTEGER",
+    "MOMENTS",
     "MOST_BINS",
+    "NUMBERS",
+    "SPANS",
     "BinnedColumn",
     "NumericColumn",
     "as_stored",

@@ -26,9 +26,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import CoreSchema, core_schema
 
-from fedsyn.schema.base import ColumnBase, Value
+from fedsyn.schema import persons
+from fedsyn.schema.base import ColumnBase, Reading, Value
 from fedsyn.schema.binned import BinnedColumn, NumericColumn, as_stored
 from fedsyn.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
@@ -36,6 +38,37 @@ from fedsyn.schema.values import MISSING_TEXT, key, keys, parse_number, same, wr
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedsyn.schema.profile import Profile
+
+_CODE_WORDS = frozenset(
+    (
+        "zip",
+        "plz",
+        "postcode",
+        "postal",
+        "code",
+        "codes",
+        "kode",
+        "icd",
+        "icd10",
+        "ops",
+        "drg",
+        "atc",
+    )
+)
+_YES = (
+    ("false", "true"),
+    ("no", "yes"),
+    ("n", "y"),
+    ("f", "t"),
+    ("nein", "ja"),
+    ("n", "j"),
+    ("falsch", "wahr"),
+    ("non", "oui"),
+    ("faux", "vrai"),
+    ("off", "on"),
+)
 
 
 class CategoricalColumn(ColumnBase):
@@ -229,6 +262,16 @@ class BooleanColumn(CategoricalColumn):
             raise ValueError("a boolean has no categories of its own; 'texts: [no, yes]' says how they are written")
         return data if texts is None else {**data, "categories": texts}
 
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        if profile.values != 2:
+            return None
+        by_case = {text.casefold(): text for text in profile.texts.to_pylist()}
+        texts = next(((by_case[no], by_case[yes]) for no, yes in _YES if {no, yes} == set(by_case)), None)
+        if texts is None:
+            return None
+        return Reading({} if texts == ("False", "True") else {"texts": texts}, f"only {texts[0]} and {texts[1]}")
+
 
 class CodeColumn(CategoricalColumn):
     """A column of codes, kept as they stand: leading zeros, no arithmetic (ZIP codes, ICD codes, ward numbers).
@@ -246,6 +289,19 @@ class CodeColumn(CategoricalColumn):
             raise ValueError('codes are text; put quotes around those that look like numbers ("01007")')
         return self
 
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        import pyarrow.compute as pc
+
+        if not profile.all_match(r"^\d{1,18}$"):
+            return None
+        if profile.any_matches(r"^0\d"):
+            return Reading({}, "text of digits that starts with 0")
+        widths = pc.min_max(pc.utf8_length(profile.tried))
+        one_width = widths["min"].as_py() == widths["max"].as_py() >= 3
+        named = _CODE_WORDS & set(persons.words_of(profile.name))
+        return Reading({}, "named like a code") if one_width and named else None
+
     def _padded(self, value: Any) -> Any:
         whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
         return f"{int(value):0{self.width}d}" if whole and self.width is not None else value
@@ -257,20 +313,8 @@ class CodeColumn(CategoricalColumn):
         return super().word_of(self._padded(value))
 
 
-Column = Annotated[
-    CategoricalColumn
-    | BooleanColumn
-    | CodeColumn
-    | NumericColumn
-    | IntegerColumn
-    | DecimalColumn
-    | DateColumn
-    | TimeColumn
-    | DatetimeColumn
-    | DurationColumn,
-    Field(discriminator="kind"),
-]
-#: Every kind of modelled column by its name.
+#: Every kind of modelled column by its name. Each class says how it is guessed, read, written and compared. A draft
+#: proposes the first one that reads a column's text.
 KINDS: dict[str, type[CategoricalColumn] | type[BinnedColumn]] = {
     "categorical": CategoricalColumn,
     "boolean": BooleanColumn,
@@ -283,3 +327,14 @@ KINDS: dict[str, type[CategoricalColumn] | type[BinnedColumn]] = {
     "datetime": DatetimeColumn,
     "duration": DurationColumn,
 }
+
+
+class _OfKind:
+    """Validates a column by the class that `KINDS` has for its `kind`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        kinds = {name: handler.generate_schema(kind) for name, kind in KINDS.items()}
+        return core_schema.tagged_union_schema(kinds, discriminator="kind")
+
+
+Column = Annotated[CategoricalColumn | BinnedColumn, _OfKind()]

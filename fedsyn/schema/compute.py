@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from fedsyn.errors import SchemaError
-from fedsyn.schema.binned import BinnedColumn
+from fedsyn.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
 from fedsyn.schema.columns import CategoricalColumn
 from fedsyn.schema.conditions import Condition, Literal, Rows, united
-from fedsyn.schema.grids import MOMENTS, NUMBERS, SPANS, Flags, Grid, grid_of
+from fedsyn.schema.grids import Flags, Grid, grid_of
 from fedsyn.schema.rules import Determined, Sum
 
 _DAY = Fraction(86_400_000_000)

@@ -10,12 +10,14 @@ import numpy as np
 
 from fedsyn.schema import persons
 from fedsyn.schema.aside import DropColumn, IdentifierColumn
+from fedsyn.schema.base import Reading
 from fedsyn.schema.columns import BooleanColumn, CategoricalColumn
-from fedsyn.schema.guess import FEW_ROWS, Asked, Guess, made, places_of, quantity, set_aside, temporal
+from fedsyn.schema.guess import FEW_ROWS, Asked, Guess, made, places_of, proposed, quantity, set_aside
 from fedsyn.schema.profile import Profile
 from fedsyn.schema.rounding import outward_days
+from fedsyn.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
 from fedsyn.schema.written_numbers import Written
-from fedsyn.schema.written_times import Moments, span_of
+from fedsyn.schema.written_times import span_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +46,7 @@ def typed_guess(series: pd.Series, asked: Asked) -> Guess | None:
         profile = _counted(series)
         if not profile.values:
             return set_aside(profile, DropColumn, "no row has a value", str(dtype))
-        return temporal(profile, span_of(series.dropna(), {}), asked, keys)
+        return proposed(profile, DurationColumn, span_of(series.dropna(), {}), asked, keys)
     return _objects(series, asked) if dtype.kind == "O" and not isinstance(dtype, pd.StringDtype) else None
 
 
@@ -116,13 +118,13 @@ def _datetimes(series: pd.Series, asked: Asked, keys: dict[str, Any]) -> Guess:
     zone = present.dt.tz
     lower, upper = outward_days(present.min().date(), present.max().date())
     if zone is None and bool((present == present.dt.normalize()).all()):
-        moments = Moments("date", {"lower": str(lower), "upper": str(upper)}, f"dtype {series.dtype}, always midnight")
-        return temporal(profile, moments, asked, keys)
+        reading = Reading({"lower": str(lower), "upper": str(upper)}, f"dtype {series.dtype}, always midnight")
+        return proposed(profile, DateColumn, reading, asked, keys)
     step = next(step for step, unit in _STEPS if unit is None or bool((present == present.dt.floor(unit)).all()))
     bounds: dict[str, Any] = {"lower": f"{lower}T00:00:00", "upper": f"{upper}T23:59:59"}
     bounds |= {"zone": _zone(zone)} if zone is not None else {}
     bounds |= {"step": step} if step != "second" else {}
-    return temporal(profile, Moments("datetime", bounds, f"dtype {series.dtype}"), asked, keys)
+    return proposed(profile, DatetimeColumn, Reading(bounds, f"dtype {series.dtype}"), asked, keys)
 
 
 def _zone(zone: Any) -> str:
@@ -141,7 +143,7 @@ def _days(series: pd.Series, asked: Asked, keys: dict[str, Any]) -> Guess:
     if not len(present):
         return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
     lower, upper = outward_days(present.min(), present.max())
-    return temporal(profile, Moments("date", {"lower": str(lower), "upper": str(upper)}, "dates"), asked, keys)
+    return proposed(profile, DateColumn, Reading({"lower": str(lower), "upper": str(upper)}, "dates"), asked, keys)
 
 
 _STEPS = (("minute", "min"), ("second", "s"), ("millisecond", "ms"), ("microsecond", None))
@@ -162,7 +164,7 @@ def _objects(series: pd.Series, asked: Asked) -> Guess | None:
         step = "second" if all(not value.microsecond for value in present.tolist()) else "microsecond"
         keys = {"stored": "time64[us]"} if asked.stored else {}
         bounds = {} if step == "second" else {"step": step}
-        return temporal(profile, Moments("time", bounds, "times of day"), asked, keys)
+        return proposed(profile, TimeColumn, Reading(bounds, "times of day"), asked, keys)
     if kinds == {decimal.Decimal}:
         places = max(0, *(-int(value.as_tuple().exponent) for value in present.unique().tolist()))
         keys = {"stored": f"decimal128(38, {places})"} if asked.stored else {}

@@ -14,16 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.schema.binned import BinnedColumn, NumericColumn
+from fedsyn.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.schema.columns import CategoricalColumn
-from fedsyn.schema.quantities import WrittenNumber
-from fedsyn.schema.temporal import DatetimeColumn, DurationColumn, TemporalColumn, TimeColumn
 from fedsyn.schema.values import parse_number
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-
-NUMBERS, MOMENTS, SPANS = "numbers", "moments", "spans of time"
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,23 +104,7 @@ def _binned(column: BinnedColumn) -> Grid:
         low, high = column.within.ends()
     nothing = np.zeros(int(column.missing))
     absent = np.arange(column.size) >= len(low)
-    family, unit = _scale(column)
-    return Grid(family, unit, column.whole, np.append(low, nothing), np.append(high, nothing), absent, True)
-
-
-def _scale(column: BinnedColumn) -> tuple[str, Fraction]:
-    if isinstance(column, WrittenNumber):
-        return NUMBERS, Fraction(1, 10**column.decimals)
-    if isinstance(column, TemporalColumn):
-        unit = Fraction(column.microseconds)
-        if isinstance(column, TimeColumn):
-            return "times of day", unit
-        if isinstance(column, DurationColumn):
-            return SPANS, unit
-        zoned = isinstance(column, DatetimeColumn) and column.zone is not None
-        return (f"{MOMENTS} in a zone" if zoned else MOMENTS), unit
-    assert isinstance(column, NumericColumn), "a kind of ordered column that constraints do not know"
-    return NUMBERS, Fraction(1)
+    return Grid(*column.scale, column.whole, np.append(low, nothing), np.append(high, nothing), absent, True)
 
 
 def _categorical(column: CategoricalColumn) -> Grid | None:

@@ -14,15 +14,13 @@ import numpy as np
 
 from fedsyn.schema import persons
 from fedsyn.schema.aside import DropColumn, IdentifierColumn, TextColumn
-from fedsyn.schema.base import ColumnBase
+from fedsyn.schema.base import ColumnBase, Reading
 from fedsyn.schema.binned import BinnedColumn, NumericColumn
-from fedsyn.schema.columns import BooleanColumn, CategoricalColumn, CodeColumn
+from fedsyn.schema.columns import KINDS, CategoricalColumn, CodeColumn
 from fedsyn.schema.profile import Profile
 from fedsyn.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.schema.rounding import outward
-from fedsyn.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
 from fedsyn.schema.written_numbers import Written, written_numbers
-from fedsyn.schema.written_times import Moments, written_times
 
 # A column lists at most so many values; of a longer list, those that enough rows hold.
 MOST_CATEGORIES = 500
@@ -33,44 +31,10 @@ FEW_ROWS = 10
 MOST_BINS = 65535
 # An integer label with at most this many different values is a class, not a quantity.
 _MOST_CLASSES = 20
-_CODE_WORDS = frozenset(
-    (
-        "zip",
-        "plz",
-        "postcode",
-        "postal",
-        "code",
-        "codes",
-        "kode",
-        "icd",
-        "icd10",
-        "ops",
-        "drg",
-        "atc",
-    )
-)
 # Words that stand for a missing value among numbers and dates, and are a category among text.
 _PLACEHOLDERS = frozenset(
     ("?", "-", "--", "---", ".", "*", "n.a.", "N.A.", "k.A.", "unknown", "Unknown", "missing", "unbekannt")
 )
-_YES = (
-    ("false", "true"),
-    ("no", "yes"),
-    ("n", "y"),
-    ("f", "t"),
-    ("nein", "ja"),
-    ("n", "j"),
-    ("falsch", "wahr"),
-    ("non", "oui"),
-    ("faux", "vrai"),
-    ("off", "on"),
-)
-_TEMPORAL: Mapping[str, type[BinnedColumn]] = {
-    "date": DateColumn,
-    "time": TimeColumn,
-    "datetime": DatetimeColumn,
-    "duration": DurationColumn,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,23 +115,18 @@ def text_guess(profile: Profile, asked: Asked, stored: str | None) -> Guess:
     mostly = "; mostly numbers: see missing_values" if profile.share_matching(r"^[+-]?[\d.,]+$") > 0.8 else ""
     if not asked.keep and persons.nearly_unique(profile):
         return set_aside(profile, IdentifierColumn, persons.shown_share(profile) + mostly, stored)
-    found = _categories(profile, asked, keys, CategoricalColumn)
+    found = proposed(profile, CategoricalColumn, Reading({}, "text"), asked, keys)
     return replace(found, why=found.why + mostly)
 
 
 def _more_than_text(profile: Profile, asked: Asked, keys: dict[str, Any]) -> Guess | None:
-    """A guess for text that is flags, codes, moments or numbers; None for other text."""
+    """The guess of the first kind that reads the text, then of numbers; None for other text."""
     if not profile.values:
         return None
-    flags = _flags(profile)
-    if flags is not None:
-        texts = {} if flags == ("False", "True") else {"texts": flags}
-        return made(profile, BooleanColumn, {**keys, **texts}, f"only {flags[0]} and {flags[1]}", "categories")
-    if _is_code(profile):
-        return _categories(profile, asked, keys, CodeColumn)
-    moments = written_times(profile)
-    if moments is not None and _reads(found := temporal(profile, moments, asked, keys), profile):
-        return found
+    for kind in KINDS.values():
+        reading = kind.reading(profile)
+        if reading is not None and _reads(found := proposed(profile, kind, reading, asked, keys), profile):
+            return found
     numbers = written_numbers(profile, asked.decimal)
     if numbers is not None and _reads(found := quantity(profile, numbers, asked, keys), profile):
         return found
@@ -189,39 +148,27 @@ def _aside(profile: Profile, stored: str | None) -> Guess | None:
         return set_aside(profile, IdentifierColumn, why, stored)
     if persons.numbers_the_rows(profile):
         return set_aside(profile, IdentifierColumn, "numbers the rows", stored)
-    if persons.nearly_unique(profile) and _is_code(profile):
+    if persons.nearly_unique(profile) and CodeColumn.reading(profile) is not None:
         return set_aside(profile, IdentifierColumn, persons.shown_share(profile), stored)
     if persons.is_free_text(profile):
         return set_aside(profile, TextColumn, "free text", stored)
     return None
 
 
-def _flags(profile: Profile) -> tuple[str, str] | None:
-    """The texts of no and yes."""
-    if profile.values != 2:
-        return None
-    by_case = {text.casefold(): text for text in profile.texts.to_pylist()}
-    return next(((by_case[no], by_case[yes]) for no, yes in _YES if {no, yes} == set(by_case)), None)
+def proposed(
+    profile: Profile, kind: type[ColumnBase], reading: Reading, asked: Asked, keys: Mapping[str, Any]
+) -> Guess:
+    """The guess that a column is of one kind; `keys`: further ones that it has."""
+    if "bins" in kind.model_fields:
+        return made(profile, kind, {**reading.keys, "bins": asked.bins, **keys}, reading.why)
+    keys = {**reading.keys, **keys}
+    if kind.model_fields["categories"].is_required():
+        return _listed(profile, kind, keys, reading.why, asked)
+    return made(profile, kind, keys, reading.why, "categories")
 
 
-def _is_code(profile: Profile) -> bool:
-    """Whether text of digits is none that one computes with: zeros in front, or one width for many values."""
-    import pyarrow.compute as pc
-
-    if not profile.all_match(r"^\d{1,18}$"):
-        return False
-    if profile.any_matches(r"^0\d"):
-        return True
-    widths = pc.min_max(pc.utf8_length(profile.tried))
-    if widths["min"].as_py() != widths["max"].as_py():
-        return False
-    width = int(widths["min"].as_py())
-    named = bool(set(persons.words_of(profile.name)) & _CODE_WORDS)
-    return width >= 3 and named
-
-
-def _categories(profile: Profile, asked: Asked, keys: Mapping[str, Any], kind: type[CategoricalColumn]) -> Guess:
-    """A list of values; of a long one, those that enough rows hold."""
+def _listed(profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], why: str, asked: Asked) -> Guess:
+    """A guess that lists the values; of many, those that enough rows hold."""
     texts: list[str] = profile.texts.to_pylist()
     kept = profile.values
     if kept > LONG_LIST:
@@ -236,17 +183,8 @@ def _categories(profile: Profile, asked: Asked, keys: Mapping[str, Any], kind: t
         keys |= {"other": other}
     folded = (profile.values - kept, int(profile.counts[kept:].sum()))
     rare = int(np.count_nonzero(profile.counts[:kept] < FEW_ROWS))
-    why = "text of digits that starts with 0" if kind is CodeColumn else "text"
-    if kind is CodeColumn and not any(text.startswith("0") for text in texts):
-        why = "named like a code"
     guess = made(profile, kind, keys, why, "categories", rare)
     return replace(guess, folded=folded)
-
-
-def temporal(profile: Profile, moments: Moments, asked: Asked, keys: Mapping[str, Any]) -> Guess:
-    """A column of moments or spans; its bounds are read from what is written."""
-    kind = _TEMPORAL[moments.kind]
-    return made(profile, kind, {**moments.keys, "bins": asked.bins, **keys}, moments.why)
 
 
 def quantity(profile: Profile, numbers: Written, asked: Asked, keys: Mapping[str, Any]) -> Guess:

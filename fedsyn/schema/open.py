@@ -15,6 +15,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedsyn.schema.binned import BinnedColumn
+from fedsyn.schema.columns import KINDS
+
 PRIVATE = "private"
 #: Bins of a column whose bins are private without a number.
 BINS = 32
@@ -49,15 +52,6 @@ class OpenCategories:
 
 
 Open = OpenRange | OpenCategories
-# What a column's bounds are while nobody knows them: any value of its kind.
-_ANY: dict[str, Any] = {
-    "date": "1970-01-01",
-    "datetime": "1970-01-01T00:00:00",
-    "time": "00:00:00",
-    "duration": "0 days 00:00:00",
-}
-# A column of times has bounds where it names none.
-_DAY = {"lower": "00:00:00", "upper": "23:59:59"}
 
 
 def set_apart(column: Mapping[str, Any]) -> tuple[dict[str, Any], Open | None]:
@@ -178,7 +172,9 @@ def _options(key: str, value: Any, limits: Mapping[str, int]) -> dict[str, int]:
 
 def _placed(data: dict[str, Any], low: bool, high: bool) -> dict[str, Any]:
     """With one bound in the place of two: the public one, or any value of the kind."""
-    ends = {**_DAY, **data} if data.get("kind") == "time" else data
-    known = ends.get("upper") if low else ends.get("lower")
-    value = _ANY.get(str(data.get("kind")), 0) if known is None or _is_private(known) else known
+    kind = KINDS.get(str(data.get("kind")))
+    kind = kind if kind is not None and issubclass(kind, BinnedColumn) else BinnedColumn
+    end = "upper" if low else "lower"
+    known = data.get(end, kind.model_fields[end].default)
+    value = kind.origin if known is None or _is_private(known) else known
     return data | ({"lower": value} if low else {}) | ({"upper": value} if high else {})

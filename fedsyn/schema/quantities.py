@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, StrictInt, model_validator
 
-from fedsyn.schema.binned import BinnedColumn, as_stored, numbers_of, restored_numbers
+from fedsyn.schema.binned import NUMBERS, BinnedColumn, as_stored, numbers_of, restored_numbers
 from fedsyn.schema.values import parse_number
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class WrittenNumber(BinnedColumn):
     @property
     def reads_numbers(self) -> bool:
         return self.thousands is None and self.mark == "." and not self.prefix and not self.suffix
+
+    @property
+    def scale(self) -> tuple[str, Fraction]:
+        return NUMBERS, Fraction(1, 10**self.decimals)
 
     @property
     def expected(self) -> str:

@@ -9,15 +9,20 @@ from __future__ import annotations
 import datetime as dt
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
 
-from fedsyn.schema.binned import BinnedColumn, as_stored
+from fedsyn.schema.base import Reading
+from fedsyn.schema.binned import MOMENTS, SPANS, BinnedColumn, as_stored
+from fedsyn.schema.written_times import dates, datetimes, spans, times
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedsyn.schema.profile import Profile
 
 Step = Literal["day", "hour", "minute", "second", "millisecond", "microsecond"]
 _MICROSECONDS: dict[str, int] = {
@@ -39,6 +44,8 @@ class TemporalColumn(BinnedColumn):
         step: the unit in which values lie; finer parts of a real value are cut off.
     """
 
+    family: ClassVar[str] = MOMENTS
+
     lower: str | None = None
     upper: str | None = None
     bins: int | tuple[str, ...] | Literal["values"] = 32
@@ -54,6 +61,10 @@ class TemporalColumn(BinnedColumn):
     def microseconds(self) -> int:
         """Microseconds in one step."""
         return _MICROSECONDS[self.step]
+
+    @property
+    def scale(self) -> tuple[str, Fraction]:
+        return self.family, Fraction(self.microseconds)
 
     @property
     def _not_whole(self) -> str:
@@ -148,6 +159,8 @@ class DatetimeColumn(CalendarColumn):
         zone: IANA name or UTC of the moments' zone, in which they are written; None: they have none.
     """
 
+    origin: ClassVar[Any] = "1970-01-01T00:00:00"
+
     kind: Literal["datetime"] = "datetime"
     zone: str | None = None
 
@@ -162,6 +175,15 @@ class DatetimeColumn(CalendarColumn):
             except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
                 raise ValueError(f"'{zone}' is not a time zone; use a name such as UTC or Europe/Berlin") from None
         return zone
+
+    @property
+    def scale(self) -> tuple[str, Fraction]:
+        family, unit = super().scale
+        return (family if self.zone is None else f"{family} in a zone"), unit
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        return datetimes(profile)
 
     @property
     def _example(self) -> str:
@@ -213,8 +235,14 @@ class DatetimeColumn(CalendarColumn):
 class DateColumn(CalendarColumn):
     """Days."""
 
+    origin: ClassVar[Any] = "1970-01-01"
+
     kind: Literal["date"] = "date"
     step: Literal["day"] = "day"
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        return dates(profile)
 
     @property
     def _example(self) -> str:
@@ -244,6 +272,9 @@ class DateColumn(CalendarColumn):
 class TimeColumn(TemporalColumn):
     """Times of day."""
 
+    origin: ClassVar[Any] = "00:00:00"
+    family: ClassVar[str] = "times of day"
+
     kind: Literal["time"] = "time"
     lower: str | None = "00:00:00"
     upper: str | None = "23:59:59"
@@ -251,6 +282,10 @@ class TimeColumn(TemporalColumn):
     @property
     def reach(self) -> tuple[float | None, float | None]:
         return 0.0, float(_MICROSECONDS["day"] // self.microseconds - 1)
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        return times(profile)
 
     @property
     def _example(self) -> str:
@@ -272,11 +307,11 @@ class TimeColumn(TemporalColumn):
         return super().restored(numbers, absent)
 
     def texts(self, numbers: np.ndarray) -> list[str]:
-        times = self._values(self._moments(numbers)).tolist()
+        values = self._values(self._moments(numbers)).tolist()
         if self.format is not None:
-            return [time.strftime(self.format) for time in times]
+            return [time.strftime(self.format) for time in values]
         spec = {"day": "hours", "hour": "hours"}.get(self.step, f"{self.step}s")
-        return [time.isoformat(timespec=spec) for time in times]
+        return [time.isoformat(timespec=spec) for time in values]
 
 
 class DurationColumn(TemporalColumn):
@@ -286,9 +321,16 @@ class DurationColumn(TemporalColumn):
         format: "clock" writes 36:05:00; None writes `1 days 12:05:00`, as pandas does.
     """
 
+    origin: ClassVar[Any] = "0 days 00:00:00"
+    family: ClassVar[str] = SPANS
+
     kind: Literal["duration"] = "duration"
     format: Literal["clock"] | None = None
     step: Step = Field(default="second")
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        return spans(profile)
 
     @property
     def _example(self) -> str:
@@ -299,8 +341,8 @@ class DurationColumn(TemporalColumn):
 
         if any(isinstance(value, int | float) for value in given.tolist() if value is not None):
             raise ValueError("a plain number is not a span of time")
-        spans: np.ndarray = pd.to_timedelta(given, errors="coerce").to_numpy().astype("timedelta64[us]")
-        return spans
+        moments: np.ndarray = pd.to_timedelta(given, errors="coerce").to_numpy().astype("timedelta64[us]")
+        return moments
 
     def _values(self, moments: np.ndarray) -> pd.Series:
         import pandas as pd
@@ -308,13 +350,13 @@ class DurationColumn(TemporalColumn):
         return pd.Series(moments)
 
     def texts(self, numbers: np.ndarray) -> list[str]:
-        spans = self._values(self._moments(numbers)).tolist()
-        return [_clock(span) if self.format == "clock" else str(span) for span in spans]
+        values = self._values(self._moments(numbers)).tolist()
+        return [_clock(span) if self.format == "clock" else str(span) for span in values]
 
 
 def _since_epoch(moments: np.ndarray) -> np.ndarray:
-    spans: np.ndarray = moments.astype("datetime64[us]") - np.datetime64(0, "us")
-    return spans
+    since: np.ndarray = moments.astype("datetime64[us]") - np.datetime64(0, "us")
+    return since
 
 
 def _is_missing(value: Any, missing_text: frozenset[str]) -> bool:

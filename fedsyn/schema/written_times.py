@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from fedsyn.schema.base import Reading
 from fedsyn.schema.profile import Profile
 from fedsyn.schema.rounding import outward_days, outward_seconds
 
@@ -39,33 +39,8 @@ _LONG_CLOCK = r"^-?\d{1,5}:[0-5]\d:[0-5]\d$"
 _ISO_DATE = "%Y-%m-%d"
 
 
-@dataclass(frozen=True)
-class Moments:
-    """How moments are written: the kind and the keys of a column.
-
-    Attributes:
-        kind: `date`, `time`, `datetime` or `duration`.
-        keys: of the column, bounds included, as the schema has them.
-        why: the same in words.
-    """
-
-    kind: str
-    keys: dict[str, Any]
-    why: str
-
-
-def written_times(profile: Profile) -> Moments | None:
-    """How a column writes moments or spans; None if it holds anything else."""
-    if not profile.values or profile.share_matching(r"^[+-]?\d[\d\s.:/TZ+A-Za-z-]*$") < 1:
-        return None
-    for found in (_dates, _datetimes, _times, _spans):
-        moments = found(profile)
-        if moments is not None:
-            return moments
-    return None
-
-
-def _dates(profile: Profile) -> Moments | None:
+def dates(profile: Profile) -> Reading | None:
+    """Return how a column writes dates, which may be moments that are always midnight; None if it does not."""
     for pattern, written in _DATES:
         if profile.all_match(f"^{pattern}$"):
             ends = _ends(profile, written)
@@ -73,11 +48,12 @@ def _dates(profile: Profile) -> Moments | None:
                 lower, upper = outward_days(ends[0].date(), ends[1].date())
                 keys = {"lower": lower.isoformat(), "upper": upper.isoformat()}
                 keys |= {} if written == _ISO_DATE else {"format": _spelled(profile, written)}
-                return Moments("date", keys, f"dates like {_pattern_in_words(written)}{_doubt(profile, written)}")
-    return None
+                return Reading(keys, f"dates like {_pattern_in_words(written)}{_doubt(profile, written)}")
+    return datetimes(profile, midnight=True)
 
 
-def _datetimes(profile: Profile) -> Moments | None:
+def datetimes(profile: Profile, midnight: bool = False) -> Reading | None:
+    """Return how a column writes moments, of which some are not midnight, or all are; None if it does not."""
     if profile.share_matching(r":") < 1:
         return None
     for date_pattern, date in _DATES:
@@ -85,20 +61,20 @@ def _datetimes(profile: Profile) -> Moments | None:
             for zone_pattern, zone in _ZONES:
                 for between in (" ", "T"):
                     if profile.all_match(f"^{date_pattern}{between}{clock_pattern}{zone_pattern}$"):
-                        moments = _datetime(profile, f"{date}{between}{clock}{zone or ''}", zone, step)
-                        if moments is not None:
-                            return moments
+                        reading = _datetime(profile, f"{date}{between}{clock}{zone or ''}", zone, step, midnight)
+                        if reading is not None:
+                            return reading
     return None
 
 
-def _datetime(profile: Profile, written: str, zone: str | None, step: str) -> Moments | None:
+def _datetime(profile: Profile, written: str, zone: str | None, step: str, midnight: bool) -> Reading | None:
     ends = _ends(profile, written)
-    if ends is None:
+    if ends is None or midnight != (zone is None and profile.all_match(r"[ T]0?0:00(:00(\.0+)?)?$")):
         return None
     lower, upper = outward_days(ends[0].date(), ends[1].date())
-    if zone is None and profile.all_match(r"[ T]0?0:00(:00(\.0+)?)?$"):
+    if midnight:
         keys = {"lower": str(lower), "upper": str(upper), "format": _spelled(profile, written)}
-        return Moments("date", keys, f"dates with a time that is always midnight{_doubt(profile, written)}")
+        return Reading(keys, f"dates with a time that is always midnight{_doubt(profile, written)}")
     plain = written.startswith(f"{_ISO_DATE}T") and zone != "Z"
     if step != "minute" and profile.all_match(r"\d:\d\d:00(\.0+)?(Z|[+-]\d\d:?\d\d)?$"):
         step, plain = "minute", False
@@ -107,38 +83,38 @@ def _datetime(profile: Profile, written: str, zone: str | None, step: str) -> Mo
     keys |= {"zone": "UTC"} if zone else {}
     keys |= {"step": step} if step != "second" else {}
     said = ", UTC" if zone == "Z" else ", written in UTC from here on" if zone else ""
-    return Moments("datetime", keys, f"moments to the {step}{said}{_doubt(profile, written)}")
+    return Reading(keys, f"moments to the {step}{said}{_doubt(profile, written)}")
 
 
-def _times(profile: Profile) -> Moments | None:
+def times(profile: Profile) -> Reading | None:
+    """Return how a column writes times of day; None if it does not."""
     for pattern, written, step in _CLOCKS:
         if not profile.all_match(f"^{pattern.replace(_HOURS, '([01]?[0-9]|2[0-3])', 1)}$"):
             continue
         keys: dict[str, Any] = {"step": step} if step != "second" else {}
         keys |= {} if profile.all_match(r"^\d\d:") and "%p" not in written else {"format": written}
-        return Moments("time", keys, f"times of day to the {step}")
+        return Reading(keys, f"times of day to the {step}")
     return None
 
 
-def _spans(profile: Profile) -> Moments | None:
+def spans(profile: Profile) -> Reading | None:
+    """Return how a column writes spans of time; None if it does not."""
     import pandas as pd
 
     clock = profile.all_match(_LONG_CLOCK)
     if not clock and not profile.all_match(_DAYS):
         return None
-    spans = pd.to_timedelta(pd.Series(profile.texts.to_pylist(), dtype=object), errors="coerce")
-    if spans.isna().any():
-        return None
-    return span_of(spans, {"format": "clock"} if clock else {})
+    found = pd.to_timedelta(pd.Series(profile.texts.to_pylist(), dtype=object), errors="coerce")
+    return None if found.isna().any() else span_of(found, {"format": "clock"} if clock else {})
 
 
-def span_of(spans: Any, keys: dict[str, Any]) -> Moments:
-    """A duration column around some spans (a Series of timedeltas without missing ones)."""
+def span_of(found: Any, keys: dict[str, Any]) -> Reading:
+    """Return the bounds of a column around some spans (a Series of timedeltas without missing ones)."""
     import pandas as pd
 
-    lower, upper = outward_seconds(spans.min().total_seconds(), spans.max().total_seconds())
+    lower, upper = outward_seconds(found.min().total_seconds(), found.max().total_seconds())
     bounds = {"lower": str(pd.Timedelta(seconds=lower)), "upper": str(pd.Timedelta(seconds=upper))}
-    return Moments("duration", {**bounds, **keys}, "spans of time")
+    return Reading({**bounds, **keys}, "spans of time")
 
 
 def _ends(profile: Profile, written: str) -> tuple[dt.datetime, dt.datetime] | None:
