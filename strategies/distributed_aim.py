@@ -13,7 +13,6 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.fixed_point import decode
 from fedsyn.domain import Clique
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.plugins.clients.distributed_aim import (
@@ -21,6 +20,7 @@ from fedsyn.plugins.clients.distributed_aim import (
     DistributedAimContract,
     Scores,
     Sigmas,
+    decode,
 )
 from fedsyn.protocol.client import Marginals, OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol

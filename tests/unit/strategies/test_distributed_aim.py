@@ -11,14 +11,20 @@ from halves import asked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsyn.aggregation.fixed_point import LARGEST, decode, encode, encoded_moves
 from fedsyn.config import InferenceNode
 from fedsyn.counting.candidates import Candidates, build_workload
 from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
-from fedsyn.plugins.clients.distributed_aim import DistributedAimClient, Scores
+from fedsyn.plugins.clients.distributed_aim import (
+    LARGEST,
+    DistributedAimClient,
+    Scores,
+    decode,
+    encode,
+    encoded_moves,
+)
 from fedsyn.plugins.strategies.distributed_aim import DistributedAim, Sigmas
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.client import Marginals
