@@ -3,9 +3,9 @@
     python tests/shards.py [SHARD ...] [-- PYTEST OPTIONS ...]
 
 Without a name all but `check` run one after the other, each to its end; a line for each says how it went. `default` is
-what `make test` runs. `flower` is what touches Flower, on each of its minors (FLOWER_WHEELS: a folder of wheels,
-without an index). The others are the tests marked slow below the paths that they name, `rooms` those below no path
-that is named here.
+what `make test` runs. `flower` is what touches Flower, on each minor that fedsyn allows and on the newest
+(FLOWER_WHEELS: a folder of wheels, without an index). The others are the tests marked slow below the paths that they
+name, `rooms` those below no path that is named here.
 """
 
 from __future__ import annotations

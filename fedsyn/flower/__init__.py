@@ -1,7 +1,6 @@
-"""The one room that knows Flower's moving parts: its names here, messages, bridge, Grid and launching beside.
+"""The one room that knows Flower's moving parts: its public names here, its private ones in `private`.
 
-The rest of the package imports Flower's classes from here, so that a change of Flower's minor version is a change of
-this folder.
+The rest of the package imports Flower's classes from here.
 """
 
 # ruff: noqa: E402 (Flower reads its environment variables when it is imported)
@@ -23,8 +22,8 @@ for _name, _value in (
     os.environ.setdefault(_name, _value)
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
-from flwr.compat.client.numpy_client import NumPyClient
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result, Strategy
 

@@ -6,16 +6,16 @@ import logging
 from collections.abc import Callable
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.compat.client.client import Client
-from flwr.compat.client.numpy_client import NumPyClient
-from flwr.compat.common.parameter import ndarrays_to_parameters, parameters_to_ndarrays
-from flwr.compat.common.typing import Code, FitIns, FitRes, Status
+from flwr.client import Client, NumPyClient
+from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
 
 from fedsyn.errors import CannotWrite, ConfigError, NodeError, WaitsForHolder
 from fedsyn.output import log_failure
 from fedsyn.wire.envelope import ANSWER, WAITS, to_json
 
 _log = logging.getLogger("fedsyn")
+#: What a server is told of a configuration that does not parse: the parser's words may quote it.
+INVALID = "the run's configuration is not valid for this node's fedsyn (see this node's own log)"
 
 
 def bridge(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
@@ -52,7 +52,7 @@ def _told(error: Exception) -> str:
     if isinstance(error, CannotWrite):
         return error.told
     if isinstance(error, ConfigError):
-        return "the run's configuration is not valid for this node's fedsyn (see this node's own log)"
+        return INVALID
     return f"{type(error).__name__} (see this node's own log)"
 
 

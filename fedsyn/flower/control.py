@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import fedsyn.flower as _first  # noqa: F401 (sets what Flower reads when it is first imported)
 from fedsyn.errors import RunError
+from fedsyn.flower import private
 
 T = TypeVar("T")
 ONLINE, UNREGISTERED = "online", "unregistered"
@@ -67,15 +67,12 @@ class Control:
     """
 
     def __init__(self, address: str, root_certificates: str | None) -> None:
-        from flwr.supercore.control import ControlHttpClient
-        from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-
         self.address = address
-        self._client = ControlHttpClient.from_server_address(
+        self._client = private.ControlHttpClient.from_server_address(
             server_address=address,
             insecure=root_certificates is None,
             root_certificates=None if root_certificates is None else root_certificates.encode("ascii"),
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="fedsyn")],
+            interceptors=[private.RuntimeVersionHttpInterceptor(component_name="fedsyn")],
         )
 
     def __enter__(self) -> Control:
@@ -89,9 +86,7 @@ class Control:
 
     def nodes(self) -> list[NodeFacts]:
         """All nodes that were ever registered, in that order."""
-        from flwr.proto.control_pb2 import ListNodesRequest
-
-        answer = self._call(lambda: self._client.ListNodes(ListNodesRequest()))
+        answer = self._call(lambda: self._client.ListNodes(private.ListNodesRequest()))
         now = datetime.datetime.fromisoformat(answer.now)
         listed = sorted(answer.nodes_info, key=lambda node: str(node.registered_at))
         return [_node(node, now) for node in listed]
@@ -99,44 +94,36 @@ class Control:
     def register(self, key: str, name: str) -> int:
         """Registers a node by its public key (OpenSSH's one line); its number. A key is registered once, for good."""
         from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-        from flwr.proto.control_pb2 import RegisterNodeRequest
-        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
         public = load_ssh_public_key(key.encode("ascii"))
         assert isinstance(public, ec.EllipticCurvePublicKey)
-        request = RegisterNodeRequest(public_key=public_key_to_bytes(public), name=name)
+        pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        request = private.RegisterNodeRequest(public_key=pem, name=name)
         return int(self._call(lambda: self._client.RegisterNode(request)).node_id)
 
     def unregister(self, node: int) -> None:
         """Takes a node's registration back: from now on it is refused."""
-        from flwr.proto.control_pb2 import UnregisterNodeRequest
-
-        self._call(lambda: self._client.UnregisterNode(UnregisterNodeRequest(node_id=node)))
+        self._call(lambda: self._client.UnregisterNode(private.UnregisterNodeRequest(node_id=node)))
 
     def runs(self, limit: int = 20) -> list[RunFacts]:
         """The latest runs, the newest first."""
-        from flwr.proto.control_pb2 import ListRunsRequest
-
-        answer = self._call(lambda: self._client.ListRuns(ListRunsRequest(limit=limit)))
+        answer = self._call(lambda: self._client.ListRuns(private.ListRunsRequest(limit=limit)))
         now = datetime.datetime.fromisoformat(answer.now)
         found = sorted(answer.run_dict.values(), key=lambda run: str(run.pending_at), reverse=True)
         return [_run(run, now) for run in found]
 
     def stop(self, run: int) -> None:
         """Stops a run."""
-        from flwr.proto.control_pb2 import StopRunRequest
-
-        self._call(lambda: self._client.StopRun(StopRunRequest(run_id=run)))
+        self._call(lambda: self._client.StopRun(private.StopRunRequest(run_id=run)))
 
     def _call(self, ask: Callable[[], T]) -> T:
         import httpx
-        from flwr.supercore.error import FlowerError
 
         try:
             return ask()
         except httpx.HTTPStatusError as error:
-            told = FlowerError.from_json(error.response.text)
+            told = private.FlowerError.from_json(error.response.text)
             why = told.message if told else f"HTTP {error.response.status_code}"
             raise RunError(f"the SuperLink at {self.address} refused: {why}") from None
         except (httpx.HTTPError, OSError, ValueError) as error:
@@ -158,9 +145,7 @@ def _node(node: Any, now: datetime.datetime) -> NodeFacts:
 
 
 def _run(run: Any, now: datetime.datetime) -> RunFacts:
-    from flwr.common.serde import user_config_from_proto
-
-    settings = {key: str(value) for key, value in user_config_from_proto(run.override_config).items()}
+    settings = {key: str(value) for key, value in private.user_config_from_proto(run.override_config).items()}
     for large in ("resolved", "schema"):
         settings.pop(large, None)
     return RunFacts(run.run_id, run.status.status, run.status.sub_status, _ago(run.pending_at, now), settings)

@@ -22,8 +22,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 from flwr.app import ConfigRecord, Context
+from flwr.client import Client
 from flwr.clientapp import ClientApp
-from flwr.compat.client.client import Client
 
 from fedsyn.errors import ProtocolError
 from fedsyn.flower.bridge import FitClient, bridge, refusal

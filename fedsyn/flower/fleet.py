@@ -24,22 +24,22 @@ from itertools import pairwise
 from typing import Any
 
 import httpx
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Error, Message
-from flwr.common.serde import message_from_proto
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    DeactivateNodeRequest,
-    PullMessagesRequest,
-    RegisterNodeFleetRequest,
-)
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ObjectTree
-from flwr.proto.node_pb2 import Node
-from flwr.proto.run_pb2 import GetRunRequest
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedsyn.flower.fleet_client import INTERVAL, Contact, Place, connect, load_key, refusal_of
 from fedsyn.flower.fleet_messages import Incoming, Messages, Outgoing, TooLarge, reply_to
+from fedsyn.flower.private import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    GetRunRequest,
+    Node,
+    ObjectTree,
+    PullMessagesRequest,
+    RegisterNodeFleetRequest,
+    SendNodeHeartbeatRequest,
+    message_from_proto,
+)
 from fedsyn.wire.envelope import ANSWER, to_json
 
 _log = logging.getLogger("fedsyn.node")
@@ -76,7 +76,7 @@ class Fleet:
     def __init__(self, place: Place, contact: Contact, remember: Callable[[int], None]) -> None:
         self.place, self.contact, self._remember = place, contact, remember
         key = load_key(place.key)
-        self._public = public_key_to_bytes(key.public_key())
+        self._public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         self._client = connect(place, key, contact)
         self._stop = threading.Event()
         self._lost = threading.Event()  # set by a heartbeat that the SuperLink does not know

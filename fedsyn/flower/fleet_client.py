@@ -13,12 +13,15 @@ import httpx
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
-from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedsyn.errors import ConfigError
+from fedsyn.flower.private import (
+    SYSTEM_TIME_TOLERANCE,
+    TIMESTAMP_TOLERANCE,
+    FleetHttpClient,
+    NodeAuthHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+)
 from fedsyn.wire.envelope import MOST_MESSAGE
 
 #: Header of a look for messages after one that found none: our gate holds it until there is one.

@@ -6,34 +6,39 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.app.message import remove_content_from_message
-from flwr.common.serde import message_to_proto, user_config_from_proto
-from flwr.proto.fab_pb2 import GetFabRequest
-from flwr.proto.fleet_pb2 import PushMessagesRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest, PushObjectRequest
-from flwr.proto.node_pb2 import Node
-from flwr.proto.run_pb2 import GetRunRequest
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_id,
-    get_object_tree,
-    iterate_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
-from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from fedsyn.flower.messages import EMPTY
+from fedsyn.flower.messages import EMPTY, objects_of
 from fedsyn.flower.packing import apart, is_together, together
+from fedsyn.flower.private import (
+    ConfirmMessageReceivedRequest,
+    FleetHttpClient,
+    GetFabRequest,
+    GetRunRequest,
+    Node,
+    ObjectTree,
+    PullObjectRequest,
+    PushMessagesRequest,
+    PushObjectRequest,
+    get_all_nested_objects,
+    get_object_tree,
+    inflate_object_from_contents,
+    message_to_proto,
+    name_message,
+    no_object_id_recompute,
+    remove_content_from_message,
+    user_config_from_proto,
+)
 from fedsyn.wire.envelope import MOST_MESSAGE
 
 MOST_OBJECTS = 200_000  # that one message consists of
 MOST_TEXT = 2**23  # bytes of a run's configuration, and of the texts of a message
 _RUNS = 32  # whose configuration is remembered
+_AT_ONCE = 2  # objects that are fetched at the same time, as by Flower's own
 _ALONE = 8  # objects up to which no thread is worth its start
 _PATIENCE = 30.0  # seconds for an object that was announced
 
@@ -99,7 +104,7 @@ class Messages:
             httpx.HTTPError: as the client's.
         """
         run, me = asked.metadata.run_id, Node(node_id=node)
-        ids = list(dict.fromkeys(each.object_id for each in iterate_object_tree(tree)))
+        ids = objects_of(tree)
         if len(ids) > MOST_OBJECTS:
             raise TooLarge("too many objects")
         total = 0
@@ -110,11 +115,15 @@ class Messages:
             total += len(content)
             if total > MOST_MESSAGE:
                 raise TooLarge("too many bytes")
-            if get_object_id(content) != object_id:
+            if hashlib.sha256(content).hexdigest() != object_id:
                 raise ValueError("an object is not what it is called")
             return content
 
-        contents = {name: pull(name) for name in ids} if len(ids) <= _ALONE else pull_objects(ids, pull)
+        if len(ids) <= _ALONE:
+            contents = {name: pull(name) for name in ids}
+        else:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                contents = dict(zip(ids, pool.map(pull, ids), strict=True))
         confirmation = ConfirmMessageReceivedRequest(node=me, run_id=run, message_object_id=tree.object_id)
         self._client.ConfirmMessageReceived(confirmation)
         message = inflate_object_from_contents(tree.object_id, contents)
@@ -127,7 +136,7 @@ class Messages:
         """The reply, and those of its objects that the SuperLink lacks. How long it took is nobody's business."""
         me = Node(node_id=node)
         with no_object_id_recompute():
-            reply.metadata.__dict__["_message_id"] = reply.object_id
+            name_message(reply, reply.object_id)
             objects, tree = get_all_nested_objects(reply), get_object_tree(reply)
             request = PushMessagesRequest(
                 node=me,

@@ -12,14 +12,14 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
-from flwr.app.metadata import Metadata
+from flwr.app import Context, Error, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedsyn.errors import RunError
 from fedsyn.flower.bridge import NodeContext
 from fedsyn.flower.direct import Answered, Asked, ClientFn, TableApp, ask, chunks
+from fedsyn.flower.private import name_message
 from fedsyn.output import no_tracebacks
 
 TRAIN = "train"
@@ -225,7 +225,7 @@ class InProcessGrid(Grid):
         ids = []
         for message in messages:
             self._count += 1
-            message.metadata.__dict__["_message_id"] = str(self._count)
+            name_message(message, str(self._count))
             self._waiting[str(self._count)] = message
             ids.append(str(self._count))
         return ids

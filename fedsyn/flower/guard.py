@@ -30,6 +30,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from fedsyn.flower import private
 from fedsyn.wire.envelope import MOST_MESSAGE
 
 Scope = MutableMapping[str, Any]
@@ -255,7 +256,7 @@ class _Server(uvicorn.Server):
         self._ending = ending
 
     async def main_loop(self) -> None:
-        """Looks twice a second whether it is to end: uvicorn's ten looks are a quarter of what an idle SuperLink costs."""
+        """Looks twice a second whether it is to end: uvicorn's ten looks are a quarter of an idle SuperLink's cost."""
         tenths, each = 0, 5
         while not await self.on_tick(tenths):
             tenths = (tenths + each) % 864000
@@ -359,30 +360,25 @@ def known_node(scope: Scope) -> bool:
     from base64 import b64decode
 
     from fastapi import Request
-    from flwr.proto.fleet_pb2 import PullMessagesRequest
-    from flwr.proto.node_pb2 import Node
-    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
-    from flwr.superlink.dependencies.linkstate import get_linkstate
 
     request = Request(dict(scope))
     try:
-        key = b64decode(request.headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
+        key = b64decode(request.headers[private.FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
     except (KeyError, ValueError):
         return False
-    node = get_linkstate(request).get_node_id_by_public_key(key)
+    node = private.get_linkstate(request).get_node_id_by_public_key(key)
     # Flower asks whether the key is that of the node in the body, which nobody has read yet.
-    return node is not None and signed_by_node(scope, PullMessagesRequest(node=Node(node_id=node)))
+    return node is not None and signed_by_node(scope, private.PullMessagesRequest(node=private.Node(node_id=node)))
 
 
 def signed_by_node(scope: Scope, message: Any) -> bool:
     """Whether a message of the Fleet API is signed by the node that it names, by Flower's own rule."""
     from fastapi import HTTPException, Request
-    from flwr.superlink.routers.fleet.node_auth import authenticate_node
 
     request = Request({**scope, "state": {}})
     request.state.protobuf_request = message
     try:
-        authenticate_node(request)
+        private.authenticate_node(request)
     except HTTPException:
         return False
     return True

@@ -10,9 +10,11 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedsyn.errors import ProtocolError
+from fedsyn.flower.private import ErrorCode, ObjectTree
 
 EMPTY = "_empty"  # the key by which Flower's legacy conversion marks "no arrays"
-_LOST = (3, 4, 5)  # Flower's errors of a SuperLink that has no reply and expects none
+#: Flower's errors of a SuperLink that has no reply and expects none.
+GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 NUMERIC = "uifb"  # kinds of NumPy types that a reply may hold
 
 
@@ -35,7 +37,7 @@ def extended(record: ArrayRecord, arrays: Sequence[npt.NDArray[Any]]) -> ArrayRe
 def read_reply(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Any]]:
     """Arrays and scalars of a reply; ProtocolError if it is an error or does not decode."""
     if message.has_error():
-        if message.error.code in _LOST:
+        if message.error.code in GONE:
             raise ProtocolError("offline: the SuperLink does not reach the client's node")
         # The reason is free text made by the other side: it is not repeated, because it may quote anything.
         raise ProtocolError(f"the client's node answered with error code {message.error.code}")
@@ -66,3 +68,9 @@ def content_bytes(content: RecordDict) -> int:
             for key, value in record.items():
                 total += len(key) + (len(value) if isinstance(value, str | bytes) else 8)
     return total
+
+
+def objects_of(tree: ObjectTree) -> list[str]:
+    """Return the names of a message's objects, each once, and after those that it consists of."""
+    names = [name for child in tree.children for name in objects_of(child)]
+    return list(dict.fromkeys([*names, tree.object_id]))

@@ -19,16 +19,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Error, Message, RecordDict
-from flwr.common.constant import ErrorCode
-from flwr.common.serde_utils import metadata_from_proto
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from flwr.superlink.grid.http_grid import HttpGrid
 
+from fedsyn.flower.messages import GONE, objects_of
 from fedsyn.flower.packing import apart, together
+from fedsyn.flower.private import (
+    ConfirmMessageReceivedRequest,
+    ErrorCode,
+    HttpGrid,
+    PullAppMessagesRequest,
+    PullObjectRequest,
+    inflate_object_from_contents,
+    metadata_from_proto,
+    name_message,
+    runtime_client,
+)
 from fedsyn.wire.envelope import OFFLINE, SLOW
 
 _FIRST, _GROWTH, _LONGEST = 0.02, 1.3, 0.4  # seconds between two looks for replies
@@ -36,7 +41,6 @@ _LOOK = 1.0  # seconds between two looks at who is connected, while somebody is 
 _AGAIN = 30.0  # seconds without a reply until a node gets the message a second time; then twice as long, and so on
 _RETURN = 30.0  # seconds that a node has to come back within one request
 _OBJECT = 5.0  # seconds from one object of a reply to the next
-_GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 
 
 def patient(grid: Grid, nodes: Mapping[int, int] | None = None) -> Grid:
@@ -192,7 +196,7 @@ class PatientGrid(Grid):
 
     def _is_last(self, asked: _Awaited, name: str, reply: Message) -> bool:
         """Whether this is what a node's message comes to; otherwise another copy is waited for, or sent."""
-        if not reply.has_error() or reply.error.code not in _GONE:
+        if not reply.has_error() or reply.error.code not in GONE:
             self._offline.discard(asked.node)
             return True
         asked.ids.discard(name)
@@ -247,7 +251,7 @@ class PatientGrid(Grid):
 
     @property
     def _client(self) -> Any:
-        return self._grid._runtime_client
+        return runtime_client(self._grid)
 
     def _announced(self, message_ids: Iterable[str]) -> None:
         """Asks for new replies. Each is announced once, before its objects have arrived at the SuperLink.
@@ -259,10 +263,9 @@ class PatientGrid(Grid):
             return
         got = self._client.PullMessages(PullAppMessagesRequest(message_ids=wanted))
         for proto, tree in zip(got.messages_list, got.message_object_trees, strict=True):
-            names = dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
             # Who is not asked again has until the request's own end.
             wait = _OBJECT if int(proto.metadata.src_node_id) in self._again else math.inf
-            self._arriving.append(_Arriving(proto, list(names), wait, time.monotonic() + wait))
+            self._arriving.append(_Arriving(proto, objects_of(tree), wait, time.monotonic() + wait))
 
     def _whole(self) -> Iterator[tuple[str, Message]]:
         """Announced replies that are here now, with the name of what they answer; an error for one that never will."""
@@ -304,7 +307,7 @@ class PatientGrid(Grid):
             raise TypeError("no message")
         if message.has_content() and "arrays" in message.content:
             message.content["arrays"] = apart(message.content["arrays"])
-        message.metadata.__dict__["_message_id"] = metadata.message_id
+        name_message(message, metadata.message_id)
         return message
 
 

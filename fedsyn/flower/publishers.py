@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign, decode_base64url, verify_signature
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError
@@ -55,7 +55,8 @@ def publisher_of(fab_hash: str, verifications: Mapping[str, str], publishers: Pu
 def _is_signed(digest: bytes, text: str, key: Ed25519PublicKey) -> bool:
     try:
         facts = json.loads(text)
-        signature, message = decode_base64url(facts["signature"]), create_message_to_sign(digest, facts["signed_at"])
-        return bool(verify_signature(key, message, signature))
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        text, when = facts["signature"], facts["signed_at"]
+        key.verify(urlsafe_b64decode(text + "=" * (-len(text) % 4)), when.to_bytes(8, "big") + digest)
+        return True
+    except (InvalidSignature, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return False

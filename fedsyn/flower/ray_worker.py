@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from flwr.app import Context, Message, RecordDict
-from flwr.app.metadata import Metadata
+from flwr.app import Context, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedsyn.flower.direct import Answered, Asked, ask

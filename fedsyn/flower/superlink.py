@@ -11,7 +11,6 @@ A proxy, or a translation of addresses, by which others seem to call from this m
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import signal
@@ -22,6 +21,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from types import SimpleNamespace
 from typing import Any
 
+from fedsyn.flower import private
 from fedsyn.flower.guard import GUARDED, Bodies, Limits, Receive, Refused, Scope, address_of, known_node, signed_by_node
 from fedsyn.flower.guard import run as guarded_run
 from fedsyn.flower.waiting import Waiting
@@ -168,23 +168,18 @@ def _watch_parent(parent: int, every: float = 0.5) -> None:
 def main() -> None:
     """Starts `flower-superlink` with the gate in front of everything else."""
     no_tracebacks()
-    import fedsyn.flower as _first  # noqa: F401 (sets what Flower reads when it is first imported)
-
     if sys.argv[1:2] == ["--parent"]:
         threading.Thread(target=_watch_parent, args=(int(sys.argv[2]),), daemon=True).start()
         del sys.argv[1:3]
     # Callers' addresses are those of their connections: no header of theirs changes them.
     os.environ["FORWARDED_ALLOW_IPS"] = ""
-    from flwr.supercore.logger import update_console_handler
-    from flwr.superlink import main as superlink
-
-    command: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")  # its package has the function's name
+    command, superlink = private.superlink_command, private.superlink
     command.uvicorn = SimpleNamespace(run=guarded_run)  # without the call of `run`, nothing listens
     make, listen = superlink.create_app, _listens_on(sys.argv)
 
     def create_app(*given: Any, **named: Any) -> Any:
         # From here on the console is for what is wrong; the log file, which is rotated, has the rest.
-        update_console_handler("WARNING", timestamps=True, colored=False)
+        private.update_console_handler("WARNING", timestamps=True, colored=False)
         app = make(*given, **named)
         app.add_middleware(Gate, listen=listen)  # the last one added is the first one asked
         return app

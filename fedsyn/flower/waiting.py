@@ -19,12 +19,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from flwr.proto.fleet_pb2 import DeactivateNodeRequest, PullMessagesRequest
-from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from fedsyn.flower.fleet_client import WAITS
 from fedsyn.flower.guard import GUARDED, Scope
+from fedsyn.flower.private import DeactivateNodeRequest, PullMessagesRequest, PushAppMessagesRequest
 
 HOLD, QUIET = 20.0, 5.0
 _LOOK, _LEAVE = "/v1/fleet/pull-messages", "/v1/fleet/deactivate-node"

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import fedsyn.flower as _first  # noqa: F401 (sets what Flower reads when it is first imported)
 from fedsyn.errors import ConfigError, RunError, nearest
-from fedsyn.flower import Grid
+from fedsyn.flower import Grid, private
 
 T = TypeVar("T")
 FINISHED, COMPLETED, STOPPED = "finished", "completed", "stopped"
@@ -63,9 +62,7 @@ class SuperLink:
             Unreachable: it does not answer.
             RunError: it refuses.
         """
-        from flwr.proto.control_pb2 import ListRunsRequest
-
-        answer = self._call(lambda client: client.ListRuns(ListRunsRequest(run_id=int(run))))
+        answer = self._call(lambda client: client.ListRuns(private.ListRunsRequest(run_id=int(run))))
         if answer is None or int(run) not in answer.run_dict:
             return None
         status = answer.run_dict[int(run)].status
@@ -84,17 +81,15 @@ class SuperLink:
             Unreachable: the SuperLink does not answer, or not any more.
             RunError: it refuses.
         """
-        from flwr.proto.control_pb2 import StreamLogsRequest
 
         def read(client: Any) -> None:
-            for part in client.StreamLogs(StreamLogsRequest(run_id=int(run))):
+            for part in client.StreamLogs(private.StreamLogsRequest(run_id=int(run))):
                 said(part.log_output)
 
         self._call(read)
 
     def _call(self, ask: Callable[[Any], T]) -> T | None:
         import httpx
-        from flwr.supercore.error import ApiErrorCode, FlowerError
 
         try:
             with self._client() as client:
@@ -102,8 +97,8 @@ class SuperLink:
         except httpx.HTTPStatusError as error:
             with contextlib.suppress(httpx.HTTPError):
                 error.response.read()
-            told = FlowerError.from_json(error.response.text)
-            if told is not None and told.code == ApiErrorCode.RUN_ID_NOT_FOUND:
+            told = private.FlowerError.from_json(error.response.text)
+            if told is not None and told.code == private.ApiErrorCode.RUN_ID_NOT_FOUND:
                 return None
             if error.response.status_code >= 500:
                 raise Unreachable(f"HTTP {error.response.status_code}") from None
@@ -115,11 +110,10 @@ class SuperLink:
     @contextmanager
     def _client(self) -> Iterator[Any]:
         import click
-        from flwr.cli.utils import init_http_client_from_connection
 
         with contextlib.redirect_stdout(io.StringIO()):  # it says which SuperLink it uses
             try:
-                client = init_http_client_from_connection(self._connection)
+                client = private.init_http_client_from_connection(self._connection)
             except click.ClickException as error:
                 raise ConfigError(f"runtime.superlink: '{self.name}': {_flat(error.format_message())}") from None
         try:
@@ -130,18 +124,17 @@ class SuperLink:
 
 def _connection(name: str) -> Any:
     import click
-    from flwr.cli.flower_config import read_flower_config, read_superlink_connection
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
-            document, path = read_flower_config()
+            document, path = private.read_flower_config()
             known = [key for key, value in document.get("superlink", {}).items() if isinstance(value, dict)]
             if name not in known:
                 raise ConfigError(
                     f"runtime.superlink: no SuperLink connection '{name}' in {path}{nearest(name, known)}; it has "
                     f"{', '.join(known) or 'none'}"
                 )
-            return read_superlink_connection(name)
+            return private.read_superlink_connection(name)
         except click.ClickException as error:
             raise ConfigError(f"runtime.superlink: '{name}': {_flat(error.format_message())}") from None
 
@@ -161,15 +154,12 @@ def add_to_log(grid: Grid, run: int, lines: Sequence[str], at_once: int = 2**18)
         lines: with their ends.
         at_once: characters of one message.
     """
-    from flwr.proto.log_pb2 import PushLogsRequest
-    from flwr.proto.node_pb2 import Node
-
-    client = getattr(grid, "_grid", grid)._runtime_client
+    client = private.runtime_client(getattr(grid, "_grid", grid))
     waiting, size = list[str](), 0
     for line in [*lines, None]:
         if line is not None:
             waiting.append(line)
             size += len(line)
         if waiting and (line is None or size >= at_once):
-            client.PushLogs(PushLogsRequest(node=Node(node_id=0), run_id=run, logs=waiting))
+            client.PushLogs(private.PushLogsRequest(node=private.Node(node_id=0), run_id=run, logs=waiting))
             waiting, size = [], 0

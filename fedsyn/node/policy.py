@@ -18,12 +18,14 @@ from typing import Any
 from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, NodeError, SchemaError
+from fedsyn.flower.bridge import INVALID
 from fedsyn.flower.publishers import load_publishers, publisher_of
 from fedsyn.lifetime.limits import ACCOUNTANTS
 from fedsyn.node.file import NodeFile
 from fedsyn.registry import client_class, mechanisms
 from fedsyn.runs.orders import Subject, is_run_name, operator_of
-from fedsyn.runs.run_config import config_of, is_resolved
+from fedsyn.runs.refusals import require_agreed, require_deployment, require_resolved
+from fedsyn.runs.run_config import config_of
 from fedsyn.schema import Schema
 from fedsyn.wire.envelope import Envelope
 from fedsyn.wire.holder import MOST_PARTITIONS
@@ -32,7 +34,6 @@ from fedsyn.wire.holder import MOST_PARTITIONS
 MOST_TEXT = 2**20
 #: Cliques of a workload that a node makes: a server's configuration must not exhaust its memory.
 MOST_CLIQUES = 250_000
-INVALID = "the run's configuration is not valid for this node's fedsyn (see this node's own log)"
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,7 @@ class Policy:
             NodeError: it does not travel with the run, is no deployment's, or names what this node would have to open,
                 import or make room for.
         """
-        if not is_resolved(run_config):
-            raise NodeError(
-                "this node holds real rows: it takes a run from 'fedsyn run' only, and opens no file for it"
-            )
+        require_resolved(run_config)
         text = str(run_config["resolved"])
         if len(text) > MOST_TEXT:
             raise NodeError("the run's configuration is longer than this node reads")
@@ -133,10 +131,7 @@ class Policy:
         if not isinstance(document, dict):
             raise NodeError(INVALID)
         runtime, federation, workload = (_node(document, key) for key in ("runtime", "federation", "workload"))
-        if runtime.get("engine") != "deployment":
-            raise NodeError("this node holds real rows: the run's runtime.engine must be 'deployment'")
-        if runtime.get("seed") is not None:
-            raise NodeError("this node holds real rows and refuses a seeded run")
+        require_deployment(runtime.get("engine"), runtime.get("seed"))
         given = document.get("mechanism")
         name = given.get("name") if isinstance(given, dict) else given
         allowed = mechanisms() if self.node.mechanisms is None else self.node.mechanisms
@@ -204,10 +199,7 @@ class Policy:
     def _check_run(self, config: RunConfig) -> None:
         """What a run must be, whatever was agreed: `read` has looked already, for those who call it."""
         node, aggregation = self.node, config.aggregation
-        if config.runtime.engine != "deployment":
-            raise NodeError("this node holds real rows: the run's runtime.engine must be 'deployment'")
-        if config.runtime.seed is not None:
-            raise NodeError("this node holds real rows and refuses a seeded run")
+        require_deployment(config.runtime.engine, config.runtime.seed)
         if config.mechanism.name not in (mechanisms() if node.mechanisms is None else node.mechanisms):
             raise NodeError("this node's holder does not allow the run's mechanism")
         if client_class(config.mechanism.name).Contract.accountant not in ACCOUNTANTS:
@@ -246,22 +238,8 @@ class Policy:
             )
 
     def _check_agreed(self, config: RunConfig) -> None:
-        node, protocol = self.node, config.aggregation.protocol
-        if node.configurations is not None and config.sha256 not in node.configurations:
-            raise NodeError("this node's holder agreed to other configurations than the run's")
-        if protocol in ("mpc", "fhe") and node.configurations is None and not self.needs_approval:
-            # The parties' keys stand in the configuration, which is the server's until the holder has agreed to it.
-            whom = "the three parties" if protocol == "mpc" else "the crypto party"
-            raise NodeError(
-                f"this node's holder must agree to {whom} of a run with aggregation.protocol: {protocol}: its policy "
-                "needs configurations, or approval: by person"
-            )
         pinned = self.file.identity is not None
-        if pinned and not config.aggregation.is_signed:
-            raise NodeError(
-                "this node has an identity and a roster: it takes part in runs with aggregation.protocol: secagg and "
-                "aggregation.threat: malicious only, or with protocol: fhe and aggregation.roster"
-            )
+        require_agreed(config, self.node.configurations, self.needs_approval, pinned)
 
     def _check_app(self, asked: Asked) -> None:
         apps = self.node.apps
@@ -301,4 +279,4 @@ def _cliques(workload: Mapping[str, Any], columns: int) -> int:
     return int((total if size is None else min(total, size)) * 2**degree)
 
 
-__all__ = ["INVALID", "Asked", "Policy"]
+__all__ = ["Asked", "Policy"]

@@ -44,7 +44,8 @@ from fedsyn.protocol.finding import FOUND, FindingClient
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.runs.open_tables import read_own
-from fedsyn.runs.run_config import config_of, is_resolved, store_of
+from fedsyn.runs.refusals import require_agreed, require_deployment, require_resolved
+from fedsyn.runs.run_config import config_of, store_of
 from fedsyn.schema import Schema
 from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
 from fedsyn.selection.views import PooledView
@@ -52,7 +53,7 @@ from fedsyn.service.identities import load_identities, simulated_identities
 from fedsyn.wire.holder import Holder
 
 if TYPE_CHECKING:
-    from flwr.compat.client.client import Client
+    from flwr.client import Client
 
     from fedsyn.data.encoded import EncodedTable
 
@@ -63,9 +64,8 @@ _compact = json.JSONEncoder(separators=(",", ":")).encode
 def client_fn(context: Context) -> Client:
     """The mechanism's client half for this node's data holder."""
     node = context.node_config
-    if "data" in node and not is_resolved(context.run_config):
-        # Before anything else is looked at: not even whether there is such a file may a server find out.
-        raise NodeError("this node holds real rows: it takes a run from 'fedsyn run' only, and opens no file for it")
+    if "data" in node:
+        require_resolved(context.run_config)  # before anything else is looked at
     config = config_of(context.run_config, int(node.get("num-partitions", 0)))
     text = read_state(context)
     state: dict[str, Any] = json.loads(text) if text else {}
@@ -210,11 +210,9 @@ def _pooled(table: EncodedTable) -> PooledView:
 
 
 def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
-    if config.runtime.engine != "deployment":
-        raise NodeError("this node holds real rows: the run's runtime.engine must be 'deployment'")
-    if config.runtime.seed is not None:
-        raise NodeError("this node holds real rows and refuses a seeded run")
-    _require_agreed(config, node)
+    require_deployment(config.runtime.engine, config.runtime.seed)
+    agreed = {str(node["config-sha256"])} if "config-sha256" in node else None
+    require_agreed(config, agreed, by_person=False, pinned="identity" in node or "roster" in node)
     if "schema" not in node:
         raise NodeError("a node with 'data' needs the schema that its holder approved, as 'schema'")
     partition, budget = _partition(node), _budget(config, node)
@@ -230,28 +228,6 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
             raise NodeError("a node needs both 'identity' and 'roster', or neither, in its node configuration")
         holder.identities = partial(load_identities, str(node["identity"]), str(node["roster"]))
     return holder
-
-
-def _require_agreed(config: RunConfig, node: Any) -> None:
-    """Refuses a run that protects less than the holder asked for: its configuration comes from the server."""
-    if "config-sha256" in node and str(node["config-sha256"]) != config.sha256:
-        raise NodeError(
-            "this node's holder agreed to another configuration than the run's (see config-sha256 of the node)"
-        )
-    protocol = config.aggregation.protocol
-    if protocol in ("mpc", "fhe") and "config-sha256" not in node:
-        # The parties' keys stand in the configuration, which is the server's until its holder has agreed to it.
-        whom = "the three parties" if protocol == "mpc" else "the crypto party"
-        raise NodeError(
-            f"this node's holder must agree to {whom} of a run with aggregation.protocol: {protocol}: put the "
-            "config-sha256 that 'fedsyn explain CONFIG' prints into the node configuration"
-        )
-    pinned = "identity" in node or "roster" in node
-    if pinned and not config.aggregation.is_signed:
-        raise NodeError(
-            "this node has an identity and a roster: it takes part in runs with aggregation.protocol: secagg and "
-            "aggregation.threat: malicious only, or with protocol: fhe and aggregation.roster"
-        )
 
 
 def _partition(node: Any) -> int | None:

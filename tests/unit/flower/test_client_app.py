@@ -254,7 +254,7 @@ def test_a_holder_opens_its_own_files_only(node: dict[str, Any], opened: list[st
         ({"partition-id": SECRET}, "partition-id"),
         ({"partition-id": -1}, "partition-id"),
         ({"identity": SECRET}, "both 'identity' and 'roster'"),
-        ({"config-sha256": SECRET}, "agreed to another configuration"),
+        ({"config-sha256": SECRET}, "agreed to other configurations"),
     ],
 )
 def test_what_a_holder_set_up_wrongly_is_told_in_fixed_words(
@@ -282,7 +282,7 @@ def test_a_holder_takes_part_with_parties_only_if_it_agreed_to_them(node: dict[s
     document["aggregation"]["parties"] = [*cards[:2], {**cards[2], "key": "1" * 64}]  # another party: another hash
     other = parse_config(document)
     message = asked_with({**node, "config-sha256": config.sha256}, {"resolved": json.dumps(other.to_dict())})
-    assert "agreed to another configuration" in message
+    assert "agreed to other configurations" in message
 
 
 # A simulation that `flwr run` started --------------------------------------------------------------------------------
