@@ -75,13 +75,14 @@ NAMES: dict[str, str] = {
 def __getattr__(name: str) -> Any:
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, colon, _ = NAMES[name].partition(":")  # a colon: the module itself
+    module, colon, _ = NAMES[name].partition(":")  # a colon: the module itself is meant
     try:
         found = import_module(module)
         value = found if colon else getattr(found, name)
-    except (ImportError, AttributeError) as error:
-        where = module if colon else f"{module}.{name}"
-        raise ImportError(f"Flower {version('flwr')} has no {where} ({error})") from None
+    except ImportError as error:
+        raise ImportError(f"Flower {version('flwr')} has no {module} ({error})") from None
+    except AttributeError:
+        raise ImportError(f"Flower {version('flwr')} has no {module}.{name}") from None
     globals()[name] = value
     return value
 
