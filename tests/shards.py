@@ -42,6 +42,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         "e2e/test_fhaim.py",
         "e2e/test_foreign_package.py",
         "e2e/test_growth.py",
+        "e2e/test_own_table.py",
         "e2e/test_parties_services.py",
         "e2e/test_ray.py",
         "e2e/test_same_bits.py",

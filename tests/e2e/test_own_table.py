@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from exports import PERSONAL, write_hospital
 
 from fedsyn.schema import Schema
@@ -95,6 +96,7 @@ def test_a_hospital_export_becomes_a_table_without_its_patients(tmp_path: Path) 
         assert not [cell for cell in real if len(cell) > 6 and any(cell.encode() in text for text in written.values())]
 
 
+@pytest.mark.slow
 def test_dtypes_come_back_as_they_came_in_parquet(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rows = 800
@@ -128,6 +130,7 @@ def test_dtypes_come_back_as_they_came_in_parquet(tmp_path: Path) -> None:
     assert synthetic["weight"].dropna().mul(10).round(6).mod(1).eq(0).all()
 
 
+@pytest.mark.slow
 def test_one_file_of_each_holder(tmp_path: Path) -> None:
     """Holders write their files differently; each reads its own."""
     first = write_hospital(tmp_path / "north.csv", rows=500)
