@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from tests.unit.test_report import CONFIG, NASTY, nasty_quality
+from test_report import CONFIG, NASTY, nasty_quality
 
 from fedsyn.config import RunConfig
 from fedsyn.report.comparison_page import evaluation_page
