@@ -70,6 +70,7 @@ PRIORS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PRIORS)
 def test_the_log_density_is_that_of_two_cells(name: str) -> None:
     """Differences of it, against the density over p times what one unit of beta is of p."""

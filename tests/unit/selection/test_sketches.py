@@ -281,6 +281,7 @@ def test_an_interaction_is_what_a_coarse_marginal_has_beyond_its_parts():
         assert np.allclose(sketch.of_marginal(i, marginal), explicit.T @ (explicit @ coarse), atol=1e-12)
 
 
+@pytest.mark.thorough
 def test_two_binary_attributes_have_a_quarter_of_the_sensitivity_and_one_noise():
     domain = Domain(("a", "b", "c"), (2, 2, 2))
     cliques = (("a", "b"), ("a", "b", "c"))

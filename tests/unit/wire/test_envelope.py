@@ -39,6 +39,7 @@ specs = st.builds(
 stages = st.builds(Stage, st.text(), st.integers(0, 99), st.text())
 
 
+@pytest.mark.thorough
 @given(
     st.text(),
     st.text(),
@@ -185,6 +186,7 @@ def test_what_is_no_description_at_all_is_refused(part: str, value: object) -> N
         Envelope.from_scalars(fields(**{part: value}))
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(st.sampled_from(list(GOOD)), json_values | st.just(math.nan), min_size=1))
 def test_whatever_a_server_says_of_a_sum_is_taken_or_refused(change: dict[str, Any]) -> None:
     try:

@@ -388,6 +388,7 @@ ATTACKS: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.thorough
 def test_there_is_an_attack_on_every_word_and_on_nothing_else() -> None:
     words = {name: {f for line in lines if line.trust == WORD for f in line.fields} for name, lines in REGISTER.items()}
     assert {name: set(fields) for name, fields in ATTACKS.items()} == {k: v for k, v in words.items() if v}
