@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +28,12 @@ from fedsyn.registry import contract_class, partitioner
 from fedsyn.runs import open_tables
 from fedsyn.schema import Schema
 from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, own_rows
+from fedsyn.schema.streaming import Block
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fedsyn.data.partition import Partitioner
-    from fedsyn.data.sources import FileSource
 
     #: Rows that a caller has in memory: one table, or one of each client.
     Table: TypeAlias = pd.DataFrame | Sequence[pd.DataFrame]
@@ -256,8 +256,6 @@ class Encoded:
 def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | None = None) -> Encoded:
     """Loads and encodes a configuration's source (or the given table), by an approved schema."""
     require_files(data, source=table is None)
-    if isinstance(table, Sequence):
-        return _encode_holders(data, table, schema)
     if table is not None or schema is not None:
         return _encode(data, table, schema)
     files = [data.source, *(data.holders or ()), data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
@@ -271,7 +269,84 @@ def _encoded(data: str, version: tuple[object, ...]) -> Encoded:
     return _encode(DataNode.model_validate_json(data))
 
 
-def _encode_holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schema | None) -> Encoded:
+class _Part(NamedTuple):
+    """One table of a source, the only one or a client's: its rows (None: not known before they are read), in blocks."""
+
+    rows: int | None
+    blocks: Iterable[Block]
+    path: Path = Path()
+
+
+class _Source(NamedTuple):
+    """A source as blocks; `native`: the client of each row, where the parts are not of one client each."""
+
+    name: str
+    schema: Schema
+    parts: list[_Part]
+    each_a_client: bool = False
+    native: npt.NDArray[np.int64] | None = None
+
+
+def _encode(data: DataNode, table: Table | None = None, given: Schema | None = None) -> Encoded:
+    """Encodes a source block by block, so that a table larger than memory can be used."""
+    from fedsyn.data.stream import check_rows
+
+    source = _files(data, given) if table is None else None
+    source = source or (_holders(data, table, given) if isinstance(table, Sequence) else _loaded(data, table, given))
+    schema, known = source.schema, [part.rows or 0 for part in source.parts]
+    # A file that does not say how many rows it has must be read before its rows can be divided.
+    roles = _roles(data, sum(known)) if all(known) else None
+    codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
+    numbers = RowSpool(len(column_ranges(schema)), np.float32)
+    own, rows = list[OwnRows](), [0] * len(known)
+    for client, part in enumerate(source.parts):
+        for block in part.blocks:
+            here = slice(sum(rows), sum(rows) + len(block.codes))
+            rows[client] += len(block.codes)
+            if part.rows is not None and rows[client] > part.rows:
+                break
+            own.append(block.own)
+            codes.append(block.codes if roles is None else block.codes[roles[0][here]])
+            numbers.append(block.numbers if roles is None else block.numbers[roles[1][here]])
+            if roles is not None:
+                test.append(block.codes[roles[1][here]])
+        check_rows(part.path, rows[client], part.rows)
+    train, held_out = roles or _roles(data, sum(rows))
+    divided = codes.rows(), test.rows(), numbers.rows()
+    if roles is None:
+        divided = taken(divided[0], train), taken(divided[0], held_out), taken(divided[2], held_out)
+    native = np.repeat(np.arange(len(rows)), rows) if source.each_a_client else source.native
+    owned = OwnRows.joined(own).divided(train, held_out)
+    return Encoded(source.name, schema, *divided, None if native is None else native[train], *owned)
+
+
+def _files(data: DataNode, given: Schema | None) -> _Source | None:
+    """A source that is a file, or one of each client; None for every other source."""
+    from fedsyn.data import file_source
+    from fedsyn.data.stream import row_count
+
+    found = [file_source(path, **_described(data, given)) for path in data.holders or [data.source]]
+    files = [file for file in found if file is not None]
+    if len(files) < len(found):
+        if data.holders:
+            raise ConfigError("data.source: a list names files, one of each client")
+        return None
+    files[0].schema.require_approved()
+    parts = [_Part(row_count(file.path, file.options), file.blocks(), file.path) for file in files]
+    return _Source(Path(data.source).name.split(".")[0], files[0].schema, parts, bool(data.holders))
+
+
+def _loaded(data: DataNode, table: pd.DataFrame | None, given: Schema | None) -> _Source:
+    """A table in memory, or one that is loaded whole."""
+    from fedsyn.data import load_dataset
+
+    dataset = load_dataset(data.source if table is None else table, **_described(data, given))
+    dataset.schema.require_approved()
+    part = _Part(len(dataset.frame), _frame_blocks(dataset.schema, dataset.frame))
+    return _Source(dataset.name, dataset.schema, [part], native=dataset.native_partition)
+
+
+def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schema | None) -> _Source:
     """One table of each client, each encoded on its own: what one holder's column holds changes no other's codes."""
     if given is None:
         if data.schema_file is None:
@@ -284,98 +359,17 @@ def _encode_holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schem
         schema.require_columns(frame.columns, where=where)
         if len(frame) == 0:
             raise DataError(f"{where} has no rows; leave out a holder that has none")
-    codes = np.concatenate([schema.encode(frame) for frame in tables])
-    numbers = np.concatenate([raw_numbers(frame, schema) for frame in tables])
-    native = np.repeat(np.arange(len(tables)), [len(frame) for frame in tables])
-    train, test = _roles(data, len(codes))
-    parts = codes[train], codes[test], numbers[test]
-    for part in parts:
-        part.flags.writeable = False
-    owned = own_rows(schema, *tables).divided(train, test)
-    return Encoded(data.source, schema, *parts, native[train], *owned)
+    parts = [_Part(len(frame), _frame_blocks(schema, frame)) for frame in tables]
+    return _Source(data.source, schema, parts, each_a_client=True)
 
 
-def _encode(data: DataNode, table: pd.DataFrame | None = None, schema: Schema | None = None) -> Encoded:
-    from fedsyn.data import file_source, load_dataset
-
-    described: dict[str, Any] = {
-        "schema": schema or data.schema_file,
-        "bins": data.bins,
-        "label": data.label,
-        "options": data.options,
-    }
-    if data.holders and table is None:
-        return _encode_files(data, described)
-    file = file_source(data.source, **described) if table is None else None
-    if file is not None:
-        return _encode_file(data, file)
-    dataset = load_dataset(data.source if table is None else table, **described)
-    dataset.schema.require_approved()
-    codes, numbers, native = dataset.encode(), raw_numbers(dataset.frame, dataset.schema), dataset.native_partition
-    train, test = _roles(data, len(codes))
-    parts = codes[train], codes[test], numbers[test]
-    for part in parts:
-        part.flags.writeable = False
-    owned = own_rows(dataset.schema, dataset.frame).divided(train, test)
-    return Encoded(dataset.name, dataset.schema, *parts, None if native is None else native[train], *owned)
+def _frame_blocks(schema: Schema, frame: pd.DataFrame) -> Iterator[Block]:
+    yield Block(schema.encode(frame), raw_numbers(frame, schema), own_rows(schema, frame))
 
 
-def _encode_file(data: DataNode, file: FileSource) -> Encoded:
-    """The same, block by block, so that a table larger than memory can be used."""
-    from fedsyn.data.stream import check_rows, row_count
-
-    schema = file.schema
-    schema.require_approved()
-    known = row_count(file.path, file.options)
-    # A file that does not say how many rows it has must be read before its rows can be divided.
-    roles = _roles(data, known) if known else None
-    codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
-    numbers = RowSpool(len(column_ranges(schema)), np.float32)
-    own, done = list[OwnRows](), 0
-    for block in file.blocks():
-        own.append(block.own)
-        here = slice(done, done + len(block.codes))
-        done = here.stop
-        if known is not None and done > known:
-            break
-        codes.append(block.codes if roles is None else block.codes[roles[0][here]])
-        numbers.append(block.numbers if roles is None else block.numbers[roles[1][here]])
-        if roles is not None:
-            test.append(block.codes[roles[1][here]])
-    check_rows(file.path, done, known)
-    train, held_out = roles or _roles(data, done)
-    owned = OwnRows.joined(own).divided(train, held_out)
-    if roles is not None:
-        return Encoded(file.name, schema, codes.rows(), test.rows(), numbers.rows(), None, *owned)
-    every = codes.rows()
-    rows = taken(every, train), taken(every, held_out), taken(numbers.rows(), held_out)
-    return Encoded(file.name, schema, *rows, None, *owned)
-
-
-def _encode_files(data: DataNode, described: dict[str, Any]) -> Encoded:
-    """One file of each client, each read block by block on its own."""
-    from fedsyn.data import file_source
-
-    assert data.holders is not None
-    files = [file_source(path, **described) for path in data.holders]
-    if any(file is None for file in files):
-        raise ConfigError("data.source: a list names files, one of each client")
-    schema = files[0].schema  # type: ignore[union-attr]
-    schema.require_approved()
-    codes, numbers = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(column_ranges(schema)), np.float32)
-    rows, own = [0] * len(files), list[OwnRows]()
-    for client, file in enumerate(files):
-        assert file is not None
-        for block in file.blocks():
-            own.append(block.own)
-            codes.append(block.codes)
-            numbers.append(block.numbers)
-            rows[client] += len(block.codes)
-    train, held_out = _roles(data, sum(rows))
-    every, native = codes.rows(), np.repeat(np.arange(len(files)), rows)
-    parts = taken(every, train), taken(every, held_out), taken(numbers.rows(), held_out)
-    owned = OwnRows.joined(own).divided(train, held_out)
-    return Encoded(Path(data.source).name.split(".")[0], schema, *parts, native[train], *owned)
+def _described(data: DataNode, given: Schema | None) -> dict[str, Any]:
+    """What a source is opened with."""
+    return {"schema": given or data.schema_file, "bins": data.bins, "label": data.label, "options": data.options}
 
 
 def randomness_of(config: RunConfig) -> Randomness:

@@ -98,28 +98,22 @@ class WordBook:
         return np.array([*found, -1], np.int32)
 
 
-def own_rows(schema: Schema, *frames: pd.DataFrame) -> OwnRows:
-    """A table's own values in the open columns of its schema; of several tables, one below the other.
+def own_rows(schema: Schema, frame: pd.DataFrame) -> OwnRows:
+    """Return a table's own values in the open columns of its schema.
 
     Raises:
         DataError: as `Schema.encode`.
     """
-    books = {
-        name: WordBook(column, schema.missing_text)
-        for name, column in schema.columns.items()
-        if name in schema.open and isinstance(column, CategoricalColumn)
-    }
-    parts = []
-    for frame in frames:
-        numbers, index = {}, {}
-        for name in schema.open:
-            column = schema.columns[name]
-            if isinstance(column, BinnedColumn):
-                numbers[name] = column.numbers(frame[name], schema.missing_text)
-            else:
-                index[name] = _places(books[name], frame[name])
-        parts.append(OwnRows(numbers, {name: book.words for name, book in books.items()}, index))
-    return OwnRows.joined(parts)
+    numbers, words, index = {}, {}, {}
+    for name in schema.open:
+        column = schema.columns[name]
+        if isinstance(column, BinnedColumn):
+            numbers[name] = column.numbers(frame[name], schema.missing_text)
+        else:
+            book = WordBook(column, schema.missing_text)
+            index[name] = _places(book, frame[name])
+            words[name] = book.words
+    return OwnRows(numbers, words, index)
 
 
 def _places(book: WordBook, series: pd.Series) -> npt.NDArray[np.integer]:
