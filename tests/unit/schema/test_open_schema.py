@@ -208,9 +208,8 @@ def test_blocks_and_several_tables_give_the_same_own_rows() -> None:
     encoder = BlockEncoder(schema)
     parts = [encoder.block({name: part[name] for name in frame}) for part in (frame[:2], frame[2:])]
     blocks = type(whole).joined([part.own for part in parts])
-    tables = own_rows(schema, frame[:2], frame[2:])
     apart = type(whole).joined([own_rows(schema, frame[:2]), own_rows(schema, frame[2:])])
-    for other in (blocks, tables, apart):
+    for other in (blocks, apart):
         assert np.array_equal(other.numbers["x"], whole.numbers["x"], equal_nan=True)
         for name in ("w", "z"):
             texts = [[one.words[name][i] if i >= 0 else None for i in one.index[name]] for one in (whole, other)]
