@@ -216,7 +216,7 @@ RUN_FILES = {
     "model.npz",
     "README.md",
     "comparison.json",
-    "quality.json",
+    "predicted_quality.json",
     "report.html",
     "rounds.jsonl",
     "schema.yaml",

@@ -18,6 +18,7 @@ import pytest
 import fedsyn
 from fedsyn.errors import ConfigError, DataError, InputError, NotFittedError, SchemaError
 from fedsyn.front.archive import LIMITS
+from fedsyn.runs.directory import OLD_NAMES
 from fedsyn.runs.prepare import split_tables
 
 SCHEMA: dict[str, Any] = {
@@ -299,7 +300,7 @@ def test_a_draft_is_refused_with_what_to_do() -> None:
 
 def test_a_model_is_one_file_that_needs_no_table(fitted: fedsyn.Synthesizer, tmp_path: Path) -> None:
     path = fitted.save(tmp_path / "model.fedsyn")
-    assert set(zipfile.ZipFile(path).namelist()) == set(LIMITS)
+    assert set(zipfile.ZipFile(path).namelist()) == set(LIMITS) - set(OLD_NAMES.values())
     again = fedsyn.load(path)
     pd.testing.assert_frame_equal(again.sample(80, seed=1), fitted.sample(80, seed=1))
     assert again.ledger == fitted.ledger and again.get_params()["rounds"] == 2
@@ -330,8 +331,8 @@ def test_a_saved_model_says_how_good_it_is(fitted: fedsyn.Synthesizer, tmp_path:
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(damaged, "w") as new:
         for name in old.namelist():
             content = old.read(name)
-            new.writestr(name, content.replace(b'"low"', b'"log"') if name == "quality.json" else content)
-    with pytest.raises(DataError, match=r"quality\.json is damaged"):
+            new.writestr(name, content.replace(b'"low"', b'"log"') if name == "predicted_quality.json" else content)
+    with pytest.raises(DataError, match=r"predicted_quality\.json is damaged"):
         fedsyn.load(damaged)
 
 

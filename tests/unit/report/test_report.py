@@ -29,10 +29,17 @@ from fedsyn.report.figures import file_spec
 from fedsyn.report.run_page import RunFacts, alarms, first_sentence
 from fedsyn.report.sweep_charts import Point, against
 from fedsyn.report.tables import latex_table, number, plus_minus
-from fedsyn.runs.directory import COMPARISON_FILE, PREDICTED_FILE, load_metrics, not_for_publication
+from fedsyn.runs.directory import (
+    COMPARISON_FILE,
+    FEDERATED_FILE,
+    OLD_NAMES,
+    PREDICTED_FILE,
+    load_metrics,
+    not_for_publication,
+)
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import encoded_table, public_schema
-from fedsyn.runs.report import load_comparison, load_predicted_quality, write_run_page
+from fedsyn.runs.report import load_comparison, load_federated_evaluation, load_predicted_quality, write_run_page
 from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.sweep import load_results, load_sweep, run_sweep
 from fedsyn.sweep.comparison import Layout, best, is_geometric, main_axis
@@ -237,12 +244,23 @@ def test_what_must_not_leave_with_the_page_is_listed(copy: Path) -> None:
 
 
 def test_what_an_older_version_called_quality_stays_private(copy: Path) -> None:
-    """There `quality.json` held scores beside the real rows: it is no statement, and is listed."""
-    (copy / PREDICTED_FILE).write_text((copy / COMPARISON_FILE).read_text(encoding="utf-8"), encoding="utf-8")
-    assert load_predicted_quality(copy) is None and read_release(copy).statement is None
-    assert copy / PREDICTED_FILE in not_for_publication(copy)
+    """There `quality.json` held scores beside the real rows: it predicts nothing, and is listed."""
+    old = copy / OLD_NAMES[PREDICTED_FILE]
+    (copy / PREDICTED_FILE).unlink()
+    old.write_text((copy / COMPARISON_FILE).read_text(encoding="utf-8"), encoding="utf-8")
+    assert load_predicted_quality(copy) is None and read_release(copy).predicted is None
+    assert old in not_for_publication(copy)
     page = read(report_folder(copy, real=False)[0])
     assert "How good it is, from what was released" not in page
+
+
+def test_files_of_before_are_read_under_their_old_names(copy: Path) -> None:
+    said = load_predicted_quality(copy)
+    (copy / PREDICTED_FILE).rename(copy / OLD_NAMES[PREDICTED_FILE])
+    assert said is not None and load_predicted_quality(copy) == said == read_release(copy).predicted
+    asked = {"holders": 3, "confidence": 0.95, "figures": {}, "notes": []}
+    (copy / OLD_NAMES[FEDERATED_FILE]).write_text(json.dumps({"format": 1, **asked}), encoding="utf-8")
+    assert load_federated_evaluation(copy) == asked
 
 
 def test_report_writes_exact_tables(copy: Path) -> None:
