@@ -1,7 +1,8 @@
 """What people read: the one place that prints, writes Markdown, and says what a log may hold.
 
 Names of columns and categories, files and runs come from others. A terminal obeys control characters, a page obeys
-markup: what is printed goes through `plain`, what is written into Markdown through `markdown`. A traceback may show
+markup: what is printed goes through `plain`, what is written into Markdown through `markdown`, templates do it by
+themselves (`filled`). A traceback may show
 values of the table that was read, so it appears only where FEDSYN_DEBUG=1 asks for it: each process that fedsyn starts
 calls `no_tracebacks` first.
 
@@ -20,11 +21,13 @@ import threading
 import traceback
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from rich.console import Console
 
 #: Asks for the traceback of what went wrong.
@@ -68,6 +71,38 @@ def markdown(text: str) -> str:
     """
     shown = plain(text, keep="").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKUP.sub(r"\\\1", shown)
+
+
+def filled(room: str, template: str, /, **values: Any) -> str:
+    """Return a template of `fedsyn/ROOM/templates` with its values, none of which can be markup or command a reader.
+
+    Args:
+        room: folder of the package.
+        template: file name. Of NAME.html.md each value goes through HTML's escapes, unless it is `Markup`; of any other
+            one through `markdown`. (Flower ships no file of the suffix .html with an app.)
+        values: for the template, which fails for one that is missing.
+    """
+    return str(_templates(room).get_template(template).render(values))
+
+
+@cache
+def _templates(room: str) -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined, pass_eval_context
+    from markupsafe import Markup
+
+    @pass_eval_context
+    def shown(context: Any, value: Any) -> Any:
+        if isinstance(value, Markup):
+            return value
+        return plain(str(value)) if context.autoescape else markdown(str(value))
+
+    return Environment(
+        loader=PackageLoader("fedsyn", f"{room}/templates"),
+        autoescape=lambda name: name is not None and name.endswith(".html.md"),
+        finalize=shown,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
 
 
 def say(text: str, *, error: bool = False) -> None:

@@ -12,12 +12,13 @@ from pathlib import Path
 from fedsyn import yamlio
 from fedsyn.aggregation.secagg.primitives import Identity
 from fedsyn.config import RunConfig
-from fedsyn.deploy import readmes
 from fedsyn.deploy.federation import FILE, FederationFile, HolderEntry, LinkNode, PartyEntry, Place, joined
 from fedsyn.deploy.plan import Approval, Plan
+from fedsyn.deploy.readmes import INSECURE, SEEN
 from fedsyn.errors import ConfigError
 from fedsyn.lifetime.node_ledger import init_ledger
 from fedsyn.loading import load_config
+from fedsyn.output import filled
 from fedsyn.service.certificates import fingerprint, new_authority, new_link
 from fedsyn.service.files import write_new, write_text
 from fedsyn.service.holder_keys import HolderCard, new_keys, roster_text
@@ -268,60 +269,56 @@ def _holder_readme(place: Place, federation: FederationFile, name: str, terms: T
     prints = [f"{entry.name} {entry.card.fingerprint}" for entry in federation.present]
     prints += [f"{entry.name} {entry.fingerprint}" for entry in federation.parties]
     prints += [f"authority (ca.crt) {ca}"] if ca is not None else []
-    schema = "" if (place.operator / "schema.yaml").is_file() else ", and the agreed `schema.yaml` beside it"
-    text = readmes.HOLDER.substitute(
+    return filled(
+        "deploy",
+        "holder.md",
         holder=name,
         federation=federation.name,
-        install=readmes.install(wheel_of(place.operator), extra_of(terms.config.aggregation.protocol)),
-        schema=schema,
-        fingerprints="; ".join(prints),
-        own_keys=readmes.OWN_KEYS.substitute(holder=name),
+        schema=(place.operator / "schema.yaml").is_file(),
+        fingerprints=prints,
+        insecure=" ".join(INSECURE.split()) if federation.superlink.insecure else "",
+        **_install(place.operator, terms.config.aggregation.protocol),
     )
-    return text + (f"\n**{readmes.INSECURE.strip()}**\n" if federation.superlink.insecure else "")
 
 
 def _party_readme(plan: Plan, operator: Path, card: PartyCard, cards: list[PartyCard]) -> str:
-    mpc = plan.protocol == "mpc"
-    return readmes.PARTY.substitute(
+    return filled(
+        "deploy",
+        "party.md",
         party=card.name,
         federation=plan.name,
-        role="computing party" if mpc else "crypto party",
-        promise="Two parties that pool what they have know everything: keep yours apart from the other two."
-        if mpc
-        else "You hold the key to the holders' ciphertexts: whoever has it and them reads everything.",
-        install=readmes.install(wheel_of(operator), extra_of(plan.protocol)),
+        mpc=plan.protocol == "mpc",
         port=card.address.rpartition(":")[2],
-        whom="the operator and the other two parties" if mpc else "the operator",
         room=_runs(plan.runs),
-        fingerprints="; ".join(f"{each.name} {each.fingerprint}" for each in cards),
+        fingerprints=[f"{each.name} {each.fingerprint}" for each in cards],
+        **_install(operator, plan.protocol),
     )
 
 
 def _operator_readme(plan: Plan, operator: Path) -> str:
-    schema = "" if plan.schema is not None else "First put the agreed `schema.yaml` here, and send it to everybody. "
-    warnings = readmes.SEEN + (readmes.INSECURE if plan.insecure else "")
-    cards = "; ".join(f"{name} at {address}" for name, address in plan.parties)
-    return readmes.OPERATOR.substitute(
+    return filled(
+        "deploy",
+        "operator.md",
         federation=plan.name,
         port=plan.port,
         hosts=joined(plan.hosts[0], plan.port),
-        schema=schema,
-        install=readmes.install(wheel_of(operator), extra_of(plan.protocol)),
-        parties=readmes.OPERATOR_PARTIES.substitute(parties=cards) if plan.parties else "",
-        parties_sent=" and each party its own under `../parties/`" if plan.parties else "",
-        seen=f"\n**{warnings.strip()}**\n",
+        schema=plan.schema is not None,
+        parties=[f"{name} at {address}" for name, address in plan.parties],
+        warnings=" ".join((SEEN + (INSECURE if plan.insecure else "")).split()),
+        **_install(operator, plan.protocol),
     )
+
+
+def _install(operator: Path, protocol: str) -> dict[str, object]:
+    """What install.md says of the wheel that everybody installs, where there is one, and of the extra that it needs."""
+    wheel, digest = wheel_of(operator) or (None, None)
+    return {"wheel": wheel, "digest": digest, "fhe": protocol == "fhe"}
 
 
 def wheel_of(operator: Path) -> tuple[str, str] | None:
     """Name and SHA-256 of the wheel that everybody installs; None if none was given."""
     found = sorted(operator.glob("fedsyn-*.whl"))
     return (found[0].name, digest_of(found[0])) if found else None
-
-
-def extra_of(protocol: str) -> str:
-    """The package's extra without which nobody takes part."""
-    return "[fhe]" if protocol == "fhe" else ""
 
 
 def digest_of(file: Path) -> str:

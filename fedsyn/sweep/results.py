@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from fedsyn.evaluation import all_metrics
 
 SWEEP_FILE = "sweep.json"  # in the sweep's folder: the sweep as given, and its cells
 CELL_FILE = "cell.json"  # in a cell's run directory, written last: how the cell ended
+_CELL = re.compile(r"\w[\w.=+-]*")  # no path leads out of cells/
 Facts = dict[str, Any]  # what one of these files holds
 
 
@@ -135,7 +137,7 @@ def load_results(out: Path | str) -> Results:
     """Reads a sweep's folder, whether or not all of its cells have run.
 
     Raises:
-        DataError: the folder holds no sweep.
+        DataError: the folder holds no sweep, or names a folder outside of itself.
     """
     out = Path(out)
     try:
@@ -144,6 +146,8 @@ def load_results(out: Path | str) -> Results:
         raise DataError(f"{out} holds no sweep: {SWEEP_FILE} is absent or cannot be read") from None
     rows = []
     for cell in record["cells"]:
+        if not isinstance(cell["id"], str) or not _CELL.fullmatch(cell["id"]):
+            raise DataError(f"{out / SWEEP_FILE}: a cell's id must be the name of a folder in cells/")
         facts = read_cell(out / "cells" / cell["id"]) or {"status": "missing"}
         metrics = {name: math.inf if v is None else float(v) for name, v in facts.get("metrics", {}).items()}
         rows.append(

@@ -10,10 +10,11 @@ import tomllib
 from functools import cache
 
 import pytest
+from jinja2 import UndefinedError
 from test_arrows import ROOT, sources
 
 from fedsyn.errors import ConfigError
-from fedsyn.output import markdown, plain, reason
+from fedsyn.output import filled, markdown, plain, reason
 
 HOSTILE = "age\x1b[2J\x1b]0;pwned\x07\x9b1m\u202e\u2066\r\x00"
 SECRET = "row-value-1234"
@@ -172,11 +173,11 @@ def test_one_module_prints() -> None:
 
 
 def test_what_writes_markdown_escapes_it() -> None:
-    """A module that names a Markdown file writes it by `markdown`, or is listed with the reason why it need not."""
+    """A module that names a Markdown file writes it by `filled`, or is listed with the reason why it need not."""
     listed = {
         "fedsyn/runs/directory.py": "the name alone; what is written is made by report/readme.py",
         "fedsyn/front/archive.py": "writes what report/readme.py made",
-        "fedsyn/deploy/init.py": "a plan's names match a pattern of letters, digits and dashes",
+        "fedsyn/output.py": "knows a page's template by its name",
     }
     named = {
         path
@@ -184,5 +185,16 @@ def test_what_writes_markdown_escapes_it() -> None:
         for node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".md")
     }
-    assert named == set(listed)
-    assert "markdown(" in sources()["fedsyn/report/readme.py"]
+    fills = {path for path in named if "filled(" in sources()[path]}
+    assert fills | set(listed) == named >= {"fedsyn/report/readme.py", "fedsyn/deploy/init.py"}
+
+
+def test_what_is_put_into_a_template_is_text() -> None:
+    """A name in a README neither commands a terminal nor makes a link, a heading or HTML; a value is never left out."""
+    values = {"federation": f"a](http://x) <script>{HOSTILE}\n# b", "port": 1, "hosts": "h", "schema": True}
+    values |= {"parties": ["[p](q)"], "warnings": "w", "wheel": None, "digest": None, "fhe": False}
+    text = filled("deploy", "operator.md", **values)
+    assert plain(text) == text and "<script>" not in text and "\n# b" not in text
+    assert "](http" not in text.replace("\\]", "") and r"\[p\](q)" in text
+    with pytest.raises(UndefinedError, match="parties"):
+        filled("deploy", "operator.md", **{name: value for name, value in values.items() if name != "parties"})

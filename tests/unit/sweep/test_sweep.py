@@ -18,7 +18,7 @@ import yaml
 
 from fedsyn import cli
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, DataError
 from fedsyn.flower.ray_cluster import Needs
 from fedsyn.sweep import load_results, load_sweep, run_sweep, write_tables
 from fedsyn.sweep.execute import RayTasks, Task, _Submitted, run_cell, shared_partition
@@ -495,3 +495,13 @@ def test_the_terminal_shows_a_wide_table_in_eighty_columns_and_how_far_it_is(tmp
     assert len(failed) == 1 and "[16 cells: " in failed[0] and failed[0].endswith("and 13 more]")
     progress = [line for line in ended.stderr.splitlines() if "of 32 cells" in line and " left" in line]
     assert 5 <= len(progress) <= 12 and "failed" in progress[-1]
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc", "..", "a/b", ".hidden", "", 3])
+def test_no_cell_is_read_outside_of_the_sweep(tmp_path: Path, name: object) -> None:
+    """A folder that somebody else made names its cells in sweep.json."""
+    (tmp_path / "out" / "cells").mkdir(parents=True)
+    record = {"name": "s", "document": {}, "cells": [{"id": name, "axes": {}, "seed": 0}]}
+    (tmp_path / "out" / "sweep.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(DataError, match="a cell's id must be the name of a folder in cells/"):
+        load_results(tmp_path / "out")
