@@ -19,16 +19,16 @@ from fedsyn.node.processes import BAD_INPUT, Bounds
 
 _log = logging.getLogger("fedsyn.node")
 _LONGEST = 30.0  # seconds between two starts of a link that keeps dying
-_SHORT, _MOST = 60.0, 10  # so many lives in a row, each shorter than that: the link cannot be kept running
+_SHORT, _MOST = 60.0, 10  # seconds; after 10 lives in a row that are shorter, the link cannot be kept running
 _GOODBYE = 15.0  # seconds that a link has to end
 
 
 def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
-    """Runs a node until SIGTERM or SIGINT.
+    """Run a node until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError: its file, or a file that it names, cannot be used; or another process serves the same state.
-        RunError: its link ends again and again, soon after each start.
+        ConfigError: if its file, or a file that it names, cannot be used; or another process serves the same state.
+        RunError: if its link ends again and again, soon after each start.
     """
     file = load_node_file(path)
     require_files(file)
@@ -42,7 +42,7 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
     try:
         while not stopping.is_set():
             started = time.monotonic()
-            code = serving.until_it_ends(_start(path, bounds))
+            code = serving.until_it_ends(_start(path, bounds, lock))
             if stopping.is_set():
                 break
             if code == BAD_INPUT:
@@ -60,9 +60,10 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
         os.close(lock)
 
 
-def _start(path: Path, bounds: Bounds) -> subprocess.Popen[bytes]:
+def _start(path: Path, bounds: Bounds, lock: int) -> subprocess.Popen[bytes]:
+    """Start the link, which holds the lock, too: a supervisor that is killed frees nothing that is still answered."""
     arguments = [path.resolve(), os.getpid(), bounds.seconds, bounds.megabytes]
-    return subprocess.Popen([sys.executable, "-m", "fedsyn.node.link", *map(str, arguments)])
+    return subprocess.Popen([sys.executable, "-m", "fedsyn.node.link", *map(str, arguments)], pass_fds=[lock])
 
 
 class _Serving:
@@ -97,7 +98,11 @@ class _Serving:
 
 
 def _only_one(file: NodeFile) -> int:
-    """A lock on the state's folder, which is made if it is not there."""
+    """Lock the state's folder, which is made if it is not there. Waits for the link of a supervisor that was killed.
+
+    Raises:
+        ConfigError: if another process serves this state, or the folder cannot be used.
+    """
     folder = file.state_folder
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -106,14 +111,30 @@ def _only_one(file: NodeFile) -> int:
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise ConfigError(f"state: {folder} cannot be used ({error.strerror})") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise ConfigError(f"state: another process serves {folder} already; stop it first") from None
+    until = time.monotonic() + 2 * _GOODBYE
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError:
+            if _lives(os.pread(lock, 20, 0)) or time.monotonic() > until:
+                os.close(lock)
+                raise ConfigError(f"state: another process serves {folder} already; stop it first") from None
+        time.sleep(0.1)
     os.truncate(lock, 0)
     os.write(lock, f"{os.getpid()}\n".encode())
     return lock
+
+
+def _lives(written: bytes) -> bool:
+    """Whether the process whose number stands in a lock is there."""
+    try:
+        os.kill(int(written), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def is_served(file: NodeFile) -> bool:

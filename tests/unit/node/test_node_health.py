@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import urllib.error
@@ -17,7 +18,7 @@ from fedsyn.flower.fleet_messages import Incoming
 from fedsyn.node.file import load_node_file
 from fedsyn.node.link import EarlierLife, Link, WorkerProcess, leaves_after
 from fedsyn.node.processes import Bounds
-from fedsyn.node.serve import is_served, serve
+from fedsyn.node.serve import _only_one, is_served, serve
 from fedsyn.node.status import look, said
 from fedsyn.node.task import MOST_ARRAYS, MOST_HEADER, fits
 from fedsyn.service.health import Budget, Health, Pages, Requests, exposition, pages_of
@@ -101,6 +102,21 @@ def test_status_of_a_node_that_does_not_run(tmp_path: Path) -> None:
     assert facts["ready"] is False and "not running" in said(facts)
     well = Health("node", "north", (), Requests("requests", "outcome"), Budget(0.5, 4.0, 1e-6, 2), FACTS)
     assert "spent: epsilon 0.5 of 4" in said(well.to_dict())
+
+
+def test_no_second_process_serves_a_state_before_the_first_ones_link_has_gone(tmp_path: Path) -> None:
+    """Also where the first one was killed: its link may still be answering, requests that cost nothing among them."""
+    file = load_node_file(make_node(tmp_path / "node"))
+    lock = _only_one(file)
+    with pytest.raises(ConfigError, match=r"another process serves .*; stop it first"):
+        _only_one(file)
+    with subprocess.Popen(["sleep", "1"], pass_fds=[lock]) as link:
+        os.pwrite(lock, b"999999999\n", 0)  # its supervisor is none that lives
+        os.close(lock)
+        assert is_served(file) and link.poll() is None
+        lock = _only_one(file)
+        assert link.wait(5) == 0 and (file.state_folder / "lock").read_text() == f"{os.getpid()}\n"
+    os.close(lock)
 
 
 def test_a_node_without_its_files_does_not_start(tmp_path: Path) -> None:
