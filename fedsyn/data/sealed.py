@@ -8,6 +8,9 @@ added, also at the end, or taken from another file, is noticed before a byte of 
 
     fedsyn-sealed-1\\n | 32 bytes of salt | block 0 | block 1 | ... | last block (may be empty)
 
+Not age's format: its Python library opens a file from the beginning to the end alone, and what reads Parquet and Excel
+wants any place of it, without a copy in the clear.
+
 What the file still shows: how long the table is, and when it was written. Opened rows are in the memory of the process
 that reads them, which a core dump or swap space could write to disk: switch both off where that matters.
 """

@@ -1,4 +1,4 @@
-"""A ledger for life as people and programs read it: a holder's or a party's; read without locking or changing it."""
+"""What people and programs read in a ledger for life, a holder's or a party's, without locking or changing it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Opened:
 
     @property
     def delta(self) -> float | None:
-        """At which epsilon is told where no limit names one: the smallest of the runs'."""
+        """The delta at which epsilon is told: the limit's, or where none is known the smallest of the runs'."""
         if self.limits is not None:
             return self.limits.lifetime.delta
         if self.budget is not None:
@@ -78,13 +78,13 @@ class Opened:
 
     @property
     def torn(self) -> float:
-        """rho that torn last lines count as."""
+        """The rho that torn last lines count as."""
         if isinstance(self.lines, PartyLines):
             return self.lines.worst if self.lines.torn else 0.0
         return math.fsum(rho for _, rho in self.node.worst()) if self.node else 0.0
 
     def spent(self) -> tuple[float, float]:
-        """(rho, the same in the filter's unit), torn lines at their worst."""
+        """Return (rho, the same in the filter's unit), torn lines at their worst."""
         if self.node is None:
             rho = self.lines.spent + self.torn
             return rho, rho
@@ -321,5 +321,5 @@ def _row(opened: Opened, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _when(seconds: float) -> str:
-    """`2026-11-22T19:05:00Z`."""
+    """Return a time as `2026-11-22T19:05:00Z`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -81,8 +81,8 @@ class LifetimeLimits(NamedTuple):
     """What a holder's table may give away.
 
     Attributes:
-        per_run: None: whatever the other two leave.
-        per_period: a budget, and the days of the period that ends now; None: no such limit.
+        per_run: for one run; None if only the other two limit it.
+        per_period: a budget, and the days of the period that ends now; None for no such limit.
         lifetime: of all runs.
         patience: seconds after its last entry for which a run keeps what it announced from others; what it charges is
             checked against the limits whenever it comes.
@@ -96,7 +96,7 @@ class LifetimeLimits(NamedTuple):
 
 @lru_cache(maxsize=64)
 def order_of(kind: Kind) -> int | None:
-    """α of 'renyi α'; None for the two others; ValueError for anything else."""
+    """Return the α of 'renyi α', None for the two others. Raises ValueError for any other name."""
     if kind in ("gaussian", "zcdp"):
         return None
     found = _RENYI.fullmatch(kind)
@@ -106,7 +106,7 @@ def order_of(kind: Kind) -> int | None:
 
 
 def counted(release: Release, kind: Kind) -> float:
-    """What a release of a run with that accountant counts: its rho, and of a sampled step its divergence over α."""
+    """Return what a release counts under an accountant: its rho, or a sampled step's divergence over α."""
     order = order_of(kind)
     if order is None or release.mechanism != SAMPLED:
         return release.rho
@@ -115,11 +115,11 @@ def counted(release: Release, kind: Kind) -> float:
 
 
 def require_joined(own: Kind, life: Kind) -> None:
-    """NodeError where a run counts steps on secret samples, and its table's ledger cannot add them up.
+    """Raise NodeError where a run counts steps on secret samples, and its table's ledger cannot add them up.
 
     Args:
-        own: the run's.
-        life: the ledger's; of a table's first run the same.
+        own: accountant of the run.
+        life: filter of the ledger; for a table's first run the same as `own`.
     """
     if order_of(own) is None or own == life:
         return
@@ -135,10 +135,15 @@ def require_joined(own: Kind, life: Kind) -> None:
 
 
 def require_filter(kind: Kind, life: Kind | None, limits: LifetimeLimits) -> None:
-    """NodeError where a run of that accountant cannot be added up; `life`: of the ledger, None before its first run.
+    """Raise NodeError where a run of that accountant cannot be added up.
 
-    Whoever submits the first run names its order, or the numbers that it follows from, and it stays for life: refused
-    is one that would leave less than a quarter of a limit (`_keeps_enough`).
+    The first run names its order, or the numbers that it follows from, and it stays for life: an order that would leave
+    less than a quarter of a limit is refused (`_keeps_enough`).
+
+    Args:
+        kind: accountant of the run.
+        life: filter of the ledger; None before its first run.
+        limits: of the holder.
     """
     require_joined(kind, life or kind)
     order = order_of(kind)
@@ -172,17 +177,17 @@ class Cost:
     time: float = 0.0
 
     def under(self, kind: Kind) -> float:
-        """In the filter's unit: rho, half of mu², or a Rényi divergence over its order."""
+        """Return the cost in the filter's unit: rho, half of mu², or a Rényi divergence over its order."""
         return self.rho * CHOICE if kind == "gaussian" and not self.gaussian else self.rho
 
 
 def total(costs: Iterable[Cost], kind: Kind) -> float:
-    """Sum of costs in the filter's unit."""
+    """Return the sum of costs in the filter's unit."""
     return math.fsum(cost.under(kind) for cost in costs)
 
 
 def capacity(budget: PrivacyBudget, kind: Kind) -> float:
-    """What a budget allows, in the filter's unit: the largest rho, or half of the largest mu²; 0: nothing."""
+    """Return what a budget allows, in the filter's unit: the largest rho, or half of the largest mu²; 0 if nothing."""
     order = order_of(kind)
     if order is not None:
         try:
@@ -195,7 +200,7 @@ def capacity(budget: PrivacyBudget, kind: Kind) -> float:
 
 
 def epsilon_of(spent: float, delta: float, kind: Kind) -> float:
-    """The epsilon of a sum of costs at some delta, rounded up."""
+    """Return the epsilon of a sum of costs at some delta, rounded up."""
     order = order_of(kind)
     if order is not None:
         return renyi_epsilon(order * spent, order, delta) if spent else 0.0
@@ -208,7 +213,7 @@ class Limit(NamedTuple):
     Attributes:
         name: for people.
         budget: what may be spent.
-        days: of the period; None: for life.
+        days: of the period; None for life.
     """
 
     name: str
@@ -216,17 +221,17 @@ class Limit(NamedTuple):
     days: float | None
 
     def within(self, costs: Iterable[Cost], now: float) -> list[Cost]:
-        """Those that count at some time: all, or those of the period before it. An entry of the future counts."""
+        """Return the costs that count at some time: all, or those of the period before it. One of the future counts."""
         since = -math.inf if self.days is None else now - self.days * DAY
         return [cost for cost in costs if cost.time > since]
 
     def fits(self, spent: float, more: float, kind: Kind) -> bool:
-        """Whether so much more, in the filter's unit, stays within the limit."""
+        """Whether `more` on top of `spent`, in the filter's unit, stays within the limit."""
         return affordable(spent + more, capacity(self.budget, kind))
 
 
 def adding(limits: LifetimeLimits) -> list[Limit]:
-    """The limits that runs add up in."""
+    """Return the limits that runs add up in."""
     found = []
     if limits.per_period is not None:
         budget, days = limits.per_period

@@ -209,12 +209,12 @@ class RunAccount:
 
     @property
     def releases(self) -> Sequence[Release]:
-        """Charged in this run so far, in order, without those that this attempt is about to charge again for free."""
+        """The releases charged in this run, in order, without those that this attempt charges again for free."""
         return tuple(charge.release for charge in self._charges if not self._pays(charge))
 
     @property
     def memory(self) -> int:
-        """Number of the newest memory with which a reply of this run left; an older one is no memory of this run."""
+        """The number of the newest memory with which a reply of this run left; an older one is not this run's."""
         return self._ledger.runs[self.run].memory
 
     @property

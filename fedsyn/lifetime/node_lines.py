@@ -70,13 +70,13 @@ class RunFacts:
 
     @property
     def kind(self) -> Kind:
-        """The accountant; ValueError if there is none of that name."""
+        """The name of its accountant. Raises ValueError if a ledger cannot add it up."""
         order_of(self.accountant)
         return self.accountant
 
     @property
     def announced(self) -> float:
-        """rho that the run may spend at most, by its own accountant."""
+        """The most rho that the run may spend, by its own accountant."""
         return capacity(self.budget, self.kind)
 
 
@@ -127,16 +127,16 @@ class Run:
 
     @property
     def spent(self) -> float:
-        """rho, as `counted`."""
+        """The rho that the run has spent, as `counted`."""
         return math.fsum([self.torn, *(self.counts(charge.release) for charge in self.charges)])
 
     def counts(self, release: Release) -> float:
-        """rho that a release of this run counts."""
+        """Return the rho that a release of this run counts."""
         return counted(release, self.facts.kind)
 
     @property
     def rest(self) -> Cost:
-        """What it announced and has not spent."""
+        """What the run announced and has not spent."""
         return Cost(max(0.0, self.facts.announced - self.spent), self.facts.kind == "gaussian")
 
 
@@ -162,24 +162,24 @@ class NodeLines(Lines):
     now: Callable[[], float] = time.time
 
     def stamp(self) -> int:
-        """The time of the next entry: the clock's, but never less than one that was seen before."""
+        """Return the time of the next entry: the clock's, but never less than one that was seen before."""
         return math.ceil(max(self.latest, self.now()))
 
     @property
     def kind(self) -> Kind | None:
-        """The filter, which the first run decided; None before."""
+        """The filter, which the first run decided; None before it."""
         return next((run.facts.kind for run in self.runs.values()), None)
 
     @property
     def spent(self) -> float:
-        """rho of all entries, whatever the filter."""
+        """The rho of all entries, whatever the filter."""
         return math.fsum(cost.rho for cost in self.costs)
 
     def open_runs(self) -> dict[str, Run]:
         return {name: run for name, run in self.runs.items() if not run.ended}
 
     def worst(self) -> list[tuple[str, float]]:
-        """(run, rho) for each torn line: what it says, if it can be read so far, else the largest rest of any run.
+        """Return (run, rho) for each torn line: what it says, as far as it can be read, else the largest rest of a run.
 
         A line that cannot be read may have been any run's. It counts once, with the largest rest, and no run that had
         not ended goes on: `mended` names all of them.
@@ -287,7 +287,7 @@ def _index(value: Any) -> int:
 
 
 def spent_by(run: Run, kind: Kind) -> float:
-    """What a run has spent, in a filter's unit; a torn line counts as what the run can do at worst."""
+    """Return what a run has spent, in a filter's unit; a torn line counts as what the run can do at worst."""
     gaussian = run.facts.kind == "gaussian"
     costs = [Cost(run.counts(charge.release), charge.release.mechanism == GAUSSIAN) for charge in run.charges]
     return total([*costs, Cost(run.torn, gaussian)], kind)

@@ -77,7 +77,7 @@ class Room:
 
 
 def rooms(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float, run: str = "") -> list[Room]:
-    """One record for each limit that runs add up in.
+    """Return one record for each limit that runs add up in.
 
     Args:
         lines: of the ledger.
@@ -127,8 +127,10 @@ def require_room(lines: NodeLines, run: str, facts: RunFacts, limits: LifetimeLi
 
 
 def largest(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float) -> float | None:
-    """The largest epsilon, at this run's delta, for which it would fit: three digits, rounded down; None: there is none
-    above 0.001, or it follows from more than epsilon (Rényi orders)."""
+    """Return the largest epsilon, at this run's delta, that would fit: three digits, rounded down.
+
+    None if it is below 0.001, or follows from more than epsilon (Rényi orders).
+    """
     if facts.kind not in ("gaussian", "zcdp"):
         return None
     kind = lines.kind or facts.kind
@@ -163,7 +165,7 @@ def _fitting(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: flo
 def _states(
     lines: NodeLines, limits: LifetimeLimits, now: float, kind: Kind, run: str = ""
 ) -> Iterator[tuple[Limit, float, float]]:
-    """Each limit, with what is spent of it and what other runs have announced, in the filter's unit."""
+    """Yield each limit, what is spent of it and what other runs have announced, in the filter's unit."""
     since = now - limits.patience
     open_ = lines.open_runs().items()
     promised = total((each.rest for name, each in open_ if each.latest >= since and name != run), kind)

@@ -84,7 +84,7 @@ class WorkerProcess:
             raise ConfigError("this node's table, ledger or policy cannot be used (see above)")
 
     def ask(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-        """The worker's reply; a refusal if the request is larger than it reads, or it died of it twice."""
+        """Return the worker's reply; a refusal if the request is larger than it reads, or it died of it twice."""
         if not fits(header, blobs):
             return _refused("the request is larger than this node reads")
         for _ in range(2):
@@ -109,7 +109,7 @@ class WorkerProcess:
         return answer
 
     def _ensure(self) -> None:
-        """A worker that is ready; waits longer and longer for one that keeps dying."""
+        """Make sure that the worker is ready; wait longer and longer for one that keeps dying."""
         while not self.closing and (self._process is None or self._process.poll() is not None or not self.ready):
             if time.monotonic() - self._started > 60.0:
                 self._wait = 0.2
@@ -119,7 +119,7 @@ class WorkerProcess:
             self.start()
 
     def close(self) -> None:
-        """Ends it: its channel is closed, and whatever it does is not waited for."""
+        """End the worker: its channel is closed, and its work is not waited for."""
         self.ready = False
         if self._channel is not None:
             self._channel.close()
@@ -168,7 +168,7 @@ class EarlierLife:
             pass
 
     def is_node(self, node: int) -> None:
-        """Keeps the number that the SuperLink gave."""
+        """Keep the number that the SuperLink gave."""
         self.node = node
         self.save()
 
@@ -201,7 +201,7 @@ class Link:
         self.fleet = Fleet(place, self.contact, self.life.is_node)
 
     def serve(self) -> None:
-        """Answers requests until it is told to end."""
+        """Answer requests until it is told to end."""
         if self.file.listen is not None:
             Pages(self.file.listen, pages_of(self.look))
             if self.file.listen.rpartition(":")[0] not in ("127.0.0.1", "localhost", "[::1]"):
@@ -217,7 +217,7 @@ class Link:
         self.fleet.stop()
 
     def answer(self, asked: Incoming) -> Outgoing:
-        """One request, answered by the worker."""
+        """Have the worker answer one request."""
         start = time.monotonic()
         header = {
             "run": asked.run,
@@ -236,7 +236,7 @@ class Link:
         return Outgoing(reply["scalars"], [(str(d), tuple(map(int, s)), blob) for (d, s), blob in described])
 
     def _ended(self, run: int) -> list[str]:
-        """Names of the runs that are over, at the first request of another one: they keep nothing in the ledger."""
+        """Return the names of the runs that are over, at another one's first request: they keep nothing reserved."""
         runs = self.life.runs
         if run in runs or run in self._seen:
             return []
@@ -249,7 +249,7 @@ class Link:
         return [name for name in ended if name not in runs.values()]
 
     def _began(self, run: int, name: object) -> None:
-        """Notes a run that was answered: its name has passed the node's gate, and begins in its ledger."""
+        """Note a run that was answered: its name has passed the node's gate, and begins in its ledger."""
         runs = self.life.runs
         if run not in runs and is_run_name(name):
             while len(runs) >= _MOST_RUNS:
@@ -258,7 +258,7 @@ class Link:
             self.life.save()
 
     def _count(self, reply: dict[str, Any], seconds: float) -> bool:
-        """Counts a request by its outcome; whether it was answered."""
+        """Count a request by its outcome; return whether it was answered."""
         self.seconds += seconds
         answered = from_json(reply["scalars"].get(ANSWER), "answer").get("ok") is True
         self.requests.count("failed" if reply.get("failed") else "answered" if answered else "refused")
@@ -291,7 +291,7 @@ class Link:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Entry point of the process that the supervisor starts."""
+    """Run the process that the supervisor starts; return its exit code."""
     no_tracebacks()
     end_with_parent(int(arguments[1]), signal.SIGTERM)
     log_to_stderr("%(asctime)s link: %(message)s")

@@ -7,7 +7,7 @@ again and nothing is charged. A file may be sealed under the holder's key (`feds
 A memory has a number, which grows with every `save`; the ledger notes it when a reply leaves, also one that cost
 nothing. A memory that is missing, or has a smaller number than the ledger's, is not this run's: what it forgot may be
 what keeps a secure sum's mask from being used twice. `load` refuses it. The other way round a memory keeps the ledger's
-head: a ledger that was put back alone does not hold it (`NodeBook.require`).
+head: a ledger that was put back alone does not hold it (`LifetimeLedger.require`).
 """
 
 from __future__ import annotations
@@ -82,15 +82,15 @@ class Memory:
             raise ConfigError(f"state: cannot use {self.folder} ({error.strerror})") from None
 
     def load(self, run: str, at_least: int = 0) -> RunMemory:
-        """What is remembered of a run; an empty memory before its first request.
+        """Load what is remembered of a run; an empty memory before its first request.
 
         Args:
             run: its name.
             at_least: the number that the ledger knows of (`RunAccount.memory`).
 
         Raises:
-            NodeError: the memory is damaged, missing or older than that.
-            Unable: it cannot be read.
+            NodeError: if the memory is damaged, missing or older than that.
+            Unable: if it cannot be read.
         """
         path = self._path(run)
         try:
@@ -108,10 +108,10 @@ class Memory:
         return memory
 
     def save(self, run: str, memory: RunMemory) -> None:
-        """Puts a run's memory on the disk, its number raised by one; there when this returns.
+        """Put a run's memory on the disk, its number raised by one; it is there when this returns.
 
         Raises:
-            CannotWrite: it cannot be written, and nothing may leave.
+            CannotWrite: if it cannot be written; then nothing may leave.
         """
         number = memory.number + 1
         header = {
@@ -146,7 +146,7 @@ class Memory:
         return [head for head in found if head is not None]
 
     def forget(self, older_than: float = KEPT, now: float | None = None) -> int:
-        """Removes the memories that were last saved so many seconds ago; how many.
+        """Remove the memories that were last saved more than `older_than` seconds ago; return their number.
 
         The run's charges stay in the ledger. A run that is forgotten cannot go on.
         """

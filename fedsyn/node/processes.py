@@ -26,7 +26,7 @@ class Bounds:
 
 
 def end_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """Has the kernel end this process when the one that made it ends; at once if it has ended already."""
+    """Have the kernel end this process when the one that made it ends; end at once if it has ended already."""
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)
     except (AttributeError, OSError):  # not Linux: a process that lost its channel ends by itself
@@ -36,6 +36,6 @@ def end_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
 
 
 def one_thread_each() -> dict[str, str]:
-    """This process' environment, in which linear algebra starts no threads: they would not survive a fork."""
+    """Return this process' environment, with no threads for linear algebra: they would not survive a fork."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
     return {**os.environ, **dict.fromkeys(names, "1")}

@@ -29,18 +29,18 @@ from fedsyn.service.files import sync_folder, write_key
 
 
 def seal_table(table: Path, key_file: Path, out: Path | None = None) -> tuple[Path, bool]:
-    """Writes a table's sealed copy, and reads it back once.
+    """Write a table's sealed copy, and read it back once.
 
     Args:
         table: a file that the data readers know.
-        key_file: with the holder's key; made if there is none.
-        out: the sealed file, which must not be there; `TABLE.sealed` unless given.
+        key_file: with the holder's key; made if it does not exist.
+        out: the sealed file, which must not exist; `TABLE.sealed` unless given.
 
     Returns:
         The sealed file, and whether the key is new.
 
     Raises:
-        ConfigError: the table is no file or sealed already, the key is none, or the sealed file cannot be written.
+        ConfigError: if the table is not a file or sealed already, the key is not one, or `out` cannot be written.
     """
     out = table.with_name(table.name + SEALED) if out is None else out
     if not table.is_file():
@@ -75,7 +75,7 @@ def seal_table(table: Path, key_file: Path, out: Path | None = None) -> tuple[Pa
 
 
 def _require_same(table: Path, sealed: Path, key: bytes) -> None:
-    """ConfigError unless what was sealed is what the table holds."""
+    """Raise ConfigError unless what was sealed is what the table holds."""
     with table.open("rb") as plain, open_sealed(sealed, key) as opened:
         while True:
             one, other = plain.read(1 << 20), opened.read(1 << 20)

@@ -78,7 +78,7 @@ class _Serving:
         self._link: subprocess.Popen[bytes] | None = None
 
     def stop(self) -> None:
-        """Ends the link, which has some seconds for its goodbye; called by a signal's handler."""
+        """End the link, which has some seconds for its goodbye; called by a signal's handler."""
         self._stopping.set()
         link = self._link
         if link is not None and link.poll() is None:
@@ -88,7 +88,7 @@ class _Serving:
             late.start()
 
     def until_it_ends(self, link: subprocess.Popen[bytes]) -> int:
-        """Exit code of the link."""
+        """Wait for the link; return its exit code."""
         self._link = link
         if self._stopping.is_set():  # the signal came while the link was being started
             self.stop()

@@ -11,7 +11,7 @@ from fedsyn.node.serve import is_served
 
 
 def look(file: NodeFile) -> dict[str, Any]:
-    """How a node is, as /status tells it; with `problems` of its own if nobody answers there."""
+    """Return how a node is, as /status tells it; with `problems` of its own if nothing answers there."""
     if not is_served(file):
         return {"name": file.name, "ready": False, "problems": ["it is not running: fedsyn node serve"]}
     if file.listen is None:
@@ -27,7 +27,7 @@ def look(file: NodeFile) -> dict[str, Any]:
 
 
 def said(facts: dict[str, Any]) -> str:
-    """The same for people."""
+    """Return the same as text for people."""
     lines = [f"node '{facts['name']}': {'ready' if facts['ready'] else 'NOT ready'}"]
     lines += [f"  {problem}" for problem in facts["problems"]]
     if "note" in facts:
