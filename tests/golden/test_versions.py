@@ -133,10 +133,11 @@ def test_a_partys_ledger_goes_to_and_fro_between_versions(last: Path, tmp_path: 
     ledger, spent = tmp_path / "ledger.jsonl", 0.0
     for number, sources in enumerate((last, ROOT, last, ROOT)):
         run = f"{number:064x}"
-        module = "fedsyn.lifetime.party_ledger" if sources == ROOT else "fedsyn.parties.book"
+        ledgers = "fedsyn.lifetime.party_ledger import PartyLedger as Book"
+        ledgers = ledgers if sources == ROOT else "fedsyn.parties.book import Book"
         code = (
-            f"from pathlib import Path; from {module} import PartyLedger; from fedsyn.privacy import PrivacyBudget\n"
-            f"book = PartyLedger(Path({str(ledger)!r}), PrivacyBudget(4.0, 1e-5)); print(repr(book.spent))\n"
+            f"from pathlib import Path; from {ledgers}; from fedsyn.privacy import PrivacyBudget\n"
+            f"book = Book(Path({str(ledger)!r}), PrivacyBudget(4.0, 1e-5)); print(repr(book.spent))\n"
             f"book.begin({run!r}, 0.01); book.charge({run!r}, 0.00{number + 1}, name='open')\n"
             + ("" if number == 1 else f"book.end({run!r})\n")  # one that was killed
             + "book.close()"
