@@ -19,7 +19,9 @@ import numpy as np
 from fedsyn.counting.workload import random_kway
 from fedsyn.data.partition import PartitionInput
 from fedsyn.domain import Domain
-from fedsyn.evaluation import EvaluationInput, client_heterogeneity, evaluate
+from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.real.marginals import client_heterogeneity
+from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.registry import partitioner as make_partitioner
 
 SHAPE = (85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2)

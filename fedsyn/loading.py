@@ -99,7 +99,7 @@ def check_config(config: RunConfig) -> None:
     contract.check(config)
     if config.runtime.engine != "deployment":
         # A SuperNode never partitions, and the base install need not hold what partitioners and metrics import.
-        from fedsyn.evaluation import validate_metrics
+        from fedsyn.evaluation.real.metrics import validate_metrics
 
         partitioner(config.federation.partition.name, **config.federation.partition.options)
         # Whether the table has a label is known once its schema is read; `runs.prepare` checks that.

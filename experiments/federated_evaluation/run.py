@@ -31,7 +31,8 @@ from fedsyn import yamlio
 from fedsyn.config import RunConfig
 from fedsyn.counting.candidates import build_workload
 from fedsyn.data import encode_file
-from fedsyn.evaluation import EvaluationInput, column_ranges, evaluate
+from fedsyn.evaluation.base import EvaluationInput, column_ranges
+from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.queries import QUERIES, QUERY_SEED, random_queries
 from fedsyn.loading import parse_config
 from fedsyn.report.html import read_facts

@@ -18,7 +18,7 @@ import numpy as np
 from fedsyn import yamlio
 from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.errors import FedsynError
-from fedsyn.evaluation import client_heterogeneity
+from fedsyn.evaluation.real.marginals import client_heterogeneity
 from fedsyn.loading import parse_config
 from fedsyn.runs.prepare import split_tables
 

@@ -28,7 +28,8 @@ from fedsyn.counting.candidates import build_workload
 from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import FedsynError
-from fedsyn.evaluation import EvaluationInput, evaluate
+from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.flower import Context
 from fedsyn.flower.bridge import read_state, write_state
 from fedsyn.flower.direct import TableApp

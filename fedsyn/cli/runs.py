@@ -142,7 +142,7 @@ def explain(
 
 def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> None:
     """What a person wants to know first: where the table is, whether it may go out, and how good it is."""
-    from fedsyn.evaluation import all_metrics
+    from fedsyn.evaluation.real.metrics import all_metrics
     from fedsyn.report.html import read_facts
     from fedsyn.runs.directory import synthetic_file
     from fedsyn.runs.report import load_predicted_quality, run_alarms

@@ -9,10 +9,10 @@ from html import escape
 from statistics import median
 from typing import Any
 
-from fedsyn.evaluation import all_metrics
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.comparison import TableComparison
+from fedsyn.evaluation.real.metrics import all_metrics
 from fedsyn.privacy import unit_from_dict
 from fedsyn.privacy.against import in_words
 from fedsyn.report.charts import Links, Marginal, associations, budget, by_round, graph, marginals

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedsyn import yamlio
 from fedsyn.errors import DataError
-from fedsyn.evaluation import all_metrics
+from fedsyn.evaluation.real.metrics import all_metrics
 from fedsyn.report.html import read_facts
 
 _NEEDED = ("config.yaml", "ledger.json", "metrics.json")

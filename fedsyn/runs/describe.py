@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsyn.config import RunConfig
 from fedsyn.counting.candidates import build_workload
-from fedsyn.evaluation import client_heterogeneity
+from fedsyn.evaluation.real.marginals import client_heterogeneity
 from fedsyn.registry import partitioner
 from fedsyn.runs.prepare import randomness_of, split_tables
 

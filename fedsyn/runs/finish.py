@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import RunConfig
-from fedsyn.evaluation import EvaluationInput, column_ranges, evaluate, label_values
+from fedsyn.evaluation.base import EvaluationInput, column_ranges, label_values
 from fedsyn.evaluation.predicted import predict_quality
 from fedsyn.evaluation.real.comparison import compare_tables
+from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.scales import scales
 from fedsyn.inference import AnyModel, Evidence
 from fedsyn.protocol.strategy import MechanismStrategy

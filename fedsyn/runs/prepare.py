@@ -21,7 +21,8 @@ from fedsyn.data.encoded import write_encoded
 from fedsyn.data.row_files import RowFiles
 from fedsyn.data.spool import RowSpool, forget, taken
 from fedsyn.errors import ConfigError, DataError, SchemaError
-from fedsyn.evaluation import column_ranges, label_values, raw_numbers, validate_metrics
+from fedsyn.evaluation.base import column_ranges, label_values, raw_numbers
+from fedsyn.evaluation.real.metrics import validate_metrics
 from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, partitioner

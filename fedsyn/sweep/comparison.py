@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsyn.evaluation import all_metrics
+from fedsyn.evaluation.real.metrics import all_metrics
 from fedsyn.sweep.results import Results, Summary, is_number, short_names, text
 
 _SMALLEST_NUMERIC_AXIS = 3

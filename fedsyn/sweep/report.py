@@ -12,7 +12,7 @@ from typing import Any
 
 from fedsyn import yamlio
 from fedsyn.errors import DataError
-from fedsyn.evaluation import all_metrics
+from fedsyn.evaluation.real.metrics import all_metrics
 from fedsyn.report.figures import Figure, require_formats
 from fedsyn.report.html import Page, settings
 from fedsyn.report.sweep_charts import Point, against

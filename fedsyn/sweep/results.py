@@ -15,7 +15,7 @@ import numpy as np
 
 from fedsyn.bounded import json_of, read_bytes
 from fedsyn.errors import DataError
-from fedsyn.evaluation import all_metrics
+from fedsyn.evaluation.real.metrics import all_metrics
 
 SWEEP_FILE = "sweep.json"  # in the sweep's folder: the sweep as given, and its cells
 CELL_FILE = "cell.json"  # in a cell's run directory, written last: how the cell ended

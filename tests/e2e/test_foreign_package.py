@@ -70,7 +70,7 @@ class Pairs(MechanismStrategy):
 EXTRAS = """
 import numpy as np
 
-from fedsyn.evaluation import Metric
+from fedsyn.evaluation.base import Metric
 from fedsyn.data.partition import Partitioner
 
 

@@ -22,7 +22,7 @@ import pytest
 from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.data.partition import PartitionInput
 from fedsyn.domain import Domain
-from fedsyn.evaluation import client_heterogeneity
+from fedsyn.evaluation.real.marginals import client_heterogeneity
 from fedsyn.registry import partitioner as make_partitioner
 
 pytestmark = pytest.mark.xdist_group("golden_heterogeneity")

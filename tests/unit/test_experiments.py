@@ -14,7 +14,7 @@ import yaml
 
 from experiments.distributed_aim_figure1.run import top_k, top_k_overlap
 from fedsyn.errors import ConfigError, FedsynError
-from fedsyn.evaluation import METRICS
+from fedsyn.evaluation.real.metrics import METRICS
 from fedsyn.loading import parse_config
 from fedsyn.registry import partitioner as make_partitioner
 from fedsyn.sweep import load_sweep

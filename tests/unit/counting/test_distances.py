@@ -14,8 +14,9 @@ from fedsyn.counting.marginals import count
 from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
-from fedsyn.evaluation import EvaluationInput, evaluate
+from fedsyn.evaluation.base import EvaluationInput
 from fedsyn.evaluation.real import marginals as marginal_metrics
+from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))

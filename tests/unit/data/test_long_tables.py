@@ -22,7 +22,7 @@ from fedsyn.data.spool import RowSpool, taken
 from fedsyn.data.writers import table_writer
 from fedsyn.domain import Domain
 from fedsyn.errors import DataError
-from fedsyn.evaluation import raw_numbers
+from fedsyn.evaluation.base import raw_numbers
 from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.inference.sampling import shuffled_order
 from fedsyn.loading import parse_config

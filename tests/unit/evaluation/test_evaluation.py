@@ -11,16 +11,11 @@ import pytest
 from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
-from fedsyn.evaluation import (
-    METRICS,
-    EvaluationInput,
-    client_heterogeneity,
-    evaluate,
-    label_values,
-    validate_metrics,
-)
+from fedsyn.evaluation.base import EvaluationInput, label_values
 from fedsyn.evaluation.learners.boosting import _classify
 from fedsyn.evaluation.real import marginals as marginal_metrics
+from fedsyn.evaluation.real.marginals import client_heterogeneity
+from fedsyn.evaluation.real.metrics import METRICS, evaluate, validate_metrics
 
 DOMAIN = Domain(("a", "b", "c", "y"), (3, 4, 2, 2))
 
@@ -331,7 +326,7 @@ def test_a_run_measures_its_held_out_rows_with_their_own_numbers(tmp_path: Path)
     """The metrics of a run are those of the rows that it held out, read again from the table."""
     import json
 
-    from fedsyn.evaluation import column_ranges, raw_numbers
+    from fedsyn.evaluation.base import column_ranges, raw_numbers
     from fedsyn.loading import load_config
     from fedsyn.runs.engines import run
     from fedsyn.runs.prepare import split_rows

@@ -16,12 +16,13 @@ from scipy.stats import binom
 from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
-from fedsyn.evaluation import EvaluationInput, evaluate
+from fedsyn.evaluation.base import EvaluationInput
 from fedsyn.evaluation.federated.boxes import Boxes
 from fedsyn.evaluation.federated.intervals import MISS, HolderSums, Interval
 from fedsyn.evaluation.federated.question import TableQuestion, compared_cliques
 from fedsyn.evaluation.federated.statistics import Entries, vector
 from fedsyn.evaluation.learners.trees import MOST_CLASSES, Trees, train_trees
+from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.loading import parse_config
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, sigma_for_rho
 from fedsyn.protocol.client import OneWay

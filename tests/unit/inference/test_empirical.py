@@ -11,7 +11,8 @@ import pytest
 from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.evaluation import EvaluationInput, evaluate
+from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.inference import EmpiricalModel, Measurement, Model, estimate, read_model
 from fedsyn.runs.directory import load_model, save_model
 from fedsyn.selection.scores import l1_distances
