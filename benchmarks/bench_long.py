@@ -191,7 +191,7 @@ def cpu_seconds() -> float:
 
 
 def peak_mb() -> float:
-    """Of this process, and of the largest of its children beside it."""
+    """Memory of this process, and of the largest of its children beside it."""
     return sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
 
 

@@ -105,7 +105,7 @@ def line(found: list[int]) -> str:
 
 
 def cell(mechanism: str, aggregation: dict[str, Any], clients: int) -> str:
-    """Of the client with the most messages, and of the one with the fewest where that is another number."""
+    """Bytes of the client with the most messages, and of the one with the fewest where that is another number."""
     made = [configured(mechanism, aggregation, clients, rounds) for rounds in ROUNDS]
     runs = [each for each in made if each is not None]
     if len(runs) < len(ROUNDS):

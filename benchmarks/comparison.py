@@ -111,7 +111,7 @@ class CountingGrid(InProcessGrid):
 
 @dataclass(frozen=True)
 class Costs:
-    """Of one run under the protocol that the mechanism has by default.
+    """Result of one run under the protocol that the mechanism has by default.
 
     Attributes:
         protocol, noise: of `aggregation`.
@@ -210,7 +210,7 @@ def results(name: str, options: argparse.Namespace, cache: Cache) -> Iterator[di
 
 
 def best_aim(options: argparse.Namespace, cache: Cache) -> Iterator[dict[str, Any]]:
-    """Of each place the setting with the smallest mean error, where the protocol's cache has all six."""
+    """For each place, the setting with the smallest mean error, where the protocol's cache has all six."""
     for epsilon in EPSILONS:
         for table in TABLES:
             ran = {

@@ -268,7 +268,7 @@ class SketchAimContract(Contract):
             yield ForeseenSum.of(Residues.name, layout, rho, times=times, part=part)
 
     def drowned(self, which: Sequence[int], rows: float) -> bool:
-        """Whether sketches of these candidates show nothing of so many rows: then only the first look is asked for."""
+        """Whether sketches of these candidates show nothing at this size: then only the first look is asked for."""
         if self.config.federation.participations is not None:
             return False
         sizes = [len(self.candidates.cliques[i]) for i in which]

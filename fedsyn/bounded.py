@@ -63,13 +63,13 @@ def open_file(path: Path | str) -> BinaryIO:
 
 
 def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
-    """What a regular file of at most `most` bytes holds; DataError if it is longer or no file, OSError as `open`."""
+    """What a regular file of at most `most` bytes holds. Raises DataError if longer or irregular, OSError as `open`."""
     with open_file(path) as file:
         return read_all(file, most, str(path))
 
 
 def read_all(file: Any, most: int, where: str) -> bytes:
-    """The rest of an open file; DataError if it has more than `most` bytes."""
+    """The rest of an open file. Raises DataError if it has more than `most` bytes."""
     parts, size = [], 0
     while part := file.read(_PIECE):  # one call for all of it would take that memory first
         size += len(part)
@@ -83,7 +83,7 @@ def read_all(file: Any, most: int, where: str) -> bytes:
 
 
 def json_of(content: bytes, where: str) -> Any:
-    """One JSON document; DataError if it is damaged, or has more values than are read."""
+    """One JSON document. Raises DataError if it is damaged, or has more values than are read."""
     _require_few_values(content, where)
     try:
         return json.loads(_text(content, where))
@@ -92,7 +92,7 @@ def json_of(content: bytes, where: str) -> Any:
 
 
 def json_lines(content: bytes, where: str) -> list[dict[str, Any]]:
-    """Mappings, one a line; DataError if a line is none, or there are more lines or values than are read."""
+    """Mappings, one per line. Raises DataError for any other line, or too many lines or values."""
     if content.count(b"\n") + content.count(b"\r") > MOST_LINES:
         raise DataError(f"{where} has more than {MOST_LINES:,} lines, more than a run has rounds")
     _require_few_values(content, where)
@@ -216,7 +216,7 @@ class Arrays:
         return name in self._heads
 
     def read(self, name: str, most: int) -> npt.NDArray[Any]:
-        """One array of at most `most` bytes; DataError if it is larger, damaged, or not there."""
+        """One array of at most `most` bytes. Raises DataError if it is larger, damaged, or not there."""
         if name not in self._heads:
             raise DataError(f"{self.where} is damaged: it lacks '{name}'")
         if self.sizes[name] > most:

@@ -163,7 +163,7 @@ class Domain:
         return out
 
     def conditions(self, masks: Mapping[str, npt.ArrayLike]) -> dict[str, Cells]:
-        """Allowed values by attribute, checked; ValueError for an unknown attribute, or another number of values."""
+        """Allowed values by attribute. Raises ValueError for an unknown attribute or a wrong number of values."""
         out = {name: np.array(mask, dtype=bool) for name, mask in masks.items()}
         if any(name not in self or mask.shape != (self[name],) for name, mask in out.items()):
             raise ValueError("a condition needs an attribute of the domain and one boolean for each of its values")
@@ -186,7 +186,7 @@ class Domain:
 
     @classmethod
     def described(cls, facts: Mapping[str, Any]) -> Domain:
-        """The inverse of `describe`; further keys are ignored. KeyError or ValueError where it is no such thing."""
+        """The inverse of `describe`; further keys are ignored. Raises KeyError or ValueError for anything else."""
         domain = cls(tuple(facts["attributes"]), tuple(facts["shape"]))
         zeros = []
         for item in facts.get("zeros", ()):

@@ -212,7 +212,7 @@ def no_tracebacks() -> None:
 
 
 class _Record(logging.LogRecord):
-    """A record without traceback or control characters, whoever formats it."""
+    """Strip tracebacks and control characters from a record, for every formatter."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -84,7 +84,7 @@ class Randomness:
         return SEEDED_LABEL if self.seeded else OS_LABEL
 
     def generator(self, *key: int | str) -> RandomSource:
-        """The source of noise for this key: the same key gives the same seeded stream, whoever asks first."""
+        """The source of noise for this key: the same key gives the same seeded stream, in any order of calls."""
         return OsRandom() if self._seed is None else self._stream("noise", key)
 
     def ordinary(self, *key: int | str) -> np.random.Generator:
@@ -97,7 +97,7 @@ class Randomness:
         return self._stream("ordinary", key)
 
     def keyed(self, secret: bytes) -> Randomness:
-        """The same, with ordinary streams that whoever knows this secret can repeat; noise stays as it is."""
+        """The same, with ordinary streams that anyone who knows this secret can repeat; noise stays as it is."""
         return Randomness(self._seed, self._path, secret)
 
     def child(self, *key: int | str) -> Randomness:

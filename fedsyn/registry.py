@@ -246,7 +246,7 @@ def _entry(name: str) -> Entry:
 
 
 def load(path: str, where: str) -> Any:
-    """The object at `module:attribute`; ConfigError, which names `where` it was asked for, if there is none."""
+    """The object at `module:attribute`. Raises ConfigError, which names `where`, if it does not exist."""
     module, _, attribute = path.partition(":")
     try:
         loaded = importlib.import_module(module)

@@ -66,7 +66,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 class _Told:
-    """Where a run's files are, for whoever has to be told how it ended."""
+    """Where a run's files are, for the processes that learn how it ended."""
 
     def __init__(self, place: Place) -> None:
         self.place, self.out = place, place.out

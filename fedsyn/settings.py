@@ -20,7 +20,7 @@ RELEASED = "released"
 
 
 class Node(BaseModel):
-    """Base of all configuration nodes: frozen, strict about keys, and about numbers: `true` and infinity are none."""
+    """Base of all configuration nodes: frozen, strict about keys and numbers: `true` and infinity are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     #: Keys that were options once -> what holds in their place.

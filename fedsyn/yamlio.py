@@ -198,7 +198,7 @@ class _Reader:
                 raise _Refused(f"a merge key (<<) stands in line {line}: write the keys out, merge keys are not read")
             key = self._value(event, depth)
             if isinstance(key, list | dict):
-                raise _bad(event, "a key that is no scalar")
+                raise _bad(event, "a key that is not a scalar")
             # As written and as read: 1 and '1' look the same to a person, true and True to Python.
             names = {key, event.value} if isinstance(event, yaml.ScalarEvent) else {key}
             for name in names & lines.keys():

@@ -153,7 +153,7 @@ class Clustering(Partitioner):
 
 
 def _write_atomically(path: Path, array: np.ndarray) -> None:
-    """Readers see no file or a whole one, whoever else writes; an unwritable folder is no error."""
+    """Readers see no file or a whole one, even with several writers; an unwritable folder is not an error."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")

@@ -106,7 +106,7 @@ class FedDpCtgan(MechanismStrategy):
         return vector
 
     def second_opinion(self, multiplier: float) -> None:
-        """What jax-privacy's own accountant makes of all steps; RunError if it is more than the budget."""
+        """What jax-privacy's own accountant makes of all steps. Raises RunError if it is more than the budget."""
         options, budget, steps = self.options, self.budget, self.contract.steps
         epsilon = steps_epsilon(options.rate, multiplier, steps, budget.delta)
         if epsilon > budget.epsilon:

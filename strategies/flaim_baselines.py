@@ -26,7 +26,7 @@ class FlaimRandom(Flaim):
     def choice(
         self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]
     ) -> tuple[AskRequest, list[np.ndarray]]:
-        """No model goes with it: whoever draws blindly needs none."""
+        """No model goes with it: a blind draw needs none."""
         return Draw(eligible=eligible), []
 
 

@@ -116,7 +116,7 @@ class PairSynthesis(MechanismStrategy):
         return Allocation(errors, self.options.ablation.allocation == "even")
 
     def noise_errors(self, cells: Floats) -> Floats:
-        """Expected norm of standard normal noise on so many cells, in the norm of the scores: L1, as InDif."""
+        """Expected norm of standard normal noise on `cells` cells, in the norm of the scores: L1, as InDif."""
         return expected_l1(cells)
 
     @cached_property
@@ -312,7 +312,7 @@ def choose_greedily(
 
 
 def gum_config(iterations: int | None, pairs: int) -> GumConfig:
-    """How rows are fitted to so many selected pairs: GUM's default, or of very many pairs fewer updates of each.
+    """How rows are fitted to `pairs` selected pairs: GUM's default, or of very many pairs fewer updates of each.
 
     With fewer iterations the step decays faster, so that the last one is as short as it would have been.
     """

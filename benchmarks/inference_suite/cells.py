@@ -45,5 +45,5 @@ def run_cell(script: str, arguments: list[str], python: str = sys.executable, li
 
 
 def number(value: float | None, width: int, digits: int = 2) -> str:
-    """A figure, or a dash where there is none."""
+    """A figure, or a dash for a missing one."""
     return f"{'-':>{width}}" if value is None else f"{value:>{width}.{digits}f}"

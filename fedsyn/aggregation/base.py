@@ -117,7 +117,7 @@ class ClientKey(Protocol):
 
     @property
     def clients(self) -> int:
-        """Of the run."""
+        """Number of clients of the run."""
 
     def hidden(self, invitation: Arrays, part: ClientSum, vector: Callable[[], npt.NDArray[np.int64]]) -> Arrays:
         """What is sent; the vector is computed, and charged, when the keys have been found to be right."""
@@ -275,7 +275,7 @@ class ServerSum:
     def replies(
         self, cohort: Sequence[int], arrays: Arrays, fewest: int, before: int = 0
     ) -> Iterator[tuple[int, Reply]]:
-        """The replies to one message, in partition order. Whoever adds them up as they come holds one at a time.
+        """The replies to one message, in partition order. Adding them up as they come holds one at a time.
 
         Args:
             cohort: who is asked now: all of the sum's, or the next of them.

@@ -139,7 +139,7 @@ def _added(
 
 
 def _read(reply: Reply, length: int) -> tuple[npt.NDArray[np.uint64], bytes]:
-    """One client's hidden vector and its box; ProtocolError if they are none."""
+    """One client's hidden vector and its box. Raises ProtocolError for anything else."""
     arrays = reply.arrays
     fits = len(arrays) == 2 and arrays[0].shape == (length,) and arrays[0].dtype == np.uint64
     if not fits or arrays[1].ndim != 1 or arrays[1].dtype != np.uint8 or len(arrays[1]) > _BOX:

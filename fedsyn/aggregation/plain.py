@@ -195,7 +195,7 @@ def refuse_malicious(node: AggregationNode, allowed: str) -> None:
 
 
 def _noisy_vector(arrays: Arrays, spec: SumSpec) -> tuple[npt.NDArray[np.float64], list[int]]:
-    """A client's locally perturbed vector, and the indices of the arrays in it; ProtocolError if malformed.
+    """A client's locally perturbed vector, and the indices of the arrays in it. Raises ProtocolError if malformed.
 
     Values stay below 2^53, as exact ones do: an honest vector and its noise are far from it, and no number of clients
     can then make a sum that is not finite.

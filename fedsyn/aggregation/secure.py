@@ -452,7 +452,7 @@ def _members(compressed: bytes, asked: int | None) -> tuple[int, ...]:
         raise ProtocolError("the message does not say which clients take part in the secure sum") from None
     cohort = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
     if not reader.eof or (asked is not None and len(cohort) != asked):
-        raise ProtocolError("the secure sum names another number of clients than it accounts for")
+        raise ProtocolError("the secure sum names more or fewer clients than it accounts for")
     return tuple(int(k) for k in cohort)
 
 

@@ -227,7 +227,7 @@ def question_of(formula: str, tables: Tables, model: str | Estimator | None = No
 
 
 def _quoted(formula: str, columns: Sequence[str]) -> str:
-    """The formula with columns whose names are no Python names in Q(...): `hours-per-week` is no difference."""
+    """Put column names that are not Python names into Q(...), so that `hours-per-week` does not become a difference."""
     awkward = sorted(
         (name for name in columns if not name.isidentifier() or keyword.iskeyword(name)), key=len, reverse=True
     )
@@ -264,7 +264,7 @@ def _require_names(formula: str, columns: Sequence[str]) -> None:
 
 
 def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) -> None:
-    """Refuses text with so many values that it cannot be meant as categories, such as dates."""
+    """Refuse text with too many distinct values to be categories, such as dates."""
     for name in columns:
         if not _is_numeric(frames[0][name]) and (found := frames[0][name].nunique()) > _MOST_VALUES:
             raise ConfigError(f"'{name}' has {found:,} values that are not numbers, too many for categories; bin them")

@@ -150,7 +150,7 @@ def _of_the_run(entry: Entry, node: NodeFile) -> tuple[NodeLines, RunFacts]:
 
     lines = open_ledger(node.ledger_file).node
     if lines is None:
-        raise ConfigError(f"{node.ledger_file} is no ledger of a data holder's table")
+        raise ConfigError(f"{node.ledger_file} is not the ledger of a data holder's table")
     config = parse_config(entry.config, f"run '{entry.subject.run}'")
     return lines, facts_of(config, entry.subject.config, entry.subject.schema)
 

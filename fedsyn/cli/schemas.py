@@ -244,5 +244,7 @@ def _shown(name: str, finding: Finding) -> list[str]:
     if finding.unread:
         said.append(f"{name}: {finding.unread:,} rows do not hold what its kind reads; a run would refuse them")
     if finding.unlisted:
-        said.append(f"{name}: {finding.unlisted:,} values in {finding.unlisted_rows:,} rows are none of its categories")
+        said.append(
+            f"{name}: {finding.unlisted:,} values in {finding.unlisted_rows:,} rows are in none of its categories"
+        )
     return said

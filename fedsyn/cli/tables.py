@@ -193,7 +193,7 @@ def _federation(named: Path, assignments: Sequence[str]) -> Iterator[tuple[RunCo
 def _several(
     source: Path, out: Path | None, count: int, rows: int | None, where: Sequence[str], seed: int | None, force: bool
 ) -> None:
-    """A folder with so many tables: there whole or not at all."""
+    """Write a folder of tables: whole or not at all."""
     from fedsyn.front.archive import read_release
     from fedsyn.front.conditions import read_conditions
     from fedsyn.front.several import write_tables

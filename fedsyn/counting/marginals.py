@@ -111,7 +111,7 @@ def count_blocks(blocks: Iterable[np.ndarray], domain: Domain, cliques: Iterable
 
 
 def _chunk_of(cells: int) -> int:
-    """Rows to count at a time into so many cells: as many, or up to sixteen times as many."""
+    """Number of rows to count at a time into `cells` cells: as many, or up to sixteen times as many."""
     chunk = _CHUNK
     while chunk < cells:
         chunk <<= 4

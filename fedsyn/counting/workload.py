@@ -108,7 +108,7 @@ def random_kway(domain: Domain, k: int, size: int | None, rng: np.random.Generat
 
 
 def subsets(items: Sequence[T], least: int = 1) -> Iterator[tuple[T, ...]]:
-    """All subsets of at least so many of them, in their order, smaller ones first."""
+    """All subsets of at least this size, in the given order, smaller ones first."""
     return itertools.chain.from_iterable(itertools.combinations(items, k) for k in range(least, len(items) + 1))
 
 

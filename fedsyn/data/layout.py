@@ -93,7 +93,7 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
 
 
 def require_names(path: Path, header: Sequence[str]) -> None:
-    """Refuses a first line that is no header, before a message can quote it.
+    """Refuse a first line that cannot be a header, before an error message can quote it.
 
     Raises:
         DataError: most of its cells are numbers (and not ascending ones, such as years), or two names are the same.

@@ -190,7 +190,7 @@ def _xz(source: Path | BinaryIO) -> BinaryIO:
 
 
 def _zip(source: Path | BinaryIO) -> BinaryIO:
-    """The one file of an archive; what macOS adds to archives is no file of theirs."""
+    """The one file of an archive, not counting what macOS adds to archives."""
     import zipfile
 
     archive = zipfile.ZipFile(source)

@@ -105,7 +105,7 @@ def add(place: Place, name: str, card_file: Path, runs: int = 2) -> Change:
 
 
 def remove(place: Place, name: str, now: datetime.datetime | None = None) -> Change:
-    """Takes a holder out, for good; ConfigError if there is no such holder, or it is out already."""
+    """Remove a holder for good. Raises ConfigError if it is unknown, or removed already."""
     with place.changing() as federation:
         old = federation.holder(name)
         if old.revoked is not None:
@@ -226,7 +226,7 @@ def _with_holders(place: Place, before: FederationFile, after: FederationFile) -
 
 
 def _planned(federation: FederationFile, signed: bool) -> Plan:
-    """What `deploy init` would reckon with for so many holders."""
+    """What `deploy init` would assume for this many holders."""
     parties = () if signed else (("party", "localhost:1"),)
     return Plan(federation.name, tuple(entry.name for entry in federation.present), parties)
 

@@ -139,7 +139,7 @@ class FederationFile(Node):
         return {holder.partition: holder.identity for holder in self.present if holder.identity is not None}
 
     def holder(self, name: str) -> HolderEntry:
-        """A holder by name; ConfigError if there is none."""
+        """A holder by name. Raises ConfigError if the name is unknown."""
         for holder in self.holders:
             if holder.name == name:
                 return holder
@@ -151,7 +151,7 @@ class FederationFile(Node):
         return self._with(holders=[holder if old.name == holder.name else old for old in self.holders])
 
     def added(self, holder: HolderEntry) -> FederationFile:
-        """The same with one more holder; ConfigError if a name, number or key is taken."""
+        """The same with one more holder. Raises ConfigError if a name, number or key is taken."""
         return self._with(holders=[*self.holders, holder])
 
     def with_party(self, party: PartyEntry) -> FederationFile:

@@ -200,7 +200,7 @@ def control_of(place: Place, federation: FederationFile) -> Control:
 
 @contextmanager
 def only_one(place: Place) -> Iterator[None]:
-    """Holds the folder for one `deploy link`; ConfigError if there is another."""
+    """Holds the folder for one `deploy link`. Raises ConfigError if there is another."""
     place.state.mkdir(mode=0o700, exist_ok=True)
     with (place.state / _LOCK).open("a") as file:
         try:
@@ -216,7 +216,7 @@ def only_one(place: Place) -> Iterator[None]:
 
 
 def link_pid(place: Place) -> int | None:
-    """The process of the running `deploy link`; None if there is none on this machine."""
+    """The process of the running `deploy link`; None if it does not run on this machine."""
     try:
         with (place.state / _LOCK).open("a") as file:
             try:

@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def budget(self) -> PrivacyBudget:
-        """Of one run."""
+        """Budget of one run."""
         return PrivacyBudget(self.epsilon, self.delta)
 
     @property
@@ -148,7 +148,7 @@ class Plan:
             split_address(address)
         if not re.match(NAME, self.name):
             raise ConfigError(
-                f"--out: the folder's name is the federation's, and '{self.name}' is none: letters, digits, . _ -"
+                f"--out: the folder's name is the federation's; '{self.name}' is not valid: use letters, digits, . _ -"
             )
         for host in self.hosts:
             require_host(host)
@@ -211,7 +211,7 @@ class Plan:
 
 
 def lifetime(budget: PrivacyBudget, accountant: str, runs: int) -> float:
-    """Epsilon, at the budget's delta, in which a holder's ledger has room for so many runs of that budget.
+    """The lifetime epsilon, at the budget's delta, that leaves room for `runs` runs of this budget.
 
     >>> lifetime(PrivacyBudget(1.0, 1e-6), "gaussian", 1), lifetime(PrivacyBudget(1.0, 1e-6), "gaussian", 2)
     (1.0, 1.46)
@@ -265,6 +265,8 @@ def split_parties(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
 def _check_names(option: str, names: Sequence[str]) -> None:
     for name in names:
         if not re.match(NAME, name):
-            raise ConfigError(f"{option}: '{name}' is no name: up to 40 letters, digits, dots, - and _, a letter first")
+            raise ConfigError(
+                f"{option}: '{name}' is not a valid name: up to 40 letters, digits, dots, - and _, a letter first"
+            )
     if len({name.lower() for name in names}) < len(names):
         raise ConfigError(f"{option}: a name stands twice")

@@ -9,6 +9,6 @@ any of them, and secure sums protect nobody from the maker.
 """
 
 INSECURE = """\
-INSECURE, AS YOU ASKED: no encryption and no authentication of nodes. Whoever can reach the port can read what nodes
+INSECURE, AS YOU ASKED: no encryption and no authentication of nodes. Anyone who reaches the port can read what nodes
 send, change it, and pass for a node or for the SuperLink. For trials with made-up rows only.
 """

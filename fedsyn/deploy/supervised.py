@@ -136,7 +136,7 @@ class SuperLink:
         self._process.wait(10.0)
 
     def _answers(self) -> bool:
-        """Whether it answers; RunError if it does without the gate."""
+        """Whether it answers. Raises RunError if it does without the gate."""
         import httpx
 
         link = self.federation.superlink

@@ -41,7 +41,7 @@ class BfvComputation:
         self._encryptor = Encryptor(parameters, keys.public)
 
     def read(self, raw: Sequence[bytes]) -> list[Any]:
-        """Fresh ciphertexts from a client; ProtocolError if they are none."""
+        """Fresh ciphertexts from a client. Raises ProtocolError for anything else."""
         return [self.ring.ciphertext(piece, at_top=True) for piece in raw]
 
     def encrypted(self, vector: Integers) -> list[Any]:

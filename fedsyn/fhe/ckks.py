@@ -48,7 +48,7 @@ class CkksComputation:
         self._encryptor = Encryptor(parameters, keys.public)
 
     def read(self, raw: Sequence[bytes]) -> list[Any]:
-        """Fresh ciphertexts from a client; ProtocolError if they are none."""
+        """Fresh ciphertexts from a client. Raises ProtocolError for anything else."""
         return [self.ring.ciphertext(piece, at_top=True) for piece in raw]
 
     # A choice ---------------------------------------------------------------------------------------------------------

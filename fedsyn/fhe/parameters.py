@@ -79,7 +79,7 @@ class Parameters:
 
     @property
     def bytes(self) -> int:
-        """Of one fresh ciphertext: at most."""
+        """Size of one fresh ciphertext, at most."""
         return 2 * 8 * self.degree * (len(self.primes) - 1) + 1024
 
 
@@ -141,7 +141,7 @@ def _primes(answer: float, more: float, most: int) -> tuple[tuple[int, ...], int
 
 
 def ckks_for_store(clients: int, products: int, rotations: int, lowered: int = 0) -> Parameters:
-    """CKKS of so many clients, with products one after the other, also by public numbers, and rotations by 1, 2, 4, ...
+    """CKKS for `clients` clients, with products in sequence, also by public numbers, and rotations by 1, 2, 4, ...
 
     `lowered`: further primes, each for lowering a scale.
 

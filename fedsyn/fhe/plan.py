@@ -33,7 +33,7 @@ def holders_of(config: RunConfig) -> int:
 
 
 def message_of(node: FheNode, sent: int, planes: int, layout: SlotLayout, parameters: Parameters) -> float:
-    """Bytes of one client's message with so many ciphertexts of counts or columns; all but its box."""
+    """Bytes of one client's message with its ciphertexts of counts or columns, without its box."""
     if node.is_bound:
         return float(sent * parameters.bytes + 8 * (layout.entries + planes * layout.noisy))
     return float((sent + planes) * parameters.bytes)

@@ -63,7 +63,7 @@ class ColumnLayout:
 
     @classmethod
     def of(cls, rows: int, slots: int, domain: Domain, held: Sequence[str], *, packed: bool) -> ColumnLayout:
-        """Of an entity that holds some attributes; packed columns leave out each attribute's last value."""
+        """Layout of an entity that holds some attributes; packed columns leave out each attribute's last value."""
         if rows < 1:
             raise ConfigError("aggregation.fhe.compute: a client without rows has no columns to encrypt")
         columns = [(name, value) for name in held for value in range(domain.size((name,)) - packed)]
@@ -127,7 +127,7 @@ class Columns:
     def of(cls, layout: ColumnLayout, ciphertexts: Sequence[Any]) -> Columns:
         """ProtocolError if there are too few or too many."""
         if len(ciphertexts) != layout.ciphertexts:
-            raise ProtocolError("a client sent another number of encrypted columns than its attributes take")
+            raise ProtocolError("a client sent more or fewer encrypted columns than its attributes take")
         count = len(layout.columns) * layout.chunks
         chunks = list(zip(*[iter(ciphertexts[:count])] * layout.chunks, strict=True))
         joined: list[Sequence[Any]] = [*chunks] if layout.width == 1 else [(one,) for one in ciphertexts[count:]]
@@ -233,7 +233,7 @@ class Products:
 
     @cached_property
     def _order(self) -> dict[str, int]:
-        """Of two attributes the earlier one is repeated."""
+        """Order of the attributes: of two, the earlier one is repeated."""
         names = [name for entity in self.entities for name, _ in entity.layout.columns]
         return {name: place for place, name in enumerate(dict.fromkeys([*names, *self.domain]))}
 
@@ -284,7 +284,7 @@ class Products:
         """
         fresh = self.computation.read(self._refresh(asked, Sums.of(terms, self._length, self.layout.copies)))
         if len(fresh) != self.layout.ciphertexts:
-            raise ProtocolError("the key holder has encrypted another number of sums than it was asked for")
+            raise ProtocolError("the key holder encrypted more or fewer sums than it was asked for")
         return fresh
 
     @property

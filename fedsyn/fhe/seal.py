@@ -86,7 +86,7 @@ class Ring:
             return name.read_bytes()
 
     def read(self, kind: str, raw: bytes | memoryview) -> Any:
-        """An object of SEAL's from bytes that anybody may have sent; ProtocolError if they are none for this ring."""
+        """An object of SEAL's from untrusted bytes. Raises ProtocolError if they are not one for this ring."""
         thing = getattr(self.api, kind)()
         with _file() as name:
             name.write_bytes(raw)
@@ -220,7 +220,7 @@ class SecretKeys:
 
 
 class Encryptor:
-    """Whoever encrypts: a data entity, or the computation when it needs a fresh zero."""
+    """An encrypting party: a data holder, or the computation when it needs a fresh zero."""
 
     def __init__(self, parameters: Parameters, public: bytes) -> None:
         self.ring = ring_of(parameters)

@@ -85,7 +85,7 @@ class SlotLayout:
 
     @property
     def entries(self) -> int:
-        """Of `vector`."""
+        """Number of entries of `vector`."""
         return self.copies * (self.stride if self.copies > 1 else self.length)
 
     @property
@@ -94,7 +94,7 @@ class SlotLayout:
         return min(self.copies * self.stride, self.slots)
 
     def range_of(self, clique: Clique) -> tuple[int, int]:
-        """[start, stop) of a clique in the first copy; KeyError if it is not stored."""
+        """[start, stop) of a clique in the first copy. Raises KeyError if it is not stored."""
         return self._ranges[clique]
 
     def vector(self, cells: dict[Clique, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
@@ -138,7 +138,7 @@ class NoiseRanges:
         return int(self._used.sum())
 
     def reserve(self, cliques: Sequence[Clique]) -> list[Piece]:
-        """Slots, and noise for each of them that nothing was opened with; RunError if there is none left."""
+        """Slots, each with noise that was never used. Raises RunError if none is left."""
         pieces = []
         for start, stop, first in self.layout.runs(cliques):
             for low in _cuts(start, stop, self.layout.slots):

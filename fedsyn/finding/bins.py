@@ -31,7 +31,7 @@ class Cells:
         return max(0.0, float(self.counts[start:end].sum()))
 
     def least(self, cells: npt.ArrayLike) -> Floats:
-        """How many rows stand out in a range of so many cells: two standard deviations.
+        """How many rows stand out in a range of `cells` cells: two standard deviations.
 
         A bin too many costs a little accuracy, and no privacy: these are released values.
         """

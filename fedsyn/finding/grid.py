@@ -50,7 +50,7 @@ def allot(edges: Sequence[float], counts: Floats, first: int, last: int, whole: 
 
 @lru_cache(maxsize=64)
 def grid(edges: tuple[float, ...], cells: tuple[int, ...], whole: bool) -> tuple[float, ...]:
-    """Ascending edges of the grid: each bucket of the universe with cells is divided into so many equal ones.
+    """Ascending edges of the grid: each bucket of the universe is divided into its number of equal cells.
 
     Whole numbers into parts whose numbers of numbers differ by at most one.
 

@@ -77,14 +77,14 @@ class Contact:
 
 
 def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """A node's private key; ConfigError if the file holds none."""
+    """A node's private key. Raises ConfigError if the file does not hold one."""
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("another kind of key")
     except (OSError, ValueError, UnsupportedAlgorithm):
         raise ConfigError(
-            f"key: {path} is no private key that Flower takes; make one: ssh-keygen -t ecdsa -b 384 -N '' -f {path}"
+            f"key: {path} is not a private key that Flower takes; make one: ssh-keygen -t ecdsa -b 384 -N '' -f {path}"
         ) from None
     return key
 

@@ -74,7 +74,7 @@ class Refused(Exception):
 
 
 def address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An address, IPv4 where it is one in IPv6's clothes; ValueError if it is none."""
+    """An address; an IPv4 address mapped into IPv6 becomes IPv4. Raises ValueError for anything else."""
     address = ipaddress.ip_address(text)
     return getattr(address, "ipv4_mapped", None) or address
 
@@ -268,7 +268,7 @@ class _Server(uvicorn.Server):
 
 
 class _Seldom(logging.Filter):
-    """Lets each warning through once in a minute: whoever reaches the port can cause as many as it likes."""
+    """Lets each warning through once a minute: anyone who reaches the port can cause any number of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -348,7 +348,7 @@ class Bodies:
 
 
 def _announced(scope: Scope) -> int | None:
-    """The announced length of a body; None where it comes in chunks. Uvicorn has refused what is no number."""
+    """The announced length of a body; None where it comes in chunks. Uvicorn has refused what is not a number."""
     headers = dict(scope.get("headers", ()))
     if b"transfer-encoding" in headers:
         return None

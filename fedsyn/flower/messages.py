@@ -35,7 +35,7 @@ def extended(record: ArrayRecord, arrays: Sequence[npt.NDArray[Any]]) -> ArrayRe
 
 
 def read_reply(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Any]]:
-    """Arrays and scalars of a reply; ProtocolError if it is an error or does not decode."""
+    """Arrays and scalars of a reply. Raises ProtocolError if it is an error or does not decode."""
     if message.has_error():
         if message.error.code in GONE:
             raise ProtocolError("offline: the SuperLink does not reach the client's node")

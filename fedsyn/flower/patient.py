@@ -282,7 +282,7 @@ class PatientGrid(Grid):
             yield each.proto.metadata.reply_to_message_id, message
 
     def _arrived(self, reply: _Arriving) -> bool:
-        """Fetches what there is of a reply; ValueError if the rest will not come: a node may be killed half-way."""
+        """Fetches what there is of a reply. Raises ValueError if the rest will not come: a node may be killed."""
         while reply.missing:
             request = PullObjectRequest(
                 node=self._grid.node, run_id=reply.proto.metadata.run_id, object_id=reply.missing[0]

@@ -152,7 +152,7 @@ async def _refuse(scope: Scope, send: Send, refused: Refused) -> None:
 
 
 def _listens_on(arguments: list[str]) -> str:
-    """The value of --host; empty where there is none."""
+    """The value of --host; empty if it is not given."""
     return next((after for word, after in itertools.pairwise(arguments) if word == "--host"), "")
 
 

@@ -91,7 +91,7 @@ class Release:
     predicted: PredictedQuality | None = None
 
     def readme(self) -> str:
-        """What may be told of the table to whoever gets it, in Markdown."""
+        """What may be published about the table, as Markdown."""
         facts = RunFacts(
             source=published_config(self.config)["data"]["source"],
             config="",

@@ -62,7 +62,7 @@ def schema_of(given: Any) -> Schema:
 
 
 def path_of(given: Any) -> Path:
-    """A path; ConfigError for what is none."""
+    """A path. Raises ConfigError for anything else."""
     if not isinstance(given, str | Path):
         raise ConfigError(f"expected the path of a file, found {type(given).__name__}")
     return Path(given)

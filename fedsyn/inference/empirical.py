@@ -114,7 +114,7 @@ class EmpiricalModel:
     # ------------------------------------------------------------------ other forms
 
     def with_total(self, total: float) -> EmpiricalModel:
-        """The same rows for another number of records."""
+        """The same rows, weighted for a different number of records."""
         return EmpiricalModel(self.domain, self.codes, total)
 
     def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> EmpiricalModel:

@@ -191,7 +191,7 @@ class Growth:
         return part & (part - 1) == 0 or all(not part & ~(1 << rank) & ~self.adjacency[rank] for rank in bits(part))
 
     def _recut(self, mask: int, touched: Sequence[Component], most: int | None) -> Change | None:
-        """The change, triangulated anew around the core; None if that concerns more than so many attributes."""
+        """The change, triangulated anew around the core; None if that concerns more than `most` attributes."""
         around = 0
         for component in touched:
             around |= component.core

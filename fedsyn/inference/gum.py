@@ -198,7 +198,7 @@ class _Peeled:
 
 
 def _peel(core: dict[Axes, np.ndarray], zeros: Zeros = ()) -> _Peeled:
-    """Takes out attributes that are in only one marginal, with all their zeros inside it, until there is none."""
+    """Remove attributes that are in one marginal only, with all their zeros inside it, until none is left."""
     core, barred = dict(core), dict[int, np.ndarray]()
     taken: list[tuple[int, Axes]] = []
     while True:

@@ -1,4 +1,4 @@
-"""The head of a stored model that is no junction tree: its format, its domain and its total, as one array of JSON."""
+"""The head of a stored model other than a junction tree: its format, its domain and its total, as one array of JSON."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class MixtureModel:
     # ------------------------------------------------------------------ other forms
 
     def with_total(self, total: float) -> MixtureModel:
-        """The same distribution for another number of records."""
+        """The same distribution for a different number of records."""
         return MixtureModel(self.domain, self.probabilities, total, self.weights)
 
     def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> MixtureModel:

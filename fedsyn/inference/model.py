@@ -287,7 +287,7 @@ class Model:
     # ------------------------------------------------------------------ other forms
 
     def with_total(self, total: float) -> Model:
-        """The same distribution for another number of records; shares everything computed so far."""
+        """The same distribution for a different number of records; shares everything computed so far."""
         if not (math.isfinite(total) and total > 0):
             raise ValueError("the total of a model must be positive and finite")
         other = object.__new__(Model)

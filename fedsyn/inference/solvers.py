@@ -225,7 +225,7 @@ class Descent:
         self.restart()
 
     def descend(self, iterations: int) -> None:
-        """So many iterations, the last ones plain; the calibrator then holds z, the best model since `aim`."""
+        """Run `iterations` iterations, the last ones plain; the calibrator then holds z, the best model since `aim`."""
         plain, start = min(_PLAIN_STEPS, iterations // 5), self.curvature
         for left in range(iterations, 0, -1):
             if left <= plain:

@@ -65,7 +65,7 @@ class NodeLedger(LifetimeLedger[NodeLines]):
         self.limits, self._now, path = limits, now, Path(path)
         if not path.exists():
             raise ConfigError(
-                f"ledger: {path} is missing; a lost ledger is no fresh start: restore it from a backup, or, for a "
+                f"ledger: {path} is missing; a lost ledger is not a fresh start: restore it from a backup, or, for a "
                 "table that has given nothing away yet, type: fedsyn node init-ledger NODE.yaml"
             )
         super().__init__(path, partial(NodeLines, now=now), seen=seen_head(path))

@@ -124,7 +124,7 @@ class Checking(Rounds):
         return z
 
     def verify(self) -> None:
-        """Checks all products since the last check; nothing to do among semi-honest parties, or if there are none.
+        """Check all products since the last check; does nothing among semi-honest parties or without products.
 
         Cheating if one is wrong, at both honest parties, but with probability 2^-40. Per product 24 B for each triple
         of its bucket; rounds: 3 and 2 for each 262,144 triples, for each kind, and 2.

@@ -104,7 +104,7 @@ class ServerShare:
 
 
 def reconstruct(shares: Sequence[ServerShare]) -> npt.NDArray[np.int64]:
-    """The vector, from the parties' shares in order; ProtocolError if two parties differ about a slot both hold.
+    """The vector, from the parties' shares in order. Raises ProtocolError if two parties differ about a slot both hold.
 
     Slot i came from party i, its SHA-256 digest from party i - 1, so one party that lies differs from an honest one:
     about its own slot from the one before it, about the digest from the one after it.

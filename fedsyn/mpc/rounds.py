@@ -53,7 +53,7 @@ class Rounds:
     # Messages
 
     def _round(self, outgoing: Mapping[int, bytes], expected: Mapping[int, int]) -> dict[int, bytes]:
-        """Sends to each party of `outgoing` and waits for a message of so many bytes from each of `expected`."""
+        """Send to each party of `outgoing` and wait for a message of the right size from each of `expected`."""
         self._check_running()
         self.rounds += 1
         try:

@@ -204,7 +204,7 @@ class Answering:
 
 
 def _request(task: Task) -> str:
-    """The name of a request, for the audit log; '?' where the message is none."""
+    """The name of a request, for the audit log; '?' if the message is not a request."""
     try:
         return str(from_json(task.scalars.get(ENVELOPE), "envelope").get("request", "?"))[:40]
     except ProtocolError:

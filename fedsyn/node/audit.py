@@ -52,7 +52,7 @@ class Audit:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise OSError(0, "it is no file")
+                    raise OSError(0, "it is not a file")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 rho = facts.get("rho")
                 left_out = 0 if isinstance(rho, float) and rho > 0 else self._left_out()

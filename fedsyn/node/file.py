@@ -37,7 +37,7 @@ class LimitNode(Node):
 
 
 class PeriodNode(LimitNode):
-    """The same within any period of so many days.
+    """The same within any period of this many days.
 
     Attributes:
         days: length of the period that ends now.

@@ -139,7 +139,7 @@ class Policy:
             raise NodeError("this node's holder does not allow the run's mechanism")
         clients = federation.get("clients", 1)
         if type(clients) is not int or not 0 < clients <= MOST_PARTITIONS:
-            raise NodeError("the run has more clients than this node reckons with")
+            raise NodeError("the run has more clients than this node assumes")
         if _cliques(workload, len(self._schema.columns)) > MOST_CLIQUES:
             raise NodeError("the run's workload has more cliques than this node makes")
 
@@ -178,7 +178,7 @@ class Policy:
             raise NodeError("the run's data.bins or data.label does not fit this node's schema") from None
 
     def operator(self, asked: Asked) -> str:
-        """Public key of the operator who signed the run; "" where the policy does not ask for one and there is none.
+        """Public key of the operator who signed the run; "" if the policy does not ask for one and the run has none.
 
         Raises:
             NodeError: the order is not the run's, or not of an operator that the policy names.
@@ -217,7 +217,7 @@ class Policy:
         self._check_limits(config)
 
     def _check_limits(self, config: RunConfig) -> None:
-        """How few a sum may be opened with, and with how many that pool what they know a run reckons."""
+        """How few clients a sum may be opened with, and how many a run assumes to collude."""
         node, aggregation, minimum = self.node, config.aggregation, config.federation.minimum_cohort
         if minimum < node.minimum_cohort:
             raise NodeError(
@@ -246,7 +246,9 @@ class Policy:
         if apps is None or asked.fab_hash in (apps.hashes or ()):
             return
         if publisher_of(asked.fab_hash, asked.verifications, self._publishers) is None:
-            raise NodeError("the submitted app is none that this node's holder pinned, or whose publisher it trusts")
+            raise NodeError(
+                "the submitted app is neither pinned by this node's holder nor from a publisher that it trusts"
+            )
 
     def _check_request(self, asked: Asked) -> None:
         node, config = self.node, asked.config

@@ -32,7 +32,7 @@ _LENGTH = struct.Struct("!Q")
 
 
 class FrameError(FedsynError):
-    """What came from the other process is no frame: it has ended, or somebody made it up."""
+    """What came from the other process is not a frame: the process has ended, or somebody forged it."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def written(array: npt.NDArray[Any]) -> bytes:
 
 
 def read_array(data: bytes) -> npt.NDArray[Any]:
-    """A read-only numeric array from NumPy's format; ProtocolError if it is none."""
+    """A read-only numeric array from NumPy's format. Raises ProtocolError for anything else."""
     try:
         array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
         if array.dtype.kind not in _NUMERIC:
@@ -112,7 +112,7 @@ def reply_bytes(reply: Reply) -> bytes:
 
 
 def reply_of(kept: bytes) -> Reply:
-    """Inverse of `reply_bytes`; FrameError if these are not its bytes."""
+    """Inverse of `reply_bytes`. Raises FrameError if these are not its bytes."""
     (length,) = _LENGTH.unpack(kept[: _LENGTH.size])
     try:
         header, at, arrays = json.loads(kept[_LENGTH.size : _LENGTH.size + length]), _LENGTH.size + length, []

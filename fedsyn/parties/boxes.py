@@ -1,4 +1,4 @@
-"""The pad of one client's numbers, whose seed is sealed to the crypto party with what the client reckoned with.
+"""The pad of one client's numbers, whose seed is sealed to the crypto party with what the client assumed.
 
 A client adds a pad to every number that it sends through the server: uniform modulo 2^64 in a sum, modulo the plain
 modulus t in a store, where the padded number is encrypted besides. The pad's seed lies in a box that the crypto party
@@ -161,7 +161,7 @@ class Pads:
 
     @property
     def length(self) -> int:
-        """Of one client: its counts twice, and each plane."""
+        """One client's numbers: its counts twice, and each plane."""
         return 2 * self.layout.entries + self.planes * self.layout.noisy
 
     def add(self, seed: bytes) -> Pads:
@@ -184,7 +184,7 @@ class Pads:
         )
 
     def read(self, brought: Sequence[bytes], cells: int) -> Residues:
-        """The padded numbers of an opening; ProtocolError if they are not so many."""
+        """The padded numbers of an opening. Raises ProtocolError for a wrong number of them."""
         if len(brought) != 1 or len(brought[0]) != 8 * cells:
             raise ProtocolError(f"an opening brings something else than its {cells} padded numbers")
         return np.frombuffer(brought[0], "<u8").astype(np.uint64) % np.uint64(self.modulus)

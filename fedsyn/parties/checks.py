@@ -126,7 +126,7 @@ def check_configuration(announcement: Announcement, host: Host, protocol: str) -
 
 
 def contract_of(announcement: Announcement) -> Any:
-    """The mechanism's contract; ProtocolError if it does not take the configuration."""
+    """The mechanism's contract. Raises ProtocolError if it does not take the configuration."""
     config = announcement.config
     try:
         family = client_class(config.mechanism.name).Contract
@@ -259,7 +259,7 @@ class Orders:
 
     def _may_ask(self, cliques: Sequence[Clique]) -> None:
         refuse(
-            any(clique not in self._cliques for clique in cliques), "an order asks for a clique that is no candidate"
+            any(clique not in self._cliques for clique in cliques), "an order asks for a clique that is not a candidate"
         )
 
 
@@ -308,7 +308,7 @@ def plan_choice(
 
 
 def room_of_scores(terms: Terms, epsilon: float, *, bounded: bool) -> ChoicePlan:
-    """How a choice is computed, if its numbers stay in 64 bits; ConfigError if not.
+    """How a choice is computed, if its numbers stay in 64 bits. Raises ConfigError if not.
 
     The server asks the same before its run charges anything. `bounded`: as for `plan_choice`.
     """
@@ -328,7 +328,7 @@ def room_of_scores(terms: Terms, epsilon: float, *, bounded: bool) -> ChoicePlan
 
 
 def plan_opening(order: OpenOrder, layout: StoredLayout, limits: LimitsNode, least: float | None) -> DistributedNoise:
-    """The noise of an opening; ProtocolError if that does not fit the store, or carries less than the run must."""
+    """The noise of an opening. Raises ProtocolError if it does not fit the store, or is less than the run's."""
     check_opening(order, layout, limits, least)
     cells = sum(layout.domain.size(clique) for clique in order.cliques)
     plan: DistributedNoise = checked(

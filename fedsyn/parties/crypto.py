@@ -259,7 +259,7 @@ class KeyHolder:
         pairs, starts, sizes = placed(pieces, parameters.slots)
         padded = None if run.pads is None else run.pads.read(brought, cells)
         few = padded is None and len(brought) != len(pairs)
-        refuse(few, "an opening brings another number of ciphertexts than it has")
+        refuse(few, "an opening brings more or fewer ciphertexts than it has")
         entry = noise.release(order.name, order.round, replaced=COUNTS, sampler="drawn by the clients, not seen here")
         self._charge(run, order, entry)
         run.ledger.charge(entry)

@@ -27,7 +27,7 @@ STORE_VERSION = 2
 
 @dataclass(frozen=True)
 class Announcement:
-    """A run, as the server announces it; the parties agree on it, or there is none.
+    """A run, as the server announces it; it begins only if the parties agree on it.
 
     Attributes:
         config: the whole configuration.

@@ -36,7 +36,7 @@ def cut(payload: bytes | memoryview) -> Iterator[bytes]:
 
 
 def joined(frames: Iterator[bytes], most: int) -> bytes:
-    """The message that `cut` has cut; ProtocolError if it is longer than `most`, and no more of it is read then."""
+    """The message that `cut` has cut. Raises ProtocolError, and reads no more, if it is longer than `most`."""
     parts: list[bytes] = []
     length = 0
     for frame in frames:
@@ -85,7 +85,7 @@ class Inbox:
             self._queue.put(message)
 
     def close(self, reason: str) -> None:
-        """Whoever waits, and every later `get` that finds nothing, gets PartyGone with the first reason."""
+        """Every waiting `get`, and every later one that finds nothing, raises PartyGone with the first reason."""
         if self.ended is None:
             self.ended = reason
         self._queue.put(None)
@@ -111,7 +111,7 @@ class Inbox:
 
 
 class Inboxes:
-    """The inboxes of a service: by run and party, made by whoever comes first, a line or the run itself.
+    """The inboxes of a service: by run and party, made by the first that needs it, a line or the run itself.
 
     Args:
         most: of an inbox, once the run is known here; before that a few KB.
@@ -236,7 +236,7 @@ class Lines:
         return self._in[sender].get(self._timeout)
 
     def abort(self, reason: str) -> None:
-        """Wakes whoever waits here, and tells the other two."""
+        """Wake everything that waits here, and tell the other two."""
         for inbox in self._in.values():
             inbox.close(reason)
         self.close(abort=True)

@@ -100,7 +100,7 @@ def order_with(order: Order, blobs: Sequence[bytes]) -> bytes:
 
 
 def read_order_with(message: bytes) -> tuple[ChooseOrder | OpenOrder | TotalOrder, list[memoryview]]:
-    """The inverse; ProtocolError if it is malformed."""
+    """The inverse. Raises ProtocolError if it is malformed."""
     _, blobs = unpack(message)
     if not blobs:
         raise ProtocolError("an order is malformed")
@@ -114,7 +114,7 @@ def boxes_bytes(order: TotalOrder | None, boxes: Mapping[int, bytes]) -> bytes:
 
 
 def read_boxes(message: bytes) -> tuple[TotalOrder | None, dict[int, bytes]]:
-    """The inverse; ProtocolError if it is malformed, or names a contributor twice."""
+    """The inverse. Raises ProtocolError if it is malformed, or names a contributor twice."""
     facts, blobs = unpack(message)
     partitions = _partitions(facts, "contributors")
     if len(blobs) != 1 + len(partitions):
@@ -126,7 +126,7 @@ def read_boxes(message: bytes) -> tuple[TotalOrder | None, dict[int, bytes]]:
 
 
 def read_vector(blobs: Sequence[memoryview]) -> npt.NDArray[np.uint64]:
-    """The vector of a total; ProtocolError if it is none."""
+    """The vector of a total. Raises ProtocolError for anything else."""
     if len(blobs) != 1 or len(blobs[0]) % 8:
         raise ProtocolError("a total is malformed")
     return np.frombuffer(blobs[0], "<u8").astype(np.uint64, copy=False)

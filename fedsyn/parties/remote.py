@@ -133,7 +133,7 @@ class RemoteParties:
         return call.future(cut(message), timeout=timeout, metadata=((TAG, self._tag or ""),))
 
     def _each(self, method: str, requests: Sequence[bytes]) -> list[Answer]:
-        """The three answers; RunError if one of them is none, and then the run is over."""
+        """The three answers. Raises RunError if one of them is an error; then the run is over."""
         if self._tag is None:
             raise RunError("the parties have no run: it was not announced, or it is over")
         calls = [self._call(index, method, message, self.timeout) for index, message in enumerate(requests)]

@@ -203,7 +203,7 @@ class Serving(ABC, Generic[P]):
     # Runs ------------------------------------------------------------------------------------------------------------
 
     def drop(self, current: Current[P], reason: str) -> None:
-        """The run leaves: no order begins any more, whoever waits for another party is woken, and has left when this
+        """The run leaves: no order begins any more, waiting orders are woken, and the run has left when this
         returns."""
         if current.over.is_set():
             return
@@ -351,13 +351,13 @@ class _Routes(grpc.GenericRpcHandler):
         with _Sentences(context):
             key = self._service.caller(context)
             if key == OPERATOR:
-                raise ProtocolError("an operator is no party")
+                raise ProtocolError("an operator is not a party")
             self._service.hear(frames, _tag(context), key, context.cancel)
         return b""
 
     def _only(self, role: str, context: grpc.ServicerContext) -> None:
         if self._service.caller(context) != role:
-            raise ProtocolError("a party is no operator")
+            raise ProtocolError("a party is not an operator")
 
 
 class _Sentences:

@@ -176,7 +176,7 @@ class RenyiAccountant:
 
     @classmethod
     def of(cls, budget: PrivacyBudget, order: int) -> RenyiAccountant:
-        """The whole budget, less the room kept for rounding; ConfigError where it is too small for this order."""
+        """The whole budget, less the room kept for rounding. Raises ConfigError if it is too small for this order."""
         most = renyi_capacity(budget.epsilon, budget.delta, order) * (1.0 - 2.0 * ROUNDING_ROOM)
         if not most > 0.0:
             raise ConfigError(

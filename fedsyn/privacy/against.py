@@ -38,7 +38,7 @@ def left(shares: Shares, known: int, alone: bool = False) -> int:
 
 
 def times_of(shares: Shares, remaining: int) -> float:
-    """By how much a Gaussian release costs more, in rho or mu², with so many shares than with the H that are charged.
+    """Factor by which a Gaussian release costs more, in rho or mu², with `shares` shares than with the H charged.
 
     H s² is at least (γσ)² + r² (`fedsyn.privacy.distributed`). So j shares are a Gaussian noise of variance
 
@@ -137,7 +137,7 @@ def in_words(found: dict[str, Any], budget: float) -> list[str]:
 def _with_the_server(found: dict[str, Any], by: dict[tuple[int, bool], float | None]) -> str:
     holders, most = found["holders"], found["may_collude"]
     if found["server_reads"] == "exact numbers":
-        return "The server is trusted with exact numbers: no epsilon holds against it, or against whoever it tells."
+        return "The server is trusted with exact numbers: no epsilon holds against it, or against anyone it tells."
     if most is None:
         return (
             "The server is trusted: it reads each holder's vector, with a share of the noise on it, and faces an "

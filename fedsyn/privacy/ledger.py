@@ -146,7 +146,7 @@ class Ledger:
         return self.accountant.epsilon_replaced(self.spent, exchanged, self.budget.delta)
 
     def epsilon_faced(self, known: int, alone: bool = False) -> float:
-        """The ε that so many holders face who pool their shares of the noise (`fedsyn.privacy.against`).
+        """The ε that holders face who pool their shares of the noise (`fedsyn.privacy.against`).
 
         Args:
             known: holders whose shares are known, none of them the one whose row is at stake.

@@ -92,7 +92,7 @@ def multiplier_for(rdp: float, rate: float, order: int) -> float:
 
 @lru_cache(maxsize=64)
 def best_order(epsilon: float, delta: float, rate: float, steps: int) -> int:
-    """The order at which so many equal steps need least noise for (ε, δ).
+    """The order at which `steps` equal steps need least noise for (ε, δ).
 
     Args:
         epsilon: of all steps together.

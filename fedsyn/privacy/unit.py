@@ -70,7 +70,7 @@ class Unit:
 
     @property
     def caps(self) -> bool:
-        """Whether only so many rows of a client take part."""
+        """Whether only a limited number of a client's rows take part."""
         return False
 
     @property
@@ -175,7 +175,7 @@ def _entered(release: Release, rows: int) -> Release:
 
 
 def kept_rows(total: int, most: int, source: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Which rows of a client take part: `most` of them, every choice of so many equally likely, or all; ascending.
+    """Which rows of a client take part: `most` of them, every choice equally likely, or all; ascending.
 
     Args:
         total: n, rows of the client.

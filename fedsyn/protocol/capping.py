@@ -60,7 +60,7 @@ def grid(largest: int) -> tuple[int, ...]:
 
 
 def place(rows: int, cells: Sequence[int]) -> int | None:
-    """The cell of a client with so many rows; None without rows."""
+    """The cell of a client with this many rows; None without rows."""
     return max((j for j, least in enumerate(cells) if least <= rows), default=None)
 
 

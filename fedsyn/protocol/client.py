@@ -131,7 +131,7 @@ class TableClient(NumPyClient):
         return usable_size(float(self.holder.state["size"]))
 
     def view(self, arrays: Arrays) -> ModelView:
-        """Marginals of the model that a request brings; ProtocolError if it is larger than the run's limits allow."""
+        """Marginals of the model that a request brings. Raises ProtocolError beyond the run's limits."""
         return ModelView.of(self.domain, arrays, self.config.inference)
 
     def marginals(self, layout: Layout, active: Iterable[int] | None = None) -> Contribution:

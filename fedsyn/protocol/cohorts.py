@@ -79,7 +79,7 @@ def cohort_size(participation: float, minimum: int, clients: int) -> int:
 
 
 def rounds_of_one(node: FederationNode, rounds: int) -> int:
-    """Of so many rounds, those in which one client takes part at most: the rounds that one row pays for."""
+    """The rounds, out of all, in which one client takes part at most: the rounds that one row pays for."""
     return rounds if node.participations is None else min(node.participations, rounds)
 
 

@@ -76,11 +76,11 @@ class RowCounts(SumRequest):
     costs = "rho 1/(2 sigma^2), mu^2 twice that, of a client, not of a row: a client is 1 in one cell, or in none"
 
     def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """ONE vector, which a CLIENT moves by 1 in L2 norm, and by sqrt(2) if it gets another number of rows."""
+        """ONE vector, which a CLIENT moves by 1 in L2 norm, and by sqrt(2) if its number of rows changes."""
         return Layout.of_vector(len(grid(contract.config.privacy.largest_cap)), 1.0, replaced=COUNTS)
 
     def contribution(self, contract: BaseContract, rows: int) -> Contribution:
-        """Of a client with so many rows."""
+        """What a client with this many rows sends."""
         cells = grid(contract.config.privacy.largest_cap)
         vector, own = np.zeros(len(cells), np.int64), place(rows, cells)
         if own is not None:
@@ -114,7 +114,7 @@ class Cap(AskRequest):
         if not all(abs(count) < _LARGEST_COUNT for count in counts):
             raise ProtocolError("the counts of clients are no numbers, or larger than any")
         if contract.cap_from(counts, self.sigma, self.clients) != self.rows:
-            raise ProtocolError("the rule gives another number of rows per client for the released counts")
+            raise ProtocolError("the rule gives a different number of rows per client for the released counts")
 
 
 class OneWay(SumRequest):
@@ -156,7 +156,7 @@ class Evaluate(SumRequest):
     label: Annotated[int, Field(ge=0, description="the column that the classifier predicts, from 1; 0: none")]
 
     def question(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> TableQuestion:
-        """What is asked; ProtocolError if the run does not, or the arrays are no question."""
+        """What is asked. Raises ProtocolError if the run does not ask, or the arrays are not a question."""
         if not contract.config.evaluation.federated:
             raise ProtocolError("this run's configuration does not ask its holders how good the table is")
         return TableQuestion.read(contract.domain, contract.workload, arrays, self.label - 1 if self.label else None)
@@ -181,7 +181,7 @@ class Evaluate(SumRequest):
 
 
 def entries_of(contract: BaseContract, question: TableQuestion) -> Entries:
-    """The entries of the vector: with the row count where that is no public number, with rows apart where there are."""
+    """The entries of the vector: with the row count unless that is public, and with held-out rows if there are any."""
     config = contract.config
     return Entries.of(question, config.privacy.client_sizes != "public", config.evaluation.held_out > 0)
 

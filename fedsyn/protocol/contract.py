@@ -131,7 +131,7 @@ class Contract:
         return other
 
     def cap_from(self, counts: Sequence[float], sigma: float, clients: int) -> int:
-        """c, by the rule of `fedsyn.protocol.capping`, from noisy counts of so many clients."""
+        """c, by the rule of `fedsyn.protocol.capping`, from noisy counts of `clients` clients."""
         cells = sum(self.domain.shape)
         rho = self._row_rho * (1.0 - self.evaluation_share) * (1.0 - self.config.privacy.cap_share)
         return cap_of(counts, sigma, clients, self.config.privacy.largest_cap, cells / (2.0 * rho))
@@ -150,7 +150,7 @@ class Contract:
 
     @property
     def whole_rho(self) -> float:
-        """The run's budget as zCDP of Gaussian releases, as its accountant reckons, but for what evaluation is, and
+        """The run's budget as zCDP of Gaussian releases, in the accountant's terms, minus the shares for evaluation and
         finding how many rows of a client take part."""
         rest = 1.0 - self.config.privacy.cap_share if self.finds_cap else 1.0
         return self._budget_rho * (1.0 - self.evaluation_share) * rest
@@ -172,7 +172,7 @@ class Contract:
 
     @property
     def _budget_rho(self) -> float:
-        """Of one row."""
+        """rho that the budget allows one row."""
         return self._row_rho / self.unit.factor
 
     @cached_property
@@ -188,7 +188,7 @@ class Contract:
         return self.whole_rho * (1.0 if privacy.client_sizes == "public" else 1.0 - privacy.size_share)
 
     def paid(self, rounds: int) -> int:
-        """Of so many rounds, those that one row pays for: what noise scales divide the budget over."""
+        """The number of rounds, out of all, that one row pays for: noise scales divide the budget by it."""
         return rounds_of_one(self.config.federation, rounds)
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
@@ -204,7 +204,7 @@ class Contract:
         return None
 
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
-        """All that the plan may ask for, at its largest, of clients that have so many rows together.
+        """All that the plan may ask for, at its largest, of clients that have `rows` rows together.
 
         It is asked about before the first charge (`fedsyn.protocol.room`): a run that could not finish does not begin.
         A family that does not define this is told when it asks.
@@ -215,7 +215,7 @@ class Contract:
         return ()
 
     def require_size(self, rows: float) -> None:
-        """ConfigError if a client of so many rows, public or released, could not compute what it is asked for."""
+        """Raise ConfigError if a client with this many rows, public or released, cannot compute what is asked."""
 
     @cached_property
     def candidates(self) -> Candidates:
@@ -356,7 +356,7 @@ class Contract:
 
     @property
     def _bounded(self) -> dict[str, int]:
-        """What a ledger names where clients take part in so many rounds only."""
+        """What a ledger names where clients take part in some rounds only."""
         most = self.config.federation.participations
         return {} if most is None else {"participations": most}
 

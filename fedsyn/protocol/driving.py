@@ -111,7 +111,7 @@ class Driver(OwnLoop):
 
     @property
     def kept(self) -> list[Keeper | SumRun]:
-        """Whoever keeps something for the run: it is told of the run, and of its end."""
+        """The parties that keep something for the run: they are told of the run and of its end."""
         return [kept for kept in (self.keeper, self.crypto) if kept is not None]
 
     def party_ledger(self, party: int) -> Ledger:
@@ -440,13 +440,13 @@ class Driver(OwnLoop):
         return replies, why
 
     def announce(self, share: float) -> None:
-        """Agrees on the run, and on what of the budget remains after a share, with whoever keeps something for it."""
+        """Agree on the run, and on the budget left after a share, with the parties that keep something for it."""
         for kept in self.kept:
             last = self.contract.evaluation_rho if kept is self.crypto else 0.0  # a store has no part in evaluation
             kept.announce(self.ledger.remaining_rho * (1 - share) + last)
 
     def _find_cap(self, grid: Grid, timeout: float) -> None:
-        """With how many rows a client takes part, if that is to be found; contract and ledger then reckon with it."""
+        """How many rows a client takes part with, if that is to be found; contract and ledger then use it."""
         if not self.contract.finds_cap:
             return
         rho = self.config.privacy.cap_share * self.ledger.remaining_rho

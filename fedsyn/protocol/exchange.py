@@ -159,7 +159,7 @@ class Exchange:
             yield new_message(self.grid, content, node, str(self.envelope.round), self.timeout)
 
     def read(self, replies: Iterable[Message]) -> dict[int, Reply]:
-        """The usable replies; whoever is missing or malformed is dropped from the request."""
+        """The usable replies; clients whose reply is missing or malformed are dropped from the request."""
         expected = {node: partition for partition, node in self.nodes.items()}
         received: dict[int, Reply] = {}
         refused: set[int] = set()

@@ -226,7 +226,7 @@ def _against(
 
 
 def _limits(contract: Contract, limits: Sequence[Limits], in_shares: bool) -> str:
-    """How many holders must take part, and how many are reckoned to pool what they know, with the keys that say so."""
+    """How many holders must take part, and how many are assumed to collude, with the keys that say so."""
     config, most = contract.config, limits[-1]
     node, minimum = config.aggregation, config.federation.minimum_cohort
     if most.asked == 1:
@@ -243,9 +243,9 @@ def _limits(contract: Contract, limits: Sequence[Limits], in_shares: bool) -> st
         if in_shares and one.fewest - one.corrupted == 1:
             sized.append("each of them adds the whole noise")
         elif in_shares:
-            sized.append(f"its noise reckons with {_many(one.corrupted, 'known share')}")
+            sized.append(f"its noise assumes {_many(one.corrupted, 'known share')}")
         if masked:
-            sized.append(f"its masks reckon with {_many(one.colluding, 'holder')} on the server's side")
+            sized.append(f"its masks assume {_many(one.colluding, 'holder')} on the server's side")
         text += f"; {', '.join(sized)} ({corrupted})"
     return text
 

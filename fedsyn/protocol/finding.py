@@ -45,7 +45,7 @@ _ROOM = 1.0 + 1e-6
 
 
 def finding_of(contract: Contract) -> Finding:
-    """What the contract's schema leaves to be found; ProtocolError if that is nothing."""
+    """What the contract's schema leaves to be found. Raises ProtocolError if that is nothing."""
     if contract.finding is None:
         raise ProtocolError("nothing of this schema is private: there is nothing to find")
     return contract.finding

@@ -253,7 +253,7 @@ def most_of_released(clients: Iterable[Participant], sigma: float) -> float:
 
 
 def usable_size(released: float) -> float:
-    """A released row count as a client may reckon with it: between 1 and what no client has."""
+    """A released row count as a client may use it: between 1 and the largest that a client may have."""
     return min(max(1.0, released), LARGEST_SIZE)
 
 
@@ -308,7 +308,7 @@ def told_again(grid: Grid, nodes: Mapping[int, int], replies: Mapping[int, Reply
 
 
 def read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:
-    """The partition and the public row count that a node names; ProtocolError if they cannot be."""
+    """The partition and the public row count that a node names. Raises ProtocolError if they cannot be."""
     partition, rows = reply.params.get("partition"), reply.params.get("rows")
     if partition is not None and not _whole(partition, MOST_PARTITIONS):
         raise ProtocolError(f"the partition id is not an integer from 0 to {MOST_PARTITIONS - 1}")

@@ -169,7 +169,7 @@ class Opening(Driver):
         return [tree.categories for tree in trees]
 
     def _summed(self, request: SumRequest, rho: float) -> Asking:
-        """A sum over everybody that costs rho; RunError if it is not opened."""
+        """A sum over everybody that costs rho. Raises RunError if it is not opened."""
         count = request.layout(self.contract, ()).count
         sums: Summed = yield Sum(self.everyone(), request, sigma_for_rho(rho, np.sqrt(count)))
         if not sums.opened:

@@ -60,7 +60,7 @@ class Journal(Protocol):
 
     @property
     def key(self) -> bytes:
-        """Of the run's ordinary randomness (`Randomness.keyed`)."""
+        """Key of the run's ordinary randomness (`Randomness.keyed`)."""
 
     @property
     def is_past(self) -> bool:
@@ -194,7 +194,7 @@ class Recorder:
         return replies
 
     def unneeded(self) -> list[Release]:
-        """Charges of an earlier process that asking again did not need: they stay charged, whoever saw what."""
+        """Charges of an earlier process that asking again did not need: they stay charged."""
         left, self._made = self._made, []
         return left
 

@@ -97,7 +97,7 @@ class Returning:
     def _checked(self, reply: Reply, clients: Mapping[int, Participant]) -> int:
         partition, rows = read_join(reply, self._public)
         if partition is None or partition not in clients:
-            raise ProtocolError("a node is none of the run's clients")
+            raise ProtocolError("a node is not one of the run's clients")
         client = clients[partition]
         if client.node != ABSENT:
             raise ProtocolError(f"two nodes claim partition {partition}; the second is not used")
@@ -107,5 +107,5 @@ class Returning:
                 "twice for what it has answered"
             )
         if self._public and rows != client.rows:
-            raise ProtocolError(f"client {partition} has another number of rows than when the run began")
+            raise ProtocolError(f"client {partition} has more or fewer rows than when the run began")
         return partition

@@ -33,7 +33,7 @@ _FAR = 12.0
 
 
 def require_feasible(contract: Contract, clients: int, rows: float = 1.0, largest: float = 1.0) -> None:
-    """Asks whoever would refuse in mid-run, about everything that the plan may have.
+    """Asks every check that could refuse in mid-run about everything that the plan may hold.
 
     Args:
         contract: of the run.

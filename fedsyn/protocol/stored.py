@@ -169,7 +169,7 @@ class Keeper:
         return self.server.dealt
 
     def announce(self, rho: float) -> None:
-        """Agrees on the run with whoever keeps the store, before any client pays for anything."""
+        """Agree on the run with the store's keeper, before any client pays for anything."""
         self.server.announce(rho)
 
     def measure(self, costs: RoundCosts) -> None:

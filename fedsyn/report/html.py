@@ -75,7 +75,7 @@ class Page:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """A JSON file of a run; DataError if it is damaged, or of a later format."""
+    """A JSON file of a run. Raises DataError if it is damaged, or of a later format."""
     facts = json_of(read_bytes(path), str(path))
     if not isinstance(facts, dict):
         raise DataError(f"{path} is damaged: expected a mapping of keys")

@@ -1,4 +1,4 @@
-"""README.md of a run: what may be told of its table to whoever gets it. Nothing in it was read from real rows."""
+"""README.md of a run: what may be published about its table. Nothing in it was read from real rows."""
 
 from __future__ import annotations
 

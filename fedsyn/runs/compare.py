@@ -154,7 +154,7 @@ def _setting(value: Any) -> str:
 
 
 def _marked(values: Sequence[float | None], lower_is_better: bool | None) -> list[str]:
-    """Numbers as text: a dash where there is none, a star at the best where it is known which end is better."""
+    """Numbers as text: a dash for a missing one, a star at the best if it is known which end is better."""
     finite = [value for value in values if value is not None and math.isfinite(value)]
     best = None
     if lower_is_better is not None and len(finite) > 1:

@@ -253,7 +253,7 @@ def load_metrics(out: Path) -> dict[str, float]:
 
 
 def write_waiting(out: Path, waiting: Waiting | None) -> None:
-    """Leaves what a run waits for, for whoever looks (`deploy status`, the starter's bar); nothing when that is over.
+    """Write down what a run waits for, for `deploy status` and the starter's bar; remove it when that is over.
 
     A disk that is full is no reason to stop waiting.
     """

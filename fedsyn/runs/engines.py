@@ -129,7 +129,7 @@ def run_deployment(
 
 
 def _resumed(config: RunConfig, out: Path) -> Submitted:
-    """The unfinished run in a run directory; ConfigError where there is none."""
+    """The unfinished run in a run directory. Raises ConfigError if the directory has none."""
     if config.runtime.engine != "deployment":
         raise ConfigError(
             f"--resume: a run with runtime.engine: {config.runtime.engine} is a simulation, which starts again"

@@ -196,7 +196,7 @@ class RunJournal:
 
 
 def unfinished(out: Path) -> Mapping[str, Any] | None:
-    """What the journal of an unfinished run in this directory says of it; None where there is none."""
+    """What the journal of an unfinished run in this directory says; None without such a run."""
     return _begun(out / FOLDER) if (out / FOLDER).is_dir() else None
 
 

@@ -57,7 +57,7 @@ def check_before(config: RunConfig, schema: Schema, parts: Sequence[npt.NDArray[
 
 
 def _check_constraints(config: RunConfig, schema: Schema) -> None:
-    """Of as many bins and categories as may be found."""
+    """A schema with as many bins and categories as may be found."""
     try:
         domain = Finding(schema).largest().domain
     except SchemaError as error:
@@ -126,7 +126,7 @@ def found_in(folder: Path) -> Path:
 
 
 def forget_found(folder: Path) -> None:
-    """Of an earlier run in the same folder nothing is taken for this one's."""
+    """Remove what an earlier run left in the folder, so that nothing of it is taken for this run's."""
     shutil.rmtree(found_in(folder), ignore_errors=True)
     for pattern in ("own.json", "own-*.npy", "test_own.json", "test_own-*.npy"):
         for file in folder.glob(pattern):

@@ -379,7 +379,7 @@ def randomness_of(config: RunConfig) -> Randomness:
 
 
 def public_schema(config: RunConfig) -> Schema:
-    """The run's schema, without reading a row; SchemaError where only the table would tell."""
+    """The run's schema, without reading a row. Raises SchemaError if only the table could tell."""
     from fedsyn.data import SynthFSOptions, dataset_names, describe, synthfs_schema
 
     data = config.data

@@ -12,7 +12,7 @@ _PLACES = ("operator", "operator_key", "ray", "superlink")
 
 
 def published_config(config: RunConfig) -> dict[str, Any]:
-    """The configuration without folders and machines of whoever ran it; `RunConfig.model_validate` takes it.
+    """The configuration without the folders and machines of its run; `RunConfig.model_validate` takes it.
 
     Of files there is the name alone, whatever system wrote the path. A mechanism or a partitioner that is named by the
     path of a module stays, and so do the parties' cards, which are public.

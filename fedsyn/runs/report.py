@@ -233,7 +233,7 @@ def _rows(config: RunConfig, model: AnyModel | None) -> int | None:
 
 
 def _shown_config(config: RunConfig, out: Path, public: bool) -> str:
-    """The configuration as it stands; for publication without the folders and machines of whoever ran it."""
+    """The configuration as it stands; for publication, without the folders and machines of the run."""
     if public:
         return yamlio.dumps({"format": FORMAT, **published_config(config)})
     return read_bytes(out / "config.yaml").decode("utf-8")

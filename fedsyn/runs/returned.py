@@ -1,4 +1,4 @@
-"""The run directory comes back to whoever started the run, through the log of the run on the SuperLink.
+"""The run directory comes back to the run's starter through the log of the run on the SuperLink.
 
 Where the SuperLink is another machine, its ServerApp writes its results there. Two ways back were considered. A file
 service of our own beside the SuperLink would need a port, certificates and rights of its own. The run's log needs

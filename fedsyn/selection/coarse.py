@@ -76,7 +76,7 @@ class Coarse:
 
     @classmethod
     def of(cls, domain: Domain, cliques: Sequence[Clique], cells: Sequence[int], mass: Mapping[str, Floats]) -> Coarse:
-        """Groups of about equal mass, about so many cells for each clique; single values where there is room.
+        """Groups of about equal mass, about `cells` cells for each clique; single values where there is room.
 
         Only values that have an order are put together, in two groups of each attribute at least.
 

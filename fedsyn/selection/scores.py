@@ -78,7 +78,7 @@ def l1_distances(
 
 @lru_cache(maxsize=8)  # clients of a simulation that share a process are asked about the same ones
 def _small(domain: Domain, cliques: tuple[Clique, ...], most: int) -> list[int]:
-    """Positions of the cliques of at most so many cells."""
+    """Positions of the cliques of at most `most` cells."""
     return [i for i, q in enumerate(cliques) if domain.size(q) <= most]
 
 

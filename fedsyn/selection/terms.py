@@ -52,7 +52,7 @@ class Norm(ABC):
 
     @abstractmethod
     def penalty(self, sigma: float, cells: npt.NDArray[np.float64], scale: int) -> npt.NDArray[np.float64]:
-        """(m,) what a measurement's noise adds to the norm of a marginal of so many cells, in units of γ or γ²."""
+        """(m,) what a measurement's noise adds to the norm of a marginal of each size in cells, in units of γ or γ²."""
 
     @abstractmethod
     def moved(self, scale: int, rows: int) -> int:
@@ -64,11 +64,11 @@ class Norm(ABC):
 
     @abstractmethod
     def largest(self, bits: int, cells: int) -> int:
-        """The most that N can be over so many cells of values below 2^(bits-1), whatever clients have dealt."""
+        """The most that N can be over `cells` cells of values below 2^(bits-1), whatever clients have dealt."""
 
     @abstractmethod
     def honest(self, scale: int, rows: int) -> int:
-        """The most that N can be between two tables of at most so many rows."""
+        """The most that N can be between two tables of at most `rows` rows."""
 
     @abstractmethod
     def measure(self, differences: Integers, terms: Terms) -> Integers:

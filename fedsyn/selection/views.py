@@ -159,7 +159,7 @@ def pack_model(model: Model) -> list[npt.NDArray[np.generic]]:
 
 
 def unpack_model(domain: Domain, arrays: Sequence[npt.NDArray[np.generic]], node: InferenceNode) -> Model:
-    """Inverse of `pack_model`; ProtocolError if the arrays are not a model of this domain, or of one too large.
+    """Inverse of `pack_model`. Raises ProtocolError if the arrays are not a model of this domain, or of one too large.
 
     Nothing is allocated, and nothing calibrated, for a model that is too large.
     """
@@ -215,7 +215,7 @@ def _readable() -> Iterator[None]:
 def _announced(
     domain: Domain, arrays: Sequence[npt.NDArray[np.generic]]
 ) -> tuple[dict[str, npt.NDArray[np.generic]], list[Clique]]:
-    """The arrays by name, and all cliques that they announce; ValueError, TypeError, KeyError if they cannot be."""
+    """The arrays by name, and all cliques that they announce. Raises ValueError, TypeError or KeyError."""
     known = set(domain)
     named = dict(zip(json.loads(arrays[0].tobytes()), arrays[1:], strict=True))
     head = json.loads(named["model"].tobytes())

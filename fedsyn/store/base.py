@@ -161,14 +161,14 @@ class Store(ABC):
         check_message(size, where, simulated=self.simulated)
 
     def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
-        """The noise of a choice by these terms; ConfigError if it leaves the numbers that this store compares."""
+        """The noise of a choice by these terms. Raises ConfigError if it overflows what this store compares."""
         terms.check()
         noise = SelectionNoise(epsilon, terms.moved)
         noise.check(float(terms.reach))
         return noise
 
     def room_of_opening(self, sigma: float, *, count: int, length: int, rows: int) -> DistributedNoise | None:
-        """The noise of opened marginals; ConfigError if they and it leave the numbers that this store computes in.
+        """The noise of opened marginals. Raises ConfigError if they and it overflow this store's numbers.
 
         Args:
             sigma: of each marginal, in records.
@@ -198,7 +198,7 @@ class Store(ABC):
 
 
 class StoreServer(ABC):
-    """The server's half of a store: what was dealt so far, or the way to whoever holds it.
+    """The server's half of a store: what was dealt so far, or the connection to its keeper.
 
     Args:
         run: what it serves.
@@ -211,7 +211,7 @@ class StoreServer(ABC):
         self.orders = 0  # choices and openings so far; their noise is keyed by the number
 
     def announce(self, rho: float) -> None:  # noqa: B027 - a store of the server's own asks nobody
-        """Agrees on the run with whoever keeps the store; `rho` is all that it may release."""
+        """Agree on the run with the store's keeper; `rho` bounds all that it may release."""
 
     def invitation(self, rho: float) -> Arrays:
         """What a client is sent along with the request to deal; `rho` is what the store may still release."""
@@ -233,7 +233,7 @@ class StoreServer(ABC):
         """The run is over."""
 
     def traffic(self) -> list[dict[str, float]]:
-        """What each computing party has spent so far: bytes_sent, rounds and cpu seconds; none where there are none."""
+        """What each computing party has spent so far: bytes_sent, rounds and cpu seconds; empty without parties."""
         return []
 
     @property
@@ -262,7 +262,7 @@ class StoreServer(ABC):
         return self.orders - 1
 
     def promised(self, asked: Choose) -> Terms:
-        """The terms of a choice, before anything is charged; ConfigError if their norm is not that of the run's score.
+        """The terms of a choice, before anything is charged. Raises ConfigError for another norm than the run's.
 
         A norm's noise is for that norm alone: with the noise of one and the scores of another a choice would read rows.
         """

@@ -228,7 +228,7 @@ def pack(pieces: Sequence[bytes]) -> Arrays:
 
 
 def unpack(arrays: Arrays, count: int) -> list[bytes]:
-    """The inverse; ProtocolError if there are not `count` of them."""
+    """The inverse. Raises ProtocolError if there are not `count` of them."""
     fits = len(arrays) == 2 and arrays[0].shape == (count,) and arrays[0].dtype == np.int64 and arrays[1].ndim == 1
     whole = len(arrays[1]) if fits else 0
     if not fits or arrays[1].dtype != np.uint8 or (arrays[0] < 0).any() or (arrays[0] > whole).any():

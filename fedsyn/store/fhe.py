@@ -188,7 +188,7 @@ class FheStore(Store):
     # Room -------------------------------------------------------------------------------------------------------------
 
     def room_of_deals(self, contract: Any, rows: float) -> None:
-        """All ciphertexts of a client in one message; columns of so many rows, where those are encrypted."""
+        """All ciphertexts of a client in one message; columns of `rows` rows, if those are encrypted."""
         from fedsyn.fhe.plan import columns_of, layout_of, message_of, parameters_of
         from fedsyn.fhe.slots import planes_of
 

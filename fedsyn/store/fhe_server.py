@@ -137,7 +137,7 @@ class FheServer(StoreServer):
         return modulus
 
     def _box(self, partition: int, arrays: Arrays) -> bytes:
-        """A client's box, beside padded numbers for openings; ProtocolError if either cannot be used."""
+        """A client's box, beside padded numbers for openings. Raises ProtocolError if either cannot be used."""
         length = self.layout.entries + self.ranges.planes * self.layout.noisy
         fits = len(arrays) == 4 and arrays[2].dtype == np.uint64 and arrays[2].shape == (length,)
         if not fits or arrays[3].dtype != np.uint8 or arrays[3].ndim != 1 or len(arrays[3]) > _BOX:
@@ -150,7 +150,7 @@ class FheServer(StoreServer):
         return box
 
     def _read(self, partition: int, arrays: Arrays) -> tuple[list[Any], int]:
-        """A client's ciphertexts, and how many of them hold counts (or columns); ProtocolError if they are unusable."""
+        """A client's ciphertexts, and how many of them hold counts (or columns). Raises ProtocolError if unusable."""
         columns = None if self.fhe.compute == "client" else self._columns_of(partition)
         count = self.layout.ciphertexts if columns is None else columns.ciphertexts
         planes = 0 if self.fhe.is_bound else self.ranges.planes
@@ -164,7 +164,7 @@ class FheServer(StoreServer):
 
         rows = self.run.rows(partition) or 0
         if any(entity.layout.rows != rows for entity in self._entities.values()):
-            raise ProtocolError("it has another number of rows than the other holder of these people's columns")
+            raise ProtocolError("it has more or fewer rows than the other holder of these people's columns")
         return columns_of(self.run.config, self.run.layout.domain, partition, rows, self.parameters.slots)
 
     def _multiply(self, partition: int, layout: ColumnLayout, ciphertexts: Sequence[Any]) -> None:

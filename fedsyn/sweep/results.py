@@ -171,7 +171,7 @@ def is_quality(metric: str) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether an axis's value is a number; true and false are none."""
+    """Whether an axis's value is a number; true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

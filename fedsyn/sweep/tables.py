@@ -58,7 +58,7 @@ class SummaryTable:
 
 
 def summary_table(results: Results) -> SummaryTable:
-    """The metrics that say how good a table is; seconds where there is none (costs are in summary.csv)."""
+    """The metrics that say how good a table is; seconds if there is no such metric (costs are in summary.csv)."""
     metrics = [name for name in results.metrics if is_quality(name)] or [n for n in results.metrics if n == "seconds"]
     head = [*short_names(results.main_axes), "seeds"]
     rows = []

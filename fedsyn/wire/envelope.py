@@ -51,7 +51,7 @@ def to_json(fields: Mapping[str, Any]) -> str:
 
 
 def from_json(text: Any, what: str) -> dict[str, Any]:
-    """A JSON object from a message; ProtocolError if it is none."""
+    """A JSON object from a message. Raises ProtocolError for anything else."""
     try:
         fields = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):  # not JSON, a number of thousands of digits, thousands of levels
@@ -105,7 +105,7 @@ class SumSpec:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> SumSpec:
-        """The facts from an envelope; ProtocolError if they are malformed."""
+        """The facts from an envelope. Raises ProtocolError if they are malformed."""
         try:
             spec = cls(
                 tuple(tuple(_whole(n, 1) for n in _of(shape, list)) for shape in _of(fields["shapes"], list)),

@@ -280,7 +280,7 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
         word(
             "sigma clients arrays",
             "positive; finite counts, one a cell of the grid",
-            "how many rows take part, and with how much noise: as whoever writes rows_per_client decides it",
+            "how many rows take part, and with how much noise: as the author of rows_per_client decides it",
         ),
     ),
     "common.OneWay": (),
@@ -326,7 +326,7 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
         bounded("eligible", _PRICED),
         word("arrays", _MODEL, "distances from another model: " + _QUESTION),
     ),
-    "sketch_aim.FirstLook": (bounded("alone", "the plan: whoever asks so has nothing left to ask with"),),
+    "sketch_aim.FirstLook": (bounded("alone", "the plan: a server that asks so has nothing left to ask with"),),
     "sketch_aim.Sketches": (
         bounded("cliques width", _PRICED + "; up to the option `width`"),
         word("arrays", "groups on the domain, as many as the sketches have", "other groups: " + _QUESTION),

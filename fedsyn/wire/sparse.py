@@ -31,7 +31,7 @@ def encode_sparse(cells: npt.NDArray[np.integer], values: npt.NDArray[np.integer
 def decode_sparse(
     arrays: Sequence[npt.NDArray[Any]], length: int, *, signed: bool = False
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Inverse of `encode_sparse`, checked against the length of the summed vector; ProtocolError if malformed."""
+    """Inverse of `encode_sparse`, checked against the summed vector's length. Raises ProtocolError if malformed."""
     if len(arrays) != 2:
         raise ProtocolError(f"a sparse vector has 2 arrays, the reply has {len(arrays)}")
     gaps, values = arrays

@@ -867,7 +867,7 @@ def call(
 
 
 def test_there_are_no_lines_and_no_other_methods(services: CryptoServices) -> None:
-    assert call(services, "operator", LINE, [b"\1x"]).details() == "an operator is no party"
+    assert call(services, "operator", LINE, [b"\1x"]).details() == "an operator is not a party"
     for method in ("deal", "nonsense"):
         assert call(services, "operator", METHOD + method, [b"\1x"]).details() == "Method not found!"
 

@@ -363,9 +363,9 @@ def call(
 @pytest.mark.parametrize(
     ("caller", "method", "said"),
     [
-        ("birch", METHOD + "begin", "a party is no operator"),
-        ("birch", METHOD + "end", "a party is no operator"),
-        ("operator", LINE, "an operator is no party"),
+        ("birch", METHOD + "begin", "a party is not an operator"),
+        ("birch", METHOD + "end", "a party is not an operator"),
+        ("operator", LINE, "an operator is not a party"),
         ("operator", METHOD + "nonsense", "Method not found!"),
     ],
 )

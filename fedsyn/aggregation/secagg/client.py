@@ -330,7 +330,7 @@ class CommitteeClient:
             raise ProtocolError("this client has not enrolled in the run's setup of secure sums")
 
     def _own(self, setup: Setup) -> KeyPair:
-        """This client's key of the setup; ProtocolError if it has not enrolled in it."""
+        """This client's key of the setup. Raises ProtocolError if it has not enrolled in it."""
         self._check_enrolled(setup)
         return KeyPair(_bytes(self.state["secret"]), _bytes(self.state["public"]))
 

@@ -86,7 +86,7 @@ class KeyPair:
         return self._key.private_bytes_raw()
 
     def agree(self, peer: bytes) -> bytes:
-        """The secret shared with the owner of `peer`; ProtocolError if the key makes it one that everybody knows."""
+        """The secret shared with the owner of `peer`. Raises ProtocolError for a key of small order."""
         try:
             return self._key.exchange(X25519PublicKey.from_public_bytes(peer))
         except ValueError:  # the all-zero secret of a key of low order

@@ -78,7 +78,7 @@ class Established:
         return self.epoch >= EPOCHS
 
     def renew(self) -> None:
-        """Ends an epoch in which a key was revealed: whoever was gone may be back while others go."""
+        """Ends an epoch in which a key was revealed: absent clients may return while others leave."""
         if self.revealed:
             self.epoch, self.revealed = self.epoch + 1, {}
 

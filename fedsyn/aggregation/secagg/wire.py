@@ -41,7 +41,7 @@ def write_flags(flags: Flags) -> Bytes:
 
 
 def read_flags(array: Any, size: int) -> Flags:
-    """The set of a bitmap; ProtocolError if it is malformed, its unused bits included."""
+    """The set of a bitmap. Raises ProtocolError if it is malformed, its unused bits included."""
     bits = np.unpackbits(read_bytes(array, (size + 7) // 8)).astype(bool)
     if bits[size:].any():
         raise ProtocolError("a bitmap of the secure sum has bits set beyond its end")

@@ -52,7 +52,7 @@ class TableQuestion:
     def read(
         cls, domain: Domain, workload: Workload, arrays: Sequence[npt.NDArray[Any]], label: int | None
     ) -> TableQuestion:
-        """The question of a message; ProtocolError if it is none.
+        """The question of a message. Raises ProtocolError for anything else.
 
         Clients of a simulation that share a process share one: found by the hash of its bytes.
         """

@@ -56,7 +56,7 @@ class Entries:
 
     @classmethod
     def of(cls, question: TableQuestion, count_rows: bool, apart: bool = False) -> Entries:
-        """Args: the question; whether the row count is no public number; whether there are rows apart, to test on."""
+        """Args: the question; whether the row count is not public; whether there are rows apart, to test on."""
         d = len(question.domain)
         found = [("own overlap", UNIT), ("whole overlap", UNIT // 2)]
         found += [("rows", UNIT // 2)] if count_rows else []

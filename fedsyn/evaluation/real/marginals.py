@@ -50,7 +50,7 @@ def workload_error_l2(data: EvaluationInput) -> float:
 
 
 def kway_error(data: EvaluationInput, ways: int) -> float:
-    """As `workload_error`, over the same marginals of so many attributes whatever the run's workload, between 0 and 2.
+    """Like `workload_error`, between 0 and 2, but always over all marginals of `ways` attributes.
 
     All of them where there are at most `_COMMON` (1,000 pairs, 64 larger ones), else as many drawn with a fixed seed:
     every run of a table is measured on the same ones.

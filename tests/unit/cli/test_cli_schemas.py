@@ -149,7 +149,7 @@ def test_check_counts_what_a_run_would_refuse(fedsyn: Fedsyn, folder: Path) -> N
     rows.to_csv(folder / "other.csv", index=False)
     result = fedsyn("schema", "check", "schema.yaml", "--data", "other.csv")
     assert "Temperatur: 5 rows do not hold what its kind reads" in result.out
-    assert "Station: 1 values in 3 rows are none of its categories" in result.out and "Keller" not in result.out
+    assert "Station: 1 values in 3 rows are in none of its categories" in result.out and "Keller" not in result.out
 
 
 def test_review_approves_named_columns(fedsyn: Fedsyn, folder: Path) -> None:

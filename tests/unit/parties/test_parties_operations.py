@@ -154,7 +154,7 @@ def test_an_old_key_is_refused_once_the_others_have_the_new_card(start: Callable
     birch = start("birch")
     stolen = load_credentials(tmp_path / "alder")
     shutil.copytree(tmp_path / "alder", tmp_path / "thief")
-    assert called(birch.cards[0], stolen, METHOD + "begin") == "a party is no operator", "birch knows alder"
+    assert called(birch.cards[0], stolen, METHOD + "begin") == "a party is not an operator", "birch knows alder"
     birch.stop()
 
     old, new = rotate_party(tmp_path / "alder")
@@ -169,7 +169,9 @@ def test_an_old_key_is_refused_once_the_others_have_the_new_card(start: Callable
         assert all(lost not in file.read_bytes() for file in (tmp_path / "alder").iterdir())
 
     birch = start("birch")  # with the new card in the place of the old one
-    assert called(birch.cards[0], load_credentials(tmp_path / "alder"), METHOD + "begin") == "a party is no operator"
+    assert (
+        called(birch.cards[0], load_credentials(tmp_path / "alder"), METHOD + "begin") == "a party is not an operator"
+    )
     assert called(birch.cards[0], stolen, METHOD + "begin", refused=True) == "no connection"
 
 

@@ -212,9 +212,9 @@ def test_explain_prints_numbers_that_differ_with_what_is_asked() -> None:
         in text
     )
     assert "aggregation.corrupted 0.05" in text and "federation.minimum_cohort 2" in text
-    assert "its noise reckons with 1 known share" in text
+    assert "its noise assumes 1 known share" in text
     other = " ".join(nobody.render().split())
-    assert "aggregation.corrupted 0)" in other and "its noise reckons with 0 known shares" in other
+    assert "aggregation.corrupted 0)" in other and "its noise assumes 0 known shares" in other
     assert "1.245 against another holder alone" in other and "None of the 3 holders may pool" in other
     few = " ".join(explained(dropout=0.4).render().split())
     assert "aggregation.dropout 0.4" in few and "opened with 2 contributors or more" in few

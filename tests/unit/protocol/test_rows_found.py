@@ -260,7 +260,7 @@ def test_a_client_keeps_to_the_order_and_to_the_rule() -> None:
     assert asked(client, sent["row-counts"])["ok"] is True
     assert "as often as the run's plan has it" in asked(client, sent["row-counts"])["message"]
     (counts,), rows = sent["cap"].arrays, sent["cap"].envelope["params"]["rows"]
-    other = "the rule gives another number of rows per client for the released counts"
+    other = "the rule gives a different number of rows per client for the released counts"
     for bad in (rows + 1, max(1, rows // 2), 10**6):
         assert asked(client, sent["cap"], rows=bad)["message"] == other
     for arrays in ([], [counts[:-1]], [counts.astype(np.float32)], [counts * np.nan], [np.full_like(counts, 1e300)]):
