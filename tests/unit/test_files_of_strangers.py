@@ -102,8 +102,8 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def with_members(saved: Path, target: Path, **members: bytes | None) -> Path:
-    """A copy of a saved model with other members; None: left out. Names have '_' in place of '.'."""
-    changes = {name.replace("_", "."): content for name, content in members.items()}
+    """A copy of a saved model with other members; None: left out. Names have '_' in place of the '.'."""
+    changes = {".".join(name.rsplit("_", 1)): content for name, content in members.items()}
     with zipfile.ZipFile(saved) as own, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as other:
         for name in own.namelist():
             content = changes.get(name, own.read(name))
@@ -202,7 +202,7 @@ BOMBS: dict[str, tuple[Callable[[Path], dict[str, bytes | None]], str]] = {
     "deep": (lambda _: {"ledger_json": b"[" * 1_000_000}, "is not JSON"),
     "values of a line": (lambda _: {"rounds_jsonl": b'{"a": [' + b"{}," * 10_000_000 + b"{}]}"}, "values"),
     "zeros": (lambda saved: {"model_npz": _model_of_zeros(saved)}, "its 'potentials' has 1,073,7"),
-    "zeros of a member": (lambda _: {"quality_json": bytes(1 << 27)}, "more than a model needs"),
+    "zeros of a member": (lambda _: {"predicted_quality_json": bytes(1 << 27)}, "more than a model needs"),
     "zeros of a packed member": (lambda _: {"model_npz": bytes(1 << 28)}, "more than a model needs"),
     "merge": (lambda _: {"schema_yaml": _merged(9).encode()}, "merge key"),
     "no schema": (lambda _: {"schema_yaml": None}, "lacks schema.yaml"),

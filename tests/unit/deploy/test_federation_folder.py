@@ -432,7 +432,7 @@ def test_fedsyn_is_installed_from_a_file_and_its_hash(tmp_path: Path) -> None:
 BAD = {
     "one holder": ({"holders": ("a",)}, "at least two data holders"),
     "a doubled one": ({"holders": ("a", "A")}, "a name stands twice"),
-    "a path": ({"holders": ("a", "../b")}, "'../b' is no name"),
+    "a path": ({"holders": ("a", "../b")}, "'../b' is not a valid name"),
     "two parties": ({"parties": (("a", "h:1"), ("b", "h:2"))}, "three computing parties, or one crypto party, found 2"),
     "no port": ({"parties": (("a", "h"),)}, "expected HOST:PORT"),
     "anywhere": ({"hosts": ("0.0.0.0",)}, "nobody can reach 0.0.0.0"),

@@ -234,5 +234,5 @@ def test_a_holder_with_another_number_of_rows_ends_the_run_in_one_sentence() -> 
     columns = [NAMES[:2], NAMES[2:]]
     outcome = execute(split_config(columns), parts_of(columns, (len(CODES), len(CODES) - 1)))
     assert isinstance(outcome.error, RunError) and outcome.dropped == {1} and "\n" not in str(outcome.error)
-    assert "another number of rows than the other holder of these people's columns" in str(outcome.error)
+    assert "more or fewer rows than the other holder of these people's columns" in str(outcome.error)
     assert not outcome.strategy.ledger.releases

@@ -461,7 +461,9 @@ def test_a_run_keeps_what_it_is(book: Callable[..., NodeLedger], changed: dict[s
 
 def test_a_missing_ledger_is_no_fresh_start(path: Path) -> None:
     limits = LifetimeLimits(None, None, ONE)
-    with pytest.raises(ConfigError, match=r"is missing; a lost ledger is no fresh start: .* fedsyn node init-ledger"):
+    with pytest.raises(
+        ConfigError, match=r"is missing; a lost ledger is not a fresh start: .* fedsyn node init-ledger"
+    ):
         NodeLedger(path, limits)
     init_ledger(path)
     with pytest.raises(ConfigError, match="there is one already"):

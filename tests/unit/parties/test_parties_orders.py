@@ -331,7 +331,7 @@ def test_only_candidates_are_chosen_from_and_opened(tmp_path: Path) -> None:
     turned = DOMAIN.attributes[1::-1]
     assert turned not in known
     layout.place(turned)  # its cells are there
-    with pytest.raises(ProtocolError, match="a clique that is no candidate"):
+    with pytest.raises(ProtocolError, match="a clique that is not a candidate"):
         orders.take(replace(bench.opening(), cliques=(turned,)))
 
 

@@ -63,12 +63,12 @@ def raw(hospital: Hospital, task: Task, **nodes: Any) -> Task:
 # Another run than was agreed to --------------------------------------------------------------------------------------
 
 
-@attack("sizes", "the submitted app is none that this node's holder pinned")
+@attack("sizes", "the submitted app is neither pinned by this node's holder nor from a publisher")
 def other_code(hospital: Hospital, task: Task) -> Task:
     return replace(task, fab_hash="0" * 64)
 
 
-@attack("sizes", "the submitted app is none that this node's holder pinned")
+@attack("sizes", "the submitted app is neither pinned by this node's holder nor from a publisher")
 def other_code_with_made_up_signatures(hospital: Hospital, task: Task) -> Task:
     made_up = json.dumps({"signed_at": 1, "signature": "AAAA"})
     return replace(task, fab_hash="0" * 64, verifications={"valid_license": "yes", "fedsyn": made_up})
@@ -197,7 +197,7 @@ def a_deep_configuration(hospital: Hospital, task: Task) -> Task:
     return resubmitted(task, resolved="[" * 500_000)
 
 
-@attack("sizes", "more clients than this node reckons with")
+@attack("sizes", "more clients than this node assumes")
 def a_giant_federation(hospital: Hospital, task: Task) -> Task:
     return raw(hospital, task, federation={"clients": 10**12})
 
@@ -294,7 +294,7 @@ def a_sum_over_two_clients(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"asked": 2})
 
 
-@attack("one-way/masked", "another number of clients")
+@attack("one-way/masked", "more or fewer clients")
 def a_share_of_noise_sized_for_thousands(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"asked": 4000})
 
