@@ -64,8 +64,9 @@ def node_rho(machines: Machines, number: int) -> float:
 
 def check_stopped(done: tuple[int, str, str], cause: str) -> None:
     code, _, said = done
-    assert code == 1 and "Traceback" not in said and len(said.strip().splitlines()) == 1, said
-    assert cause in said and "--resume" in said
+    assert code == 1 and "Traceback" not in said, said
+    named, why = said.strip().splitlines()  # the run's name, and why it ended
+    assert named.startswith("run ") and cause in why and "--resume" in why, said
 
 
 def test_a_killed_superlink_costs_nothing_but_time(machines: Machines, tmp_path: Path) -> None:
