@@ -23,16 +23,20 @@ class Node(BaseModel):
     """Base of all configuration nodes: frozen, strict about keys and numbers: `true` and infinity are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    #: Keys that were options once -> what holds in their place.
+    #: Keys that were options once -> what holds in their place, and their values that say no more than that.
     former: ClassVar[Mapping[str, str]] = {}
+    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     @model_validator(mode="before")
     @classmethod
-    def _former_keys(cls, data: Any) -> Any:
-        for key in cls.former if isinstance(data, Mapping) else ():
-            if key in data:
-                raise ValueError(f"{key} is no longer an option: {cls.former[key]}")
-        return data
+    def _former_keys(cls, given: Any, info: ValidationInfo) -> Any:
+        """Leaves former keys out where they say what holds anyway, or the run is over; refuses them elsewhere."""
+        if not cls.former or not isinstance(given, Mapping):
+            return given
+        for key, instead in cls.former.items():
+            if key in given and given[key] not in cls.still_so.get(key, ()) and info.context != RELEASED:
+                raise ValueError(f"{key} is no longer an option: {instead}")
+        return {key: value for key, value in given.items() if key not in cls.former}
 
     @model_validator(mode="before")
     @classmethod
@@ -270,6 +274,12 @@ class AggregationNode(Node):
         fhe: how protocol 'fhe' computes; null: its defaults.
     """
 
+    #: Secure sums once could agree their keys one by one, over a graph of clients.
+    former: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("setup", "graph"), "leave it out; a run agrees its secure sums' keys once"
+    )
+    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"setup": ("run", None), "graph": ("auto",)}
+
     protocol: Literal["plain", "secagg", "mpc", "fhe"] = "plain"
     noise: Literal["server", "local", "distributed"] = "server"
     corrupted: float = Field(default=0.05, ge=0, lt=1)
@@ -292,20 +302,6 @@ class AggregationNode(Node):
         if self.protocol == "fhe":
             return self.roster is not None
         return (self.protocol, self.threat) == ("secagg", "malicious")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _former_keys(cls, given: Any, info: ValidationInfo) -> Any:
-        """Leaves out `setup` and `graph`: secure sums once could agree their keys one by one, over a graph of clients.
-
-        The configuration of a run that is over may ask for that, another one may not.
-        """
-        if not isinstance(given, dict):
-            return given
-        for key, always in (("setup", ("run", None)), ("graph", ("auto",))):
-            if key in given and given[key] not in always and info.context != RELEASED:
-                raise ValueError(f"{key} is no longer an option: leave it out; a run agrees its secure sums' keys once")
-        return {key: value for key, value in given.items() if key not in ("setup", "graph")}
 
     @field_validator("parties")
     @classmethod
