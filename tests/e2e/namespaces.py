@@ -6,6 +6,9 @@ import contextlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+
+import pytest
 
 
 class Namespaces:
@@ -55,3 +58,16 @@ class Namespaces:
             done = subprocess.run(["ip", *command.split()], capture_output=True, text=True, check=False)
             if done.returncode:
                 raise OSError(f"ip {command}: {done.stderr.strip()}")
+
+
+@contextlib.contextmanager
+def namespaces_or_skip(count: int) -> Iterator[Namespaces]:
+    """Some namespaces that go with the block; where none can be made, the test is skipped."""
+    try:
+        made = Namespaces(count)
+    except OSError as error:
+        pytest.skip(f"no network namespaces here: {error}")
+    try:
+        yield made
+    finally:
+        made.close()

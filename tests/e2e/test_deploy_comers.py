@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from deployed import Deployed, deployed, table
-from namespaces import Namespaces
+from namespaces import Namespaces, namespaces_or_skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
 NAMES = ("north", "south", "lake")
@@ -16,14 +16,8 @@ NAMES = ("north", "south", "lake")
 
 @pytest.fixture(scope="module")
 def places() -> Iterator[Namespaces]:
-    try:
-        made = Namespaces(2 + len(NAMES))
-    except OSError as error:
-        pytest.skip(f"no network namespaces here: {error}")
-    try:
+    with namespaces_or_skip(2 + len(NAMES)) as made:
         yield made
-    finally:
-        made.close()
 
 
 def test_a_late_joiner(tmp_path: Path, places: Namespaces) -> None:

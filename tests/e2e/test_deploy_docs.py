@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from deployed import Deployed, table
 from loopback import ROOT
-from namespaces import Namespaces
+from namespaces import Namespaces, namespaces_or_skip
 from test_deploy import check_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
@@ -25,14 +25,8 @@ NAMES = ("north", "south", "lake")
 
 @pytest.fixture
 def places() -> Iterator[Namespaces]:
-    try:
-        made = Namespaces(4)
-    except OSError as error:
-        pytest.skip(f"no network namespaces here: {error}")
-    try:
+    with namespaces_or_skip(4) as made:
         yield made
-    finally:
-        made.close()
 
 
 class Reader(Deployed):

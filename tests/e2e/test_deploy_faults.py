@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from deployed import Deployed, deployed
 from loopback import ROOT
-from namespaces import Namespaces
+from namespaces import Namespaces, namespaces_or_skip
 from test_deploy import check_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
@@ -28,14 +28,8 @@ ALWAYS = ("--approval", "always")
 
 @pytest.fixture(scope="module")
 def places() -> Iterator[Namespaces]:
-    try:
-        made = Namespaces(1 + len(NAMES))
-    except OSError as error:
-        pytest.skip(f"no network namespaces here: {error}")
-    try:
+    with namespaces_or_skip(1 + len(NAMES)) as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from deployed import Deployed, table
 from loopback import free_port
-from namespaces import Namespaces
+from namespaces import Namespaces, namespaces_or_skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
 NAMES = ("north", "south", "lake")
@@ -22,14 +22,8 @@ NAMES = ("north", "south", "lake")
 
 @pytest.fixture(scope="module")
 def places() -> Iterator[Namespaces]:
-    try:
-        made = Namespaces(1 + len(NAMES))
-    except OSError as error:
-        pytest.skip(f"no network namespaces here: {error}")
-    try:
+    with namespaces_or_skip(1 + len(NAMES)) as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.mark.parametrize("parties", [("alder",), ("alder", "birch", "cedar")], ids=["a crypto party", "three parties"])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from deployed import deployed, facts, table
-from namespaces import Namespaces
+from namespaces import Namespaces, namespaces_or_skip
 from test_deploy import check_table
 from test_deploy_docs import HOST, NAMES, PAGE, Reader
 from test_deploy_faults import SKEW, online
@@ -27,14 +27,8 @@ INIT = f"fedsyn deploy init --holders north south lake --operator-host {HOST} --
 
 @pytest.fixture
 def places() -> Iterator[Namespaces]:
-    try:
-        made = Namespaces(2 + len(NAMES))
-    except OSError as error:
-        pytest.skip(f"no network namespaces here: {error}")
-    try:
+    with namespaces_or_skip(2 + len(NAMES)) as made:
         yield made
-    finally:
-        made.close()
 
 
 class Consortium(Reader):

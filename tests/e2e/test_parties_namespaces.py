@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import test_parties_services as base
-from namespaces import Namespaces
+from namespaces import Namespaces, namespaces_or_skip
 from test_parties_services import Driven, Services, at, one_sentence, spent
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
@@ -20,14 +20,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
 
 @pytest.fixture(scope="module")
 def namespaces() -> Iterator[Namespaces]:
-    try:
-        made = Namespaces()
-    except OSError as error:
-        pytest.skip(f"no network namespaces here: {error}")
-    try:
+    with namespaces_or_skip(3) as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture(scope="module")

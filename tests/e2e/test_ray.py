@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from loopback import BIN, ROOT, environment
-from namespaces import Namespaces
+from namespaces import Namespaces, namespaces_or_skip
 from test_engines import assert_same_result, read_lines
 
 from fedsyn.loading import load_config
@@ -164,17 +164,13 @@ class TwoMachines:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[TwoMachines]:
-    try:
-        namespaces = Namespaces(2)
-    except OSError as error:
-        pytest.skip(f"no network namespaces here: {error}")
-    made = TwoMachines(tmp_path, namespaces)
-    try:
-        made.begin()
-        yield made
-    finally:
-        made.close()
-        namespaces.close()
+    with namespaces_or_skip(2) as namespaces:
+        made = TwoMachines(tmp_path, namespaces)
+        try:
+            made.begin()
+            yield made
+        finally:
+            made.close()
 
 
 @pytest.fixture(scope="module")
