@@ -78,28 +78,19 @@ def filled(room: str, template: str, /, **values: Any) -> str:
 
     Args:
         room: folder of the package.
-        template: file name. Of NAME.html.md each value goes through HTML's escapes, unless it is `Markup`; of any other
-            one through `markdown`. (Flower ships no file of the suffix .html with an app.)
-        values: for the template, which fails for one that is missing.
+        template: file name.
+        values: for the template, each through `markdown`; a missing one is an error.
     """
     return str(_templates(room).get_template(template).render(values))
 
 
 @cache
 def _templates(room: str) -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined, pass_eval_context
-    from markupsafe import Markup
-
-    @pass_eval_context
-    def shown(context: Any, value: Any) -> Any:
-        if isinstance(value, Markup):
-            return value
-        return plain(str(value)) if context.autoescape else markdown(str(value))
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
         loader=PackageLoader("fedsyn", f"{room}/templates"),
-        autoescape=lambda name: name is not None and name.endswith(".html.md"),
-        finalize=shown,
+        finalize=lambda value: markdown(str(value)),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )

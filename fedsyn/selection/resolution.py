@@ -85,14 +85,6 @@ class Ladder:
         inside[-1] = 0.0
         return np.asarray(np.sqrt((self.unseen**2 * distance**2 + inside) / max(distance**2 + chance, 1e-300)))
 
-    def thinned(self) -> list[int]:
-        """Steps of which each has at least twice the cells of the one before; the last one is among them."""
-        kept, cells = [len(self.counts) - 1], np.prod(self.counts, axis=1)
-        for step in range(len(self.counts) - 2, -1, -1):
-            if 2 * cells[step] <= cells[kept[-1]]:
-                kept.append(step)
-        return kept[::-1]
-
 
 class Resolutions:
     """Groupings of one table's attributes, from released values only.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +19,7 @@ from fedsyn.errors import ConfigError, NodeError
 from fedsyn.service.files import write_key
 
 if TYPE_CHECKING:
-    from fedsyn.aggregation.secagg import Identity
-
-Roster = Mapping[int, bytes]
+    from fedsyn.aggregation.secagg import Identity, Roster
 
 
 def new_identity(path: Path, what: str = "identity") -> str:

@@ -177,7 +177,6 @@ def test_what_writes_markdown_escapes_it() -> None:
     listed = {
         "fedsyn/runs/directory.py": "the name alone; what is written is made by report/readme.py",
         "fedsyn/front/archive.py": "writes what report/readme.py made",
-        "fedsyn/output.py": "knows a page's template by its name",
     }
     named = {
         path
