@@ -17,6 +17,7 @@ from fedsyn.output import say
 if TYPE_CHECKING:
     from fedsyn.lifetime.accounts import Opened
     from fedsyn.lifetime.ledger import Head
+    from fedsyn.node.file import NodeFile
 
 app = typer.Typer(help="Show, verify and export lifetime ledgers.", no_args_is_help=True)
 
@@ -33,7 +34,7 @@ def show(
     """Print the runs of a ledger, what each spent, and what the limits leave."""
     from fedsyn.lifetime.accounts import rows, summary
 
-    opened = _opened(file)
+    opened, _ = _opened(file)
     facts = summary(opened)
     if run is not None:
         named = [name for name in (one["run"] for one in facts["runs"]) if name.startswith(run)]
@@ -66,8 +67,8 @@ def verify(
     from fedsyn.lifetime.accounts import verify as verified
 
     try:
-        opened = _opened(file)
-        found = verified(opened, None if head is None else _read_head(head), _remembered(file))
+        opened, node = _opened(file)
+        found = verified(opened, None if head is None else _read_head(head), _remembered(node))
     except LedgerDamaged as error:
         say(str(error), error=True)
         raise typer.Exit(1) from None
@@ -97,7 +98,7 @@ def export(
     """Export a ledger, for example for an ethics board, or its head."""
     from fedsyn.lifetime.accounts import COLUMNS, head_of, rows, summary
 
-    opened = _opened(file)
+    opened, _ = _opened(file)
     if head:
         text = json.dumps(head_of(opened)) + "\n"
     elif kind == "json":
@@ -116,8 +117,8 @@ def export(
     say(f"wrote {out}")
 
 
-def _opened(file: Path) -> Opened:
-    """Read the ledger of a file: the ledger itself, a node.yaml or a party.yaml."""
+def _opened(file: Path) -> tuple[Opened, NodeFile | None]:
+    """Read the ledger of a file: the ledger itself, a node.yaml (also returned) or a party.yaml."""
     from fedsyn import yamlio
     from fedsyn.lifetime.accounts import open_ledger
     from fedsyn.node.file import load_node_file
@@ -128,26 +129,23 @@ def _opened(file: Path) -> Opened:
             f"{file} {'is a folder' if file.is_dir() else 'does not exist'}: name a ledger, or its YAML file"
         )
     if file.suffix.lower() not in (".yaml", ".yml"):
-        return open_ledger(file)
+        return open_ledger(file), None
     document = yamlio.read_mapping(file)
     if isinstance(document.get("superlink"), str):
         node = load_node_file(file)
-        return open_ledger(node.ledger_file, node.policy.limits)
+        return open_ledger(node.ledger_file, node.policy.limits), node
     if "role" not in document:
         raise ConfigError(f"{file} is not a ledger, nor a node's or a party's YAML file")
     party = load_party_file(file)
-    return open_ledger(Path(party.ledger), budget=party.policy.total_budget)
+    return open_ledger(Path(party.ledger), budget=party.policy.total_budget), None
 
 
-def _remembered(file: Path) -> list[Head]:
-    """Heads that the memories of a node keep, where the file is a node's own; the next start compares them, too."""
-    from fedsyn import yamlio
-    from fedsyn.node.file import load_node_file
+def _remembered(node: NodeFile | None) -> list[Head]:
+    """Heads that the memories of a node keep; its next start compares them, too."""
     from fedsyn.node.rest import sealed_memory
 
-    if file.suffix.lower() not in (".yaml", ".yml") or "superlink" not in yamlio.read_mapping(file):
+    if node is None:
         return []
-    node = load_node_file(file)
     return sealed_memory(node.state_folder / "runs", node.data_key, look=True).heads()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,5 +72,10 @@ def content_bytes(content: RecordDict) -> int:
 
 def objects_of(tree: ObjectTree) -> list[str]:
     """Return the names of a message's objects, each once, and after those that it consists of."""
-    names = [name for child in tree.children for name in objects_of(child)]
-    return list(dict.fromkeys([*names, tree.object_id]))
+
+    def below(node: ObjectTree) -> Iterator[str]:
+        for child in node.children:
+            yield from below(child)
+        yield node.object_id
+
+    return list(dict.fromkeys(below(tree)))

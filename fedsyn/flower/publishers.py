@@ -55,8 +55,8 @@ def publisher_of(fab_hash: str, verifications: Mapping[str, str], publishers: Pu
 def _is_signed(digest: bytes, text: str, key: Ed25519PublicKey) -> bool:
     try:
         facts = json.loads(text)
-        text, when = facts["signature"], facts["signed_at"]
-        key.verify(urlsafe_b64decode(text + "=" * (-len(text) % 4)), when.to_bytes(8, "big") + digest)
+        signature, when = facts["signature"], facts["signed_at"]
+        key.verify(urlsafe_b64decode(signature + "=" * (-len(signature) % 4)), when.to_bytes(8, "big") + digest)
         return True
     except (InvalidSignature, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return False

@@ -51,9 +51,8 @@ def finish(
     # Where nothing is measured, only the page's charts want rows, and a sample does for them.
     keep, most = evaluated or full_page, None if evaluated else DRAWN_ROWS
     evaluation = strategy.afterwards
-    if isinstance(
-        evaluation, FederatedEvaluation
-    ):  # the table was drawn already: what the holders were asked about is what is left
+    # What the holders were asked about is drawn already, and is what is left.
+    if isinstance(evaluation, FederatedEvaluation):
         synthetic = evaluation.synthetic
     else:
         synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=keep, most=most)

@@ -299,10 +299,11 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
     roles = _roles(data, sum(known)) if all(known) else None
     codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
     numbers = RowSpool(len(column_ranges(schema)), np.float32)
-    own, rows = list[OwnRows](), [0] * len(known)
+    own, rows, done = list[OwnRows](), [0] * len(known), 0
     for client, part in enumerate(source.parts):
         for block in part.blocks:
-            here = slice(sum(rows), sum(rows) + len(block.codes))
+            here = slice(done, done + len(block.codes))
+            done = here.stop
             rows[client] += len(block.codes)
             if part.rows is not None and rows[client] > part.rows:
                 break
@@ -312,7 +313,7 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
             if roles is not None:
                 test.append(block.codes[roles[1][here]])
         check_rows(part.path, rows[client], part.rows)
-    train, held_out = roles or _roles(data, sum(rows))
+    train, held_out = roles or _roles(data, done)
     divided = codes.rows(), test.rows(), numbers.rows()
     if roles is None:
         divided = taken(divided[0], train), taken(divided[0], held_out), taken(divided[2], held_out)

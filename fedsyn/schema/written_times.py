@@ -53,7 +53,7 @@ def dates(profile: Profile) -> Reading | None:
 
 
 def datetimes(profile: Profile, midnight: bool = False) -> Reading | None:
-    """Return how a column writes moments, of which some are not midnight, or all are; None if it does not."""
+    """Return how a column writes moments; with `midnight`, those without a zone that are all midnight. Else None."""
     if profile.share_matching(r":") < 1:
         return None
     for date_pattern, date in _DATES:
@@ -68,8 +68,10 @@ def datetimes(profile: Profile, midnight: bool = False) -> Reading | None:
 
 
 def _datetime(profile: Profile, written: str, zone: str | None, step: str, midnight: bool) -> Reading | None:
+    if midnight != (zone is None and profile.all_match(r"[ T]0?0:00(:00(\.0+)?)?$")):
+        return None
     ends = _ends(profile, written)
-    if ends is None or midnight != (zone is None and profile.all_match(r"[ T]0?0:00(:00(\.0+)?)?$")):
+    if ends is None:
         return None
     lower, upper = outward_days(ends[0].date(), ends[1].date())
     if midnight:

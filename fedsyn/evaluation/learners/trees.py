@@ -5,7 +5,7 @@ A data holder that gets one checks that it is one: every step down a tree goes t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 
@@ -139,11 +139,10 @@ def train_trees(codes: npt.NDArray[np.integer], label: int) -> Trees | str:
         The trees, or why there are none.
     """
     classes, counts = np.unique(codes[:, label], return_counts=True)
-    nothing = np.zeros((0, 1, 4), np.int32), np.zeros((0, 1))
     if len(classes) > MOST_CLASSES:
         return f"accuracy is asked of labels with at most {MOST_CLASSES} values"
     if len(classes) < 2 or codes.shape[1] < 2:
-        return Trees(*nothing, np.zeros(1), classes[np.argmax(counts)][None].astype(np.int32))
+        return replace(Trees.none(), base=np.zeros(1), classes=classes[np.argmax(counts)][None].astype(np.int32))
     if find_spec("sklearn") is None:
         return "accuracy needs scikit-learn, which is not installed: pip install 'fedsyn[evaluation]'"
     columns = np.delete(np.arange(codes.shape[1]), label)
