@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -24,7 +23,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from planted_faults import LEFT_OUT
+from planted_faults import copied
 
 from fedsyn.flower.minors import KNOWN
 
@@ -87,7 +86,7 @@ def flower_of(python: Path) -> str:
 def allowing(minor: str, folder: Path) -> Path:
     """A copy of the tree that allows a further minor, in the tree's place in that minor's environment."""
     tree = folder / "tree"
-    shutil.copytree(ROOT, tree, ignore=LEFT_OUT)
+    copied(tree)
     (tree / "tests" / "unit" / "flower" / "test_flower_minors.py").unlink()  # says which are allowed
     file = tree / "fedsyn" / "flower" / "minors.py"
     known = ", ".join(map(str, (*KNOWN, tuple(map(int, minor.split("."))))))

@@ -20,7 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "site")
+
+
+def copied(tree: Path) -> None:
+    """Copy the checkout without what git ignores; `docs/site` is not the built `site`."""
+    everywhere, built = shutil.ignore_patterns(".*", "__pycache__"), {"build", "dist", "site"}
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        return everywhere(folder, names) | (built & set(names) if Path(folder) == ROOT else set())
+
+    shutil.copytree(ROOT, tree, ignore=left_out)
 
 
 @dataclass(frozen=True)
@@ -163,7 +172,7 @@ def found_by(fault: Fault, options: list[str], whole: bool) -> str:
     """The first test that fails on the fault; '' if none does."""
     with tempfile.TemporaryDirectory(prefix="fedsyn-fault-") as folder:
         tree = Path(folder) / "tree"
-        shutil.copytree(ROOT, tree, ignore=LEFT_OUT)
+        copied(tree)
         plant(fault, tree)
         tests = "tests" if whole else f"tests/{fault.tests}"
         command = [sys.executable, "-m", "pytest", "-x", "-rfE", "--tb=no", "-p", "no:cacheprovider", *options, tests]
