@@ -56,7 +56,7 @@ class AimOptions(Node):
             support (sum over cells of sqrt(p))^2 of the current model, which is far smaller for sparse marginals.
         iterations: of the fit after each round.
         final_iterations: of the last fit. More iterations lower the loss on measured cliques, but drive cells with
-            small noisy counts to 0, which costs likelihood on held-out rows (docs/mechanisms.md has the figures).
+            small noisy counts to 0, which costs likelihood on held-out rows (benchmarks/README.md has figures).
         ablation: what serves a comparison only.
     """
 

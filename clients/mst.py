@@ -105,7 +105,7 @@ class FedMstOptions(Node):
 
     Attributes:
         width: k, most entries of a sketch; null: as many as the noise on them lets one see, from 4 to 64
-            (docs/mechanisms.md derives it).
+            (docs/mechanisms/mst.md derives it).
     """
 
     former: ClassVar[Mapping[str, str]] = {"ablation": "pairs are measured in as many groups as their noise allows"}

@@ -63,7 +63,7 @@ class PairOptions(Node):
 
     Attributes:
         one_way_share: q, share of the budget for the one-way marginals; far above the papers' tenth: their noise is the
-            larger part of the error in range queries and Wasserstein distance (docs/mechanisms.md).
+            larger part of the error in range queries and Wasserstein distance (docs/mechanisms/privsyn.md).
         score_share: q, share of the budget for the dependency scores (none where no scores are needed).
         penalty: the noise error psi of a pair: that of all its 'cells', as in Eq. 1, or of the 'effective' ones, which
             carry the product of its one-way marginals. Where those have no mass, consistent and non-negative marginals

@@ -294,7 +294,7 @@ class RunConfig(Node):
         agreed = ("mechanism", "privacy", "workload", "aggregation", "federation", "inference")
         document = self.to_dict()
         shared = {key: document[key] for key in agreed}
-        shared["aggregation"]["graph"] = "auto"  # as when there were others: hashes that holders pinned stay
+        shared["aggregation"]["graph"] = "auto"  # as when there were others: hashes stay, but for a given `setup: run`
         for own in ("partition", "patience", "on_loss"):
             shared["federation"].pop(own, None)
         shared["data"] = {key: document["data"][key] for key in ("bins", "label")}

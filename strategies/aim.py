@@ -24,7 +24,7 @@ class Aim(MechanismStrategy):
     Central AIM is this over one holder of every row, DistAIM over a sample of many holders: whoever is drawn for the
     first time deals its exact answers into the store, which adds them up. What the store is, `aggregation` says.
 
-    Departures from the papers (docs/mechanisms.md): Algorithm 2, line 2 misses a factor 2 in sigma_0
+    Departures from the papers (docs/mechanisms/aim.md): Algorithm 2, line 2 misses a factor 2 in sigma_0
     (`configs/printed/aim.yaml`); its line 6 increments t before line 7 tests for 0, so the initialisation is done when
     there is no model; the ledger, not the loop condition, is what stops an overspend. Algorithm 3, line 6 calls the
     score linear, which its L1 norm is not; a marginal is scaled to the federation, its noise with it.

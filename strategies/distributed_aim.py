@@ -39,14 +39,14 @@ class DistributedAim(MechanismStrategy):
     the pooled table's distance, and equals it only where the clients err in the same direction in every cell: many
     small clients, or clients unlike each other, sum up their own sampling error and their own peculiarity, which are
     largest for large marginals. The paper's claim of unbiased selection does not hold for this score; see
-    docs/mechanisms.md for what it costs, and `sketch_aim` for a score that does not have the error.
+    docs/mechanisms/distributed_aim.md for what it costs, and `sketch_aim` for a score that does not have the error.
 
-    Departures from the paper (docs/mechanisms.md; as printed in configs/printed/distributed_aim.yaml): the weighted
-    scores have L2 sensitivity sqrt(sum_r w_r^2), where Algorithm 2, line 1 takes sqrt(|R|) times the largest. Values
-    are rounded, not truncated, and the rounding is part of the sensitivity. The penalty is subtracted once and not by
-    every client, and is multiplied by w_r as in AIM itself. The model is scaled to a client's public or released size.
-    The noise is accounted exactly, as one Gaussian mechanism. Before the first round all one-way marginals are
-    measured. No clique is selected that lies inside a measured one.
+    Departures from the paper (docs/mechanisms/distributed_aim.md; as printed: configs/printed/distributed_aim.yaml):
+    the weighted scores have L2 sensitivity sqrt(sum_r w_r^2), where Algorithm 2, line 1 takes sqrt(|R|) times the
+    largest. Values are rounded, not truncated, and the rounding is part of the sensitivity. The penalty is subtracted
+    once and not by every client, and is multiplied by w_r as in AIM itself. The model is scaled to a client's public or
+    released size. The noise is accounted exactly, as one Gaussian mechanism. Before the first round all one-way
+    marginals are measured. No clique is selected that lies inside a measured one.
     """
 
     Client = DistributedAimClient

@@ -218,10 +218,10 @@ class AugFlaim(Flaim):
     heterogeneity, and releases s choices; then the cohort's exact marginals (all one-way ones, and of each client those
     it chose) are summed, perturbed, and fitted.
 
-    Departures from the paper, and why (docs/mechanisms.md has them all): the model is scaled to a public or released
-    size n_k before a client compares its marginals with it; a sum is divided by the contributors' sizes rather than by
-    its own noisy total, whose noise grows with the number of cells; the first round sums its one-way marginals before
-    it selects; for s > 1 the local measurements are charged.
+    Departures from the paper (docs/mechanisms/flaim.md has them all, and why): the model is scaled to a public or
+    released size n_k before a client compares its marginals with it; a sum is divided by the contributors' sizes rather
+    than by its own noisy total, whose noise grows with the number of cells; the first round sums its one-way marginals
+    before it selects; for s > 1 the local measurements are charged.
     """
 
     Client = AugFlaimClient

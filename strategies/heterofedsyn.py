@@ -26,10 +26,10 @@ _LITTLE = 0.1
 class FedPrivSyn(PairSynthesis):
     """FedPrivSyn: unbiased InDif2 from projected marginals, all pairs selected at once (Li et al. 2026).
 
-    Departures from the paper, and why (docs/mechanisms.md has them all; configs/printed/fed_privsyn.yaml is the printed
-    form): marginals are counts of sensitivity 1, not proportions times n_i; +-1 projections, whose sensitivity does not
-    depend on the matrix; every client uses the same matrix, from a public seed; the debiased square conditions on that
-    public matrix.
+    Departures from the paper, and why (docs/mechanisms/privsyn.md has them all; configs/printed/fed_privsyn.yaml is the
+    printed form): marginals are counts of sensitivity 1, not proportions times n_i; +-1 projections, whose sensitivity
+    does not depend on the matrix; every client uses the same matrix, from a public seed; the debiased square conditions
+    on that public matrix.
     """
 
     Client = FedPrivSynClient

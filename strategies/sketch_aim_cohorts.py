@@ -45,7 +45,7 @@ class Pool:
         self.rows += rows
 
     def measurement(self, total: float) -> list[Measurement]:
-        """Brought to the federation's total, or None: the clients that were asked stand for all."""
+        """Brought to the federation's total: the clients that were asked stand for all; empty if none was."""
         if self.total is None:
             return []
         return [expanded(self.clique, self.total, self.variance, total, total / max(1.0, self.rows))]

@@ -1,6 +1,8 @@
-"""Flower's private names: the one file of fedsyn that a minor of Flower may break.
+"""Flower's private names, all that fedsyn imports; a minor of Flower may break this file.
 
-Everything else stands on Flower's public interface: `flwr.app`, `flwr.clientapp`, `flwr.serverapp`, `flwr.client` and
+What `superlink` and `guard` put in place of parts of the SuperLink, or read of its requests, is no import and not here.
+
+Other imports are of Flower's public interface: `flwr.app`, `flwr.clientapp`, `flwr.serverapp`, `flwr.client` and
 `flwr.common`. That interface has a SuperNode that runs the submitted app, a SuperLink that reads whatever a stranger
 sends, and a Grid that sleeps three seconds between two looks; it has no name for the calls beneath. Each name of
 `NAMES` stands beside its module, with what it is and why nothing public does. It is imported when it is first asked

@@ -27,7 +27,7 @@ class EstimateConfig:
         solver: "accelerated" (default) or "mirror_descent".
         iterations: at most this many. A converged fit also fits the noise, and the sampling error of measurements that
             saw only some of the federation's rows: it drives cells with small noisy counts to 0, which costs likelihood
-            on other rows. Stopping early regularises; docs/mechanisms.md has the figures for each mechanism. An
+            on other rows. Stopping early regularises; benchmarks/README.md has figures for two mechanisms. An
             iteration costs 1.3 calibrations (2 for mirror descent).
         tolerance: stop when 10 iterations lowered the loss by less than this, relatively; 0 makes all iterations.
         until_noise: stop as well when the noise of the measurements explains what the model leaves of them

@@ -87,14 +87,14 @@ class Lines:
         return Head(len(self.entries), self.head)
 
     def take(self, entry: Mapping[str, Any]) -> None:
-        """Take in what an entry means. Raises ValueError. Raises LookupError or TypeError if it does not fit."""
+        """Take in what an entry means. Raises ValueError, LookupError or TypeError if it does not fit."""
 
     def mended(self) -> dict[str, Any]:
         """Return the entry that counts the torn lines at their worst."""
         return {"entry": TORN}
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Take a line in. Raises ValueError. Raises LookupError or TypeError if it does not follow."""
+        """Take a line in. Raises ValueError, LookupError or TypeError if it does not follow."""
         if entry["follows"] != self.head or entry["format"] != _FORMAT:
             raise ValueError
         if self.torn and entry["entry"] != TORN:

@@ -1,7 +1,7 @@
 """A party's ledger for life: what all runs together have released, on disk before any noise is drawn.
 
-A line is on the disk before `begin` or `charge` returns, and noise is
-drawn only after that; so a release that happened has its line, whatever happens to the process or the machine.
+A line is on the disk before `begin` or `charge` returns, and noise is drawn only after that; so a release that happened
+has its line, whatever happens to the process or the machine.
 
 A torn last line counts for the worst that it can have been: the run before it counts as if it had spent all that it
 announced. When the ledger is opened the next time, that is written down as a line of its own, and a run without an end

@@ -71,7 +71,7 @@ class Entry:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Entry:
-        """Read the entry of a file. Raises ValueError. Raises TypeError or KeyError if it is not one."""
+        """Read the entry of a file. Raises ValueError, TypeError or KeyError if it is not one."""
         if facts["format"] != FORMAT or facts["state"] not in _STATES or not isinstance(facts["config"], dict):
             raise ValueError("another format")
         subject = Subject(*(str(facts[key]) for key in ("run", "config_sha256", "schema_sha256")))
