@@ -28,7 +28,7 @@ data: {source: survey, schema: schema.yaml}
 federation: {clients: 3, minimum_cohort: 3, timeout: 60, connect_timeout: 90}
 privacy: {epsilon: 1.0, delta: 1.0e-6, client_sizes: private}
 workload: {degree: 2, size: null}
-aggregation: {protocol: secagg, noise: distributed, corrupted: 0.05, dropout: 0.0}
+aggregation: {protocol: secagg, noise: distributed, corrupted: 0.0, dropout: 0.0}
 evaluation: []
 runtime: {engine: deployment, superlink: loopback, patience: 6}
 """
@@ -44,6 +44,8 @@ partition: {number}
 policy:
   approval: always
   minimum_cohort: 2
+  corrupted: 0.0
+  dropout: 0.0
   lifetime: {{epsilon: 1.0, delta: 1.0e-6}}
 """
 

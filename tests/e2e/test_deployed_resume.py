@@ -20,12 +20,14 @@ from fedsyn.node.file import load_node_file
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 
 LEFT = {
+    "README.md",
     "config.yaml",
     "ledger.json",
     "measured.jsonl",
     "metrics.json",
     "measurements.npz",
     "model.npz",
+    "predicted_quality.json",
     "report.html",
     "rounds.jsonl",
     "schema.yaml",
@@ -73,7 +75,7 @@ def test_a_killed_superlink_costs_nothing_but_time(machines: Machines, tmp_path:
     """Its database is all that it keeps. A node is killed as well, and comes back."""
     out = tmp_path / "out"
     run = machines.run(out)
-    wait_for(lambda: rounds(out) >= 3, "round 2", run, machines)
+    wait_for(lambda: rounds(out) >= 1, "round 0", run, machines)  # the later ones may need nobody
     machines.kill("superlink")
     machines.kill("node-1")
     check_stopped(ended(run), "has not answered for 6 s")
