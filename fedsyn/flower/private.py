@@ -65,7 +65,6 @@ NAMES: dict[str, str] = {
     "StopRunRequest": "flwr.proto.control_pb2",  # ends one
     "StreamLogsRequest": "flwr.proto.control_pb2",  # its log
     # The SuperLink's own parts, which our gate is put before. Publicly `flower-superlink` has no place for a gate.
-    "superlink": "flwr.superlink.main:",  # makes the SuperLink's ASGI app
     "superlink_command": "flwr.superlink.cli.flower_superlink:",  # `flower-superlink`, which serves it by uvicorn
     "update_console_handler": "flwr.supercore.logger",  # the console shows warnings only; the log file has the rest
     "authenticate_node": "flwr.superlink.routers.fleet.node_auth",  # Flower's own check of a node's signature

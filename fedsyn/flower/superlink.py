@@ -11,7 +11,6 @@ A proxy, or a translation of addresses, by which others seem to call from this m
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import sys
@@ -151,9 +150,10 @@ async def _refuse(scope: Scope, send: Send, refused: Refused) -> None:
     await send({"type": "http.response.body", "body": f"{refused}\n".encode()})
 
 
-def _listens_on(arguments: list[str]) -> str:
-    """The value of --host; empty if it is not given."""
-    return next((after for word, after in itertools.pairwise(arguments) if word == "--host"), "")
+def _listen(app: Any, **named: Any) -> None:
+    """Serve Flower's app behind the gate, however and whenever Flower made it; returns when the server has ended."""
+    app.add_middleware(Gate, listen=named["host"])  # the last one added is the first one asked
+    guarded_run(app, **named)
 
 
 def _watch_parent(parent: int, every: float = 0.5) -> None:
@@ -173,18 +173,10 @@ def main() -> None:
         del sys.argv[1:3]
     # Callers' addresses are those of their connections: no header of theirs changes them.
     os.environ["FORWARDED_ALLOW_IPS"] = ""
-    command, superlink = private.superlink_command, private.superlink
-    command.uvicorn = SimpleNamespace(run=guarded_run)  # without the call of `run`, nothing listens
-    make, listen = superlink.create_app, _listens_on(sys.argv)
-
-    def create_app(*given: Any, **named: Any) -> Any:
-        # From here on the console is for what is wrong; the log file, which is rotated, has the rest.
-        private.update_console_handler("WARNING", timestamps=True, colored=False)
-        app = make(*given, **named)
-        app.add_middleware(Gate, listen=listen)  # the last one added is the first one asked
-        return app
-
-    superlink.create_app = create_app
+    # The console is for what is wrong; the log file, which is rotated, has the rest.
+    private.update_console_handler("WARNING", timestamps=True, colored=False)
+    command = private.superlink_command
+    command.uvicorn = SimpleNamespace(run=_listen)  # without the call of `run`, nothing listens
     sys.argv[0] = "flower-superlink"
     command.flower_superlink()
 

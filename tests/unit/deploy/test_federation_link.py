@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,7 +14,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import httpx
 import pytest
+from fastapi import FastAPI
 
 from fedsyn.deploy import ordering, status, supervised
 from fedsyn.deploy.federation import FederationFile, HolderEntry, LinkNode, Place, place_of
@@ -23,6 +26,7 @@ from fedsyn.deploy.plan import Plan
 from fedsyn.deploy.stopping import found_run, name_of
 from fedsyn.deploy.supervised import SuperLink
 from fedsyn.errors import ConfigError, RunError
+from fedsyn.flower import superlink as gate
 from fedsyn.flower.control import Control, NodeFacts, RunFacts
 from fedsyn.flower.guard import GUARDED
 from fedsyn.flower.superlink import HEADER, Gate, allowed
@@ -206,6 +210,31 @@ def test_a_stranger_is_unregistered() -> None:
     registry.register(new_keys("stranger").card.node, "stranger")
     list(agree(cast("Control", registry), federation("north")))
     assert registry.known == ["north"]
+
+
+def test_an_app_that_flower_made_early_is_behind_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, answers = FastAPI(), list[int]()
+    app.add_api_route("/{path:path}", lambda path: path)
+
+    async def ask(app: Any, caller: str) -> None:
+        transport = httpx.ASGITransport(app, client=(caller, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://link") as client:
+            answers.extend([(await client.get(path)).status_code for path in PRIVILEGED])
+
+    def run(app: Any, **named: Any) -> None:
+        for caller in ("192.0.2.7", named["host"]):
+            asyncio.run(ask(app, caller))
+
+    command = SimpleNamespace()
+    command.flower_superlink = lambda: command.uvicorn.run(app=app, host=HERE, port=1)
+    for name, value in (("superlink_command", command), ("update_console_handler", lambda *_, **__: None)):
+        monkeypatch.setattr(gate.private, name, value, raising=False)
+    monkeypatch.setattr(gate, "guarded_run", run)
+    monkeypatch.setattr(gate, "no_tracebacks", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["superlink"])
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "")
+    gate.main()
+    assert answers == [403] * len(PRIVILEGED) + [200] * len(PRIVILEGED)
 
 
 def test_what_answers_without_the_gate_is_not_taken_for_the_superlink(tmp_path: Path) -> None:
