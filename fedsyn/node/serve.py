@@ -32,7 +32,7 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
     """
     file = load_node_file(path)
     require_files(file)
-    lock = _only_one(file)
+    lock, own = _only_one(file)
     stopping = threading.Event()
     serving = _Serving(stopping)
     for kind in (signal.SIGTERM, signal.SIGINT):
@@ -58,6 +58,7 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
             stopping.wait(wait)
     finally:
         os.close(lock)
+        os.close(own)
 
 
 def _start(path: Path, bounds: Bounds, lock: int) -> subprocess.Popen[bytes]:
@@ -97,8 +98,10 @@ class _Serving:
         return code
 
 
-def _only_one(file: NodeFile) -> int:
-    """Lock the state's folder, which is made if it is not there. Waits for the link of a supervisor that was killed.
+def _only_one(file: NodeFile) -> tuple[int, int]:
+    """Lock the state's folder, which is made if it is not there; return the lock shared with the link, and the own one.
+
+    A supervisor that was killed has lost its own lock, and its link is about to end: that is waited for.
 
     Raises:
         ConfigError: if another process serves this state, or the folder cannot be used.
@@ -108,32 +111,25 @@ def _only_one(file: NodeFile) -> int:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         require_private(file.ledger_file)  # before the rights are set right, which would hide it
         folder.chmod(0o700)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock, own = (os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o600) for name in ("lock", "supervisor.lock"))
     except OSError as error:
         raise ConfigError(f"state: {folder} cannot be used ({error.strerror})") from None
     until = time.monotonic() + 2 * _GOODBYE
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except OSError:
-            if _lives(os.pread(lock, 20, 0)) or time.monotonic() > until:
-                os.close(lock)
-                raise ConfigError(f"state: another process serves {folder} already; stop it first") from None
+    while not (_locked(own) and _locked(lock)):
+        if not _locked(own) or time.monotonic() > until:
+            os.close(lock)
+            os.close(own)
+            raise ConfigError(f"state: another process serves {folder} already; stop it first")
         time.sleep(0.1)
-    os.truncate(lock, 0)
-    os.write(lock, f"{os.getpid()}\n".encode())
-    return lock
+    return lock, own
 
 
-def _lives(written: bytes) -> bool:
-    """Whether the process whose number stands in a lock is there."""
+def _locked(lock: int) -> bool:
+    """Lock a file, also once more; return whether this process has the lock."""
     try:
-        os.kill(int(written), 0)
-    except (ValueError, ProcessLookupError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
         return False
-    except PermissionError:
-        pass
     return True
 
 
@@ -144,11 +140,7 @@ def is_served(file: NodeFile) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
+        return not _locked(lock)
     finally:
         os.close(lock)
 

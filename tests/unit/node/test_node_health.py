@@ -107,16 +107,19 @@ def test_status_of_a_node_that_does_not_run(tmp_path: Path) -> None:
 def test_no_second_process_serves_a_state_before_the_first_ones_link_has_gone(tmp_path: Path) -> None:
     """Also where the first one was killed: its link may still be answering, requests that cost nothing among them."""
     file = load_node_file(make_node(tmp_path / "node"))
-    lock = _only_one(file)
+    locks = _only_one(file)
     with pytest.raises(ConfigError, match=r"another process serves .*; stop it first"):
         _only_one(file)
-    with subprocess.Popen(["sleep", "1"], pass_fds=[lock]) as link:
-        os.pwrite(lock, b"999999999\n", 0)  # its supervisor is none that lives
-        os.close(lock)
+    with subprocess.Popen(["sleep", "1"], pass_fds=locks[:1]) as link:
+        (file.state_folder / "lock").write_text(f"{os.getpid()}\n")  # a number that somebody else's process has now
+        for each in locks:  # the supervisor is killed
+            os.close(each)
         assert is_served(file) and link.poll() is None
-        lock = _only_one(file)
-        assert link.wait(5) == 0 and (file.state_folder / "lock").read_text() == f"{os.getpid()}\n"
-    os.close(lock)
+        locks = _only_one(file)
+        assert link.wait(5) == 0 and is_served(file)
+    for each in locks:
+        os.close(each)
+    assert not is_served(file)
 
 
 def test_a_node_without_its_files_does_not_start(tmp_path: Path) -> None:
