@@ -6,6 +6,7 @@ Private keys, too, are written by `write_new` alone: 0600 from the first byte on
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 from fedsyn.errors import ConfigError
@@ -38,9 +39,9 @@ def write_key(path: Path, secret: bytes, what: str) -> None:
 
 def replace_synced(path: Path, content: bytes | str, mode: int = 0o600) -> None:
     """Put a whole file in the place of another: after a crash one of the two is there. Raises OSError if it cannot."""
-    part = path.with_name(f".{path.name}.part-{os.getpid()}")
+    part = path.with_name(f".{path.name}.part-{threading.get_native_id()}")  # this thread's own
     try:
-        part.unlink(missing_ok=True)  # of a process of this number that was killed
+        part.unlink(missing_ok=True)  # of one of this number that was killed
         write_new(part, content, mode)
         part.replace(path)
     except BaseException:
