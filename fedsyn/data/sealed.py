@@ -42,6 +42,14 @@ def plain_name(path: Path) -> Path:
     return path.with_suffix("") if is_sealed(path) else path
 
 
+def key_of(text: str) -> bytes:
+    """Decode the key, of any kind, that a file holds as 64 hex digits. Raises ValueError if it is not one."""
+    key = bytes.fromhex(text.strip())
+    if len(key) != KEY:
+        raise ValueError(f"expected {KEY} bytes, got {len(key)}")
+    return key
+
+
 def read_key(path: Path) -> bytes:
     """Read a holder's key: 64 hex digits in a file (also one that systemd puts into /run/credentials).
 
@@ -49,14 +57,13 @@ def read_key(path: Path) -> bytes:
         ConfigError: if there is no such file, or no key in it.
     """
     try:
-        key = bytes.fromhex(path.read_text(encoding="ascii").strip())
+        return key_of(path.read_text(encoding="ascii"))
     except OSError as error:
         raise ConfigError(f"key: cannot read {path} ({error.strerror})") from None
     except ValueError:
-        key = b""
-    if len(key) != KEY:
-        raise ConfigError(f"key: {path} holds no key: expected {2 * KEY} hex digits, as 'fedsyn node seal' writes them")
-    return key
+        raise ConfigError(
+            f"key: {path} holds no key: expected {2 * KEY} hex digits, as 'fedsyn node seal' writes them"
+        ) from None
 
 
 def _cipher(key: bytes, salt: bytes) -> Any:

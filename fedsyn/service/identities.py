@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedsyn import yamlio
+from fedsyn.data.sealed import key_of
 from fedsyn.errors import ConfigError, NodeError
 from fedsyn.service.files import write_key
 
@@ -51,7 +52,7 @@ def load_operator_key(path: Path | str) -> Identity:
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise ConfigError(f"operator key: {path} is readable by others than its owner; type: chmod 600 {path}")
-        return Identity(_hex(path.read_text(encoding="utf-8")))
+        return Identity(key_of(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise ConfigError(f"operator key: no such file: {path}; make one: fedsyn operator-key {path}") from None
     except OSError as error:
@@ -70,7 +71,7 @@ def load_identities(identity: str, roster: str) -> tuple[Identity, Roster]:
     from fedsyn.aggregation.secagg import Identity
 
     try:
-        own = Identity(_hex(Path(identity).read_text(encoding="utf-8")))
+        own = Identity(key_of(Path(identity).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         raise NodeError("identity: expected the file that 'fedsyn identity' wrote") from None
     return own, _load_roster(Path(roster))
@@ -79,7 +80,7 @@ def load_identities(identity: str, roster: str) -> tuple[Identity, Roster]:
 def _load_roster(path: Path) -> dict[int, bytes]:
     try:
         document = yamlio.read_mapping(path)
-        keys = {int(str(partition)): _hex(str(key)) for partition, key in document.items()}
+        keys = {int(str(partition)): key_of(str(key)) for partition, key in document.items()}
         if len(keys) < len(document):
             raise ValueError("a partition id stands twice, spelled in two ways")
     except (ConfigError, ValueError, TypeError):
@@ -89,13 +90,6 @@ def _load_roster(path: Path) -> dict[int, bytes]:
     if len(set(keys.values())) != len(keys):
         raise NodeError("roster: two data holders have the same public key")
     return keys
-
-
-def _hex(text: str) -> bytes:
-    key = bytes.fromhex(text.strip())
-    if len(key) != 32:
-        raise ValueError("a key has 32 bytes")
-    return key
 
 
 @lru_cache(maxsize=2)

@@ -17,8 +17,9 @@ import stat
 from pathlib import Path
 
 from fedsyn import yamlio
-from fedsyn.aggregation.secagg.primitives import KEY, KeyPair
+from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import load_options, parse_options
+from fedsyn.data.sealed import key_of
 from fedsyn.errors import ConfigError
 from fedsyn.service.certificates import Credentials, is_certificate, name_of, new_pinned, split_address
 from fedsyn.service.files import sync_folder, write_new
@@ -70,8 +71,7 @@ def load_party(folder: Path) -> tuple[PartyCard, Credentials, KeyPair]:
         )
     card, credentials = load_options(PartyCard, folder / CARD), load_credentials(folder)
     try:
-        secret = bytes.fromhex(_read_secret(folder / SEAL_KEY).strip())
-        pair = KeyPair(secret) if len(secret) == KEY else None
+        pair: KeyPair | None = KeyPair(key_of(_read_secret(folder / SEAL_KEY)))
     except ValueError:
         pair = None
     if pair is None or card.key != pair.public.hex() or card.certificate.strip() != credentials.certificate.strip():
