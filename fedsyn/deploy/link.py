@@ -25,7 +25,9 @@ from fedsyn.service.certificates import days_left
 from fedsyn.service.health import Health, Pages, pages_of
 
 _LOCK, _FACTS = "link.lock", "link.json"
-_AWAITED = 300.0  # seconds for which who is not online yet is looked for each second, and not each ten
+#: Seconds between two looks at who is online. Twice `INTERVAL` and this one: a lost node is told of within a minute.
+_LOOK = 15.0
+_AWAITED = 300.0  # seconds for which who is not online yet is looked for each second, and not each `_LOOK`
 Say = Callable[[str], None]
 
 
@@ -77,7 +79,7 @@ class Link:
             return
         self._reread()
         awaited = not all(self._online.get(holder.name) for holder in self.federation.present)
-        often = 1.0 if awaited and time.monotonic() - self._moved < _AWAITED else 10.0
+        often = 1.0 if awaited and time.monotonic() - self._moved < _AWAITED else _LOOK
         if not self.agreed or time.monotonic() - self._looked > often:
             try:
                 if not self.agreed and not self.federation.superlink.insecure:

@@ -43,7 +43,7 @@ from fedsyn.flower.private import (
 from fedsyn.wire.envelope import ANSWER, to_json
 
 _log = logging.getLogger("fedsyn.node")
-_BEAT = 12.0  # seconds between heartbeats
+_BEAT = 0.8 * INTERVAL  # seconds between heartbeats, as Flower has it: one may be lost
 _AGAIN = 0.5  # seconds between two goodbyes
 _LONGEST = 5.0  # seconds between two tries to connect
 _NOT_RUNNING = httpx.codes.FORBIDDEN

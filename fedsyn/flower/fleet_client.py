@@ -27,7 +27,7 @@ from fedsyn.wire.envelope import MOST_MESSAGE
 #: Header of a look for messages after one that found none: our gate holds it until there is one.
 WAITS = "x-fedsyn-waits"
 #: Seconds for which the SuperLink is told to expect a heartbeat: it takes a silent node for offline after twice that.
-INTERVAL = 15.0
+INTERVAL = 20.0
 _TIMEOUT = 30.0  # of one call
 _FORGOTTEN = 2 * INTERVAL + 30.0  # seconds after which a SuperLink has taken any last life for offline
 _WRAPPED = 2**20  # bytes that Flower puts around an object
