@@ -91,7 +91,7 @@ def check_announcement(announcement: Announcement, host: Host) -> Any:
         raise ProtocolError(f"its policy demands aggregation.threat: {host.policy.threat}")
     if host.cards is not None:
         host.index_in(config)
-    contract = contract_of(announcement)
+    contract = contract_of(announcement, host.policy.limits)
     stored = tuple(contract.stored.cliques)
     refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
     _check_norm(contract.store_facts.norm, config)
@@ -125,17 +125,26 @@ def check_configuration(announcement: Announcement, host: Host, protocol: str) -
     _check_budget(announcement, host)
 
 
-def contract_of(announcement: Announcement) -> Any:
-    """The mechanism's contract. Raises ProtocolError if it does not take the configuration."""
-    config = announcement.config
+def contract_of(announcement: Announcement, limits: LimitsNode) -> Any:
+    """The mechanism's contract.
+
+    Raises:
+        ProtocolError: it does not take the configuration, or an order of its store could exceed the policy's limits.
+    """
+    config, fitting = announcement.config, list[float]()
     try:
         family = client_class(config.mechanism.name).Contract
         family.check(config)
         contract = family(config, announcement.domain)
         if family.store:
             _ = contract.stored, contract.store_facts
+            fitting = [cells for cells in contract.candidates.cells if cells <= config.inference.max_cells]
     except Exception as error:  # of a plug-in, on a configuration that a server made up
         raise ProtocolError(f"the mechanism does not take the configuration ({type(error).__name__})") from None
+    # A choice compares what the model has room for. Its order would be refused, too, but in a run that was paid for.
+    many, cells = len(fitting), math.fsum(fitting)
+    refuse(many > limits.candidates, f"its policy allows {limits.candidates} candidates, and a choice may have {many}")
+    refuse(cells > limits.cells, f"its policy allows orders of {limits.cells} cells, and a choice may have {cells:.0f}")
     return contract
 
 

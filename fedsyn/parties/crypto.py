@@ -127,7 +127,8 @@ class KeyHolder:
         check_configuration(announcement, self.host, "fhe")
         if self.host.cards is not None:
             refuse(config.aggregation.crypto != self.host.cards[0], "the configuration names another crypto party")
-        contract, policy = contract_of(announcement), self.host.policy
+        policy = self.host.policy
+        contract = contract_of(announcement, policy.limits)
         if self.host.cards is not None:
             checked(lambda: contract.trusted(config).check(config.federation.clients))
         refuse(policy.threat is not None, f"its policy demands aggregation.threat: {policy.threat}, not fhe's")

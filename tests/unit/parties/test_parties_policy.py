@@ -19,6 +19,7 @@ from fedsyn.parties.checks import Host, check_announcement, plan_choice
 from fedsyn.parties.interface import Announcement
 from fedsyn.parties.policy import LimitsNode, Policy, load_party_file
 from fedsyn.randomness import Randomness
+from fedsyn.registry import contract_class
 from fedsyn.service.party_keys import load_party, new_operator, new_party
 from fedsyn.settings import PartyCard
 
@@ -97,6 +98,8 @@ def test_a_run_that_the_policy_allows() -> None:
         ({"limits": {"clients": CLIENTS - 1}}, f"its policy allows {CLIENTS - 1} clients"),
         ({"limits": {"candidates": 2}}, "its policy allows 2 candidates"),
         ({"limits": {"entries": 10}}, "its policy allows 10 entries of a client"),
+        ({"limits": {"candidates": 10}}, "its policy allows 10 candidates, and a choice may have 11"),
+        ({"limits": {"cells": 30}}, "its policy allows orders of 30 cells, and a choice may have"),
         ({"epsilon_per_run": 0.99}, r"which is 0\.\d+ rho"),
     ],
 )
@@ -106,12 +109,13 @@ def test_what_a_policy_refuses(rules: dict[str, Any], said: str) -> None:
 
 
 def test_limits_are_met_exactly() -> None:
-    asked = announced(mpc_config())
-    limits = {"clients": CLIENTS, "entries": asked.length, "candidates": len(asked.cliques)}
+    asked, most = announced(mpc_config()), contract_class("distaim")(mpc_config(), DOMAIN).candidates
+    limits = {"clients": CLIENTS, "entries": asked.length, "candidates": len(most), "cells": int(most.cells.sum())}
     rules = {"configurations": [asked.config.sha256], "limits": limits, "epsilon_per_run": 1.0}
     check_announcement(asked, host(**rules))
-    with pytest.raises(ProtocolError, match="entries"):
-        check_announcement(asked, host(limits={**limits, "entries": asked.length - 1}))
+    for name in limits:
+        with pytest.raises(ProtocolError, match=name):
+            check_announcement(asked, host(limits={**limits, name: limits[name] - 1}))
 
 
 def test_a_pinned_configuration_is_not_another_one() -> None:
@@ -190,14 +194,15 @@ def test_a_mechanism_that_fails_is_named_by_its_error_alone(monkeypatch: pytest.
 # The limits of an order ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limits", [{"cells": 30}, {"candidates": 6}])
-def test_orders_beyond_the_limits_are_refused(limits: dict[str, int], tmp_path: Path) -> None:
-    bench = Bench(hosts=three_hosts(tmp_path, limits=limits))
+@pytest.mark.parametrize(("limits", "said"), [("cells", "orders of 125 cells"), ("candidates", "1 to 11 cliques")])
+def test_orders_beyond_the_limits_are_refused(limits: str, said: str, tmp_path: Path) -> None:
+    """The server orders more than a run of its configuration does, which is refused before it begins."""
+    bench = Bench(hosts=three_hosts(tmp_path, limits={limits: 125 if limits == "cells" else 11}))
     bench.deal()
     names = DOMAIN.attributes
-    order = bench.opening(cliques=tuple((name,) for name in names) * 3)
-    assert len(order.cliques) > 6 and sum(map(DOMAIN.size, order.cliques)) > 30
-    with pytest.raises(RunError, match=r"orders of 30 cells|1 to 6 cliques"):
+    order = bench.opening(cliques=tuple((name,) for name in names) * 30)
+    assert len(order.cliques) > 11 and sum(map(DOMAIN.size, order.cliques)) > 125
+    with pytest.raises(RunError, match=said):
         bench.parties.open(order)
 
 
