@@ -457,6 +457,7 @@ def test_the_holders_chart_has_a_node_file_that_fedsyn_takes() -> None:
     named = [node.key, node.data, node.schema_file, node.identity, node.roster, node.root_certificates, node.state]
     for file in filter(None, named):
         assert file in mounted or file.split("/")[0] in mounted, f"{file} is not mounted"
+    assert node.state not in mounted, "a claim's own folder belongs to a group, and a ledger's folder may not"
     assert node.listen is not None and int(node.listen.rpartition(":")[2]) == main["ports"][0]["containerPort"]
     host, _, port = node.superlink.rpartition(":")
     (out, _) = documents["NetworkPolicy"]["spec"]["egress"]
