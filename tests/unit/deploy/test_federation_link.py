@@ -26,6 +26,7 @@ from fedsyn.deploy.plan import Plan
 from fedsyn.deploy.stopping import found_run, name_of
 from fedsyn.deploy.supervised import SuperLink
 from fedsyn.errors import ConfigError, RunError
+from fedsyn.flower import private
 from fedsyn.flower import superlink as gate
 from fedsyn.flower.control import Control, NodeFacts, RunFacts
 from fedsyn.flower.guard import GUARDED
@@ -228,7 +229,7 @@ def test_an_app_that_flower_made_early_is_behind_the_gate(monkeypatch: pytest.Mo
     command = SimpleNamespace()
     command.flower_superlink = lambda: command.uvicorn.run(app=app, host=HERE, port=1)
     for name, value in (("superlink_command", command), ("update_console_handler", lambda *_, **__: None)):
-        monkeypatch.setattr(gate.private, name, value, raising=False)
+        monkeypatch.setattr(private, name, value, raising=False)
     monkeypatch.setattr(gate, "guarded_run", run)
     monkeypatch.setattr(gate, "no_tracebacks", lambda: None)
     monkeypatch.setattr(sys, "argv", ["superlink"])
