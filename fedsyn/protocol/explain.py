@@ -247,6 +247,8 @@ def _limits(contract: Contract, limits: Sequence[Limits], in_shares: bool) -> st
         if masked:
             sized.append(f"its masks assume {_many(one.colluding, 'holder')} on the server's side")
         text += f"; {', '.join(sized)} ({corrupted})"
+    if node.protocol == "fhe" and not contract.store and node.roster is None and config.runtime.engine == "deployment":
+        text += "; the crypto party adds the whole noise once more, as no client's key is pinned (aggregation.roster)"
     return text
 
 

@@ -56,6 +56,16 @@ def test_the_smallest_noise_is_that_of_the_whole_budget() -> None:
     assert meaning.smallest_sigma == pytest.approx(1.0 / PrivacyBudget(1.0, 1e-6).mu, rel=1e-9)
 
 
+def test_explain_says_whether_the_crypto_party_adds_noise_of_its_own() -> None:
+    config = config_of("sketch_aim", 3, aggregation={"protocol": "fhe", "noise": "distributed"})
+    deployed = config.model_copy(update={"runtime": config.runtime.model_copy(update={"engine": "deployment"})})
+    node = deployed.aggregation.model_copy(update={"roster": {k: f"{k:064x}" for k in range(3)}})
+    pinned = deployed.model_copy(update={"aggregation": node})
+    domain = federation_of(awkward_table("odd_names"), False).domain
+    limits = [explain(each, domain, client_class("sketch_aim")).limits for each in (config, deployed, pinned)]
+    assert ["adds the whole noise once more" in text for text in limits] == [False, True, False]
+
+
 @pytest.mark.parametrize("name", ["secure.yaml", "deployment.yaml"])
 def test_the_command_prints_it_without_reading_a_row(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
